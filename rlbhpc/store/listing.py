@@ -72,7 +72,7 @@ class Listing:
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group: all columns of one cell's samples."""
-        cell = _cell(table)
+        cell = cell_of(table)
         if not self.cells or self.cells[-1] != cell:
             self.cells.append(cell)
         samples, verdicts = table["sample"].to_numpy(), table["verdict"].to_numpy()
@@ -111,7 +111,7 @@ class Content:
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group."""
-        self._hash.update(json.dumps(_cell(table)).encode())
+        self._hash.update(json.dumps(cell_of(table)).encode())
         self._hash.update(table["sample"].to_numpy().astype("<i4").tobytes())
         self._hash.update(table["digest"].to_numpy().astype("<i8").tobytes())
 
@@ -120,7 +120,7 @@ class Content:
         return self._hash.hexdigest()[:16]
 
 
-def _cell(table: pa.Table) -> Cell:
+def cell_of(table: pa.Table) -> Cell:
     """Cell of rows that have only one."""
     return Cell(*(table[name][0].as_py() for name in Cell._fields))
 

@@ -19,12 +19,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
@@ -38,9 +37,10 @@ from rlbhpc.store.view import View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
+# What two responses to one problem have in common that agree token by token.
+_RESPONSE: Final = [*Cell._fields, "n_tokens", "logprob_sum", "text"]
 # Shorter responses may well be equal by chance.
 _LONG: Final = 32
-_BATCH: Final = 1 << 14
 _CHUNK: Final = 16 << 20
 
 
@@ -167,28 +167,19 @@ def _twins(both: View) -> Iterator[str]:
             f"the second ({rows[1]['problem']}, step {rows[1]['step']}) has the seed of the first"
         )
         yield _pair(cell, rows[0]["sample"], rows[1]["sample"], what)
-    for start in range(0, both.count, _BATCH):
-        yield from _same_responses(both, np.arange(start, min(start + _BATCH, both.count)))
+    for _, table in both.batches(np.arange(both.count), [*_RESPONSE, "sample"]):
+        yield from _same_responses(table)
 
 
-def _same_responses(both: View, which: NDArray[np.intp]) -> Iterator[str]:
-    columns = (*Cell._fields, "sample", "n_tokens", "logprob_sum", "text")
-    table = both.read(which, columns)
-    table = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
-    seen: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for *response, sample in zip(
-        *(table[name].to_pylist() for name in Cell._fields),
-        table["n_tokens"].to_pylist(),
-        pc.fill_null(table["logprob_sum"].cast(pa.string()), "").to_pylist(),
-        table["text"].to_pylist(),
-        table["sample"].to_pylist(),
-        strict=True,
-    ):
-        seen[tuple(response)].append(sample)
-    for (*cell, _, _, _), alike in seen.items():
-        if len(alike) > 1:
-            what = f"{len(alike)} responses agree token by token"
-            yield _pair(Cell(*cell), alike[0], alike[1], what)
+def _same_responses(table: pa.Table) -> Iterator[str]:
+    long = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
+    same = long.group_by(_RESPONSE, use_threads=False).aggregate([("sample", "list")])
+    for row in same.drop_columns("text").to_pylist():
+        samples = row["sample_list"]
+        if len(samples) > 1:
+            cell = Cell(*(row[name] for name in Cell._fields))
+            what = f"{len(samples)} responses agree token by token"
+            yield _pair(cell, samples[0], samples[1], what)
 
 
 def _pair(cell: Cell, first: int, second: int, what: str) -> str:

@@ -27,6 +27,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -36,6 +37,7 @@ from rlbhpc.store import listing, schema
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.listing import Content, Listing, TokenPolicy, checksums
+from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.keys import Cell
 
 ENDING: Final = ".parquet"
@@ -44,8 +46,12 @@ _NAME: Final = re.compile(r"\d{8}-.*-(?P<content>[0-9a-f]{16})\.(?P<footer>[0-9a
 _TAIL: Final = 1 << 16
 # A page as large as its row group lets zstd see all texts of a problem at once.
 _PAGE: Final = 64 << 20
-# Samples per row group: one response out of 256 is read in a millisecond.
+# Samples per row group: one response out of 256 is read in a millisecond. Fewer if they are very
+# large: a row group is held in memory, and Arrow's 32-bit offsets end at 2 GB.
 _GROUP_ROWS: Final = 256
+_GROUP_BYTES: Final = 128 << 20
+# Of the per-token values of a token.
+_TOKEN_BYTES: Final = sum(COLUMNS[name].dtype.itemsize for name in schema.PER_TOKEN)
 _LABEL: Final = 40
 # Bytes decoded at a time: bounds the memory, and keeps Arrow's 32-bit offsets from overflowing.
 _BATCH_BYTES: Final = 256 << 20
@@ -56,8 +62,8 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     """Write one part and give it its name.
 
     ``folder``: where the part belongs. ``tables``: rows in order, all columns; each table has those
-    of one cell, sorted by sample. ``tokens``: the policy that the rows already follow. Gives the
-    part. Whoever seals the same rows arrives at the same name and the same bytes.
+    of one cell, or some of them, sorted by sample. ``tokens``: the policy that the rows already
+    follow. Gives the part. Whoever seals the same rows arrives at the same name and the same bytes.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,14 +103,41 @@ def _write(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple
             store_schema=False,
         ) as writer,
     ):
-        for table in tables:
-            for start in range(0, table.num_rows, _GROUP_ROWS):
-                group = table.slice(start, _GROUP_ROWS)
-                listed.add(group)
-                content.add(group)
-                writer.write_table(group.cast(schema.PLAIN), row_group_size=group.num_rows)
+        for group in _row_groups(tables):
+            listed.add(group)
+            content.add(group)
+            # In one piece: the bytes must not tell in what batches the rows came.
+            plain = group.cast(schema.PLAIN).combine_chunks()
+            writer.write_table(plain, row_group_size=plain.num_rows)
         writer.add_key_value_metadata(listed.metadata())
     return listed.cells[0], content.hex()
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Cut rows into row groups of one cell each.
+
+    Where they are cut follows from the rows alone, not from the tables in which they come.
+    """
+    held = schema.ROWS.empty_table()
+    for table in tables:
+        if held.num_rows and listing.cell_of(held) != listing.cell_of(table):
+            yield held
+            held = table
+        else:
+            held = pa.concat_tables([held, table])
+        while (rows := _rows_of_group(held)) < held.num_rows:
+            yield held.slice(0, rows)
+            held = held.slice(rows)
+    if held.num_rows:
+        yield held
+
+
+def _rows_of_group(table: pa.Table) -> int:
+    """How many of the first rows make a row group."""
+    some = table.slice(0, _GROUP_ROWS)
+    lengths = pc.binary_length(some["text"]).to_numpy().astype(np.int64)
+    sizes = np.cumsum(lengths + some["n_tokens"].to_numpy() * _TOKEN_BYTES)
+    return max(1, int(np.searchsorted(sizes, _GROUP_BYTES, side="right")))
 
 
 def _name(path: Path, first: Cell, content: str) -> str:

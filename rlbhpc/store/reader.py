@@ -51,7 +51,7 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
     for _ in range(_TRIES):
         version = versions.current(layout)
         try:
-            sources = Sources.survey(layout)
+            sources = Sources.survey(layout, strict=False)
             datasets, notes = _view(sources, version)
         except FileNotFoundError:
             # The version was swept, or a journal removed after sealing, a moment ago.

@@ -43,7 +43,8 @@ def rows(
 ) -> pa.Table:
     """Read rows sorted by step, problem, fingerprint and sample, older requests' included.
 
-    ``below`` bounds the indices of the samples.
+    ``below`` bounds the indices of the samples. For those who add what is not there yet: a file
+    that cannot be read is an error here, and left out everywhere else.
     """
 
     def read(files: Rows) -> tuple[pa.Table, View]:
@@ -53,7 +54,7 @@ def rows(
             which = which[view.keys["sample"].to_numpy() < below]
         return view.read(which, columns), view
 
-    return _steadily(layout, group, read)
+    return _steadily(layout, group, read, strict=True)
 
 
 def answering(
@@ -122,11 +123,13 @@ def _answering(layout: Layout, group: Group, columns: Sequence[str], **some: Any
     return _steadily(layout, group, read)
 
 
-def _steadily(layout: Layout, group: Group, read: Callable[[Rows], tuple[T, View]]) -> T:
+def _steadily(
+    layout: Layout, group: Group, read: Callable[[Rows], tuple[T, View]], *, strict: bool = False
+) -> T:
     """Give what a read of a group gives, and tell what was left out."""
 
     def attempt() -> T:
-        files = Rows(layout, group)
+        files = Rows(layout, group, strict=strict)
         result, view = read(files)
         notes[:] = [*files.notes, *view.notes]
         return result

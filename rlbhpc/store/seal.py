@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import marks, parts, schema, snapshot, tokens
+from rlbhpc.store import marks, parts, snapshot, tokens
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import TokenPolicy
@@ -36,8 +36,6 @@ from rlbhpc.verify.verdict import Status
 _UNIT_ROWS: Final = 1 << 14
 # ... even 10⁸ have some 250.
 _UNITS: Final = 256
-# Responses decoded at a time.
-_BATCH_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -102,16 +100,13 @@ class _Sealer:
         self._arm, self._grid, self._policy = arm, grid, policy
         now = snapshot.take(layout, arm, set_name, verify=verify)
         self._listed = [skipped.note for skipped in now.skipped]
-        self._view = View(now, ["n_tokens"])
+        self._view = View(now)
         for part in now.parts:
             self._view.damaged[part.path].update(part.damaged)
         self._rows = self._view.cells
         self._samples = self._view.keys["sample"].to_numpy()
         self._sealed = self._view.sealed
         self._right = self._view.keys["verdict"].to_numpy() == Status.RIGHT
-        lengths = self._view.read(np.arange(self._view.count), ["n_tokens"])["n_tokens"].to_numpy()
-        # Of one response in memory: per-token values, and the text with all around it.
-        self._bytes = lengths.astype(np.int64) * 12 + 2048
         self._damaged = 0
 
     def run(self) -> Sealing:
@@ -151,18 +146,17 @@ class _Sealer:
     def _tables(
         self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]
     ) -> Iterator[pa.Table]:
-        # Some ten thousand samples are decoded together, fewer if they are long.
-        sizes = [int(self._bytes[rows].sum()) for rows in cells]
-        for batch in parts.stretches(sizes, _BATCH_BYTES):
-            wanted = np.concatenate(cells[batch])
-            table = self._view.read(wanted, schema.ROWS.names)
-            if table.num_rows < len(wanted):
-                self._damaged += len(wanted) - table.num_rows
+        of_cell = np.repeat(np.arange(len(cells)), [*map(len, cells)])
+        for keys, table in self._view.batches(np.concatenate(cells)):
+            if table.num_rows < len(keys):
+                self._damaged += len(keys) - table.num_rows
                 raise _DamagedUnitError
-            position = 0
-            for rows, counts in zip(cells[batch], solved[batch], strict=True):
-                yield tokens.apply(table.slice(position, len(rows)), self._policy, *counts)
-                position += len(rows)
+            numbers, starts = np.unique(of_cell[: len(keys)], return_index=True)
+            of_cell = of_cell[len(keys) :]
+            bounds = pairwise([*starts.tolist(), len(keys)])
+            for number, (start, stop) in zip(numbers.tolist(), bounds, strict=True):
+                rows = table.slice(start, stop - start)
+                yield tokens.apply(rows, self._policy, *solved[number])
 
 
 class _DamagedUnitError(Exception):

@@ -48,13 +48,13 @@ class Rows:
 
     ``files``: every file with samples, by its name below the run folder, and how many it holds.
     Parts never change and journals only grow, so an equal number means equal content. ``notes``:
-    what could not be listed.
+    what could not be listed. ``strict``: raise what keeps a file from being read.
     """
 
-    def __init__(self, layout: Layout, group: Group) -> None:
+    def __init__(self, layout: Layout, group: Group, *, strict: bool = True) -> None:
         self.group = group
         self._layout = layout
-        self.now = snapshot.take(layout, *group)
+        self.now = snapshot.take(layout, *group, strict=strict)
         holds: list[Index | Sealed] = [*self.now.parts, *self.now.journals]
         self._holds = {f.path.relative_to(layout.root).as_posix(): f for f in holds}
         self.files = {name: file.rows for name, file in self._holds.items()}
@@ -80,7 +80,8 @@ class Rows:
 
         ``before``: files of an earlier moment with the number of samples in each.
         """
-        damaged = {skipped.path for skipped in self.now.skipped if skipped.kind == left_out.DAMAGED}
+        bad = {left_out.DAMAGED, left_out.UNREADABLE}
+        damaged = {skipped.path for skipped in self.now.skipped if skipped.kind in bad}
         return [
             name
             for name, samples in before.items()
@@ -131,8 +132,8 @@ class Sources:
     rows: Mapping[Group, Rows]
 
     @classmethod
-    def survey(cls, layout: Layout) -> Self:
-        """List what is there now."""
+    def survey(cls, layout: Layout, *, strict: bool = True) -> Self:
+        """List what is there now; ``strict``: raise what keeps a file from being read."""
         if not layout.root.is_dir():
             raise UserError(f"{layout.root}: no such folder; give the folder of a run")
         groups = [Group(*group) for group in layout.groups()]
@@ -142,7 +143,7 @@ class Sources:
                     f"an arm may not be called {group.arm!r}: the cube has a group of that name; "
                     "call it otherwise"
                 )
-        rows = {group: Rows(layout, group) for group in groups}
+        rows = {group: Rows(layout, group, strict=strict) for group in groups}
         inputs = {
             "groups": {str(group): rows[group].files for group in groups},
             "plans": {str(group): _mark(layout.grid(*group)) for group in groups},

@@ -8,8 +8,9 @@ have nothing to do with being right or wrong, so the choice favours neither.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.store import journal, left_out, parts, schema
 from rlbhpc.store.frames import INDEXED
-from rlbhpc.store.journal import Index
+from rlbhpc.store.journal import Index, TooLargeError
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.listing import FAILED
 from rlbhpc.store.snapshot import Sealed, Snapshot
@@ -30,8 +31,10 @@ from rlbhpc.study.keys import Cell
 # What telling copies apart needs.
 _BASE: Final = (*schema.KEY, "digest", "verdict")
 _PLACE: Final = ("file", "position")
-# Rows that are put in order together: Arrow cannot reorder more than 2 GB of texts.
-_BATCH: Final = 1 << 14
+# What is read at once: so many rows, or fewer if they are large. It bounds the memory, and Arrow
+# cannot reorder more than 2 GB of texts.
+_BATCH_ROWS: Final = 1 << 14
+_BATCH_BYTES: Final = 64 << 20
 
 
 class Conflict(NamedTuple):
@@ -80,6 +83,8 @@ class View:
         light = [*schema.select(self._light), *((name, pa.int64()) for name in _PLACE)]
         table = pa.concat_tables([pa.schema(light).empty_table(), *tables]).unify_dictionaries()
         self._copies, self._starts = _ordered(table)
+        # How many rows the next batch has; the next call begins as the last one ended.
+        self._batch_rows = _BATCH_ROWS
         # The copy that is taken for each key; moves on where a copy turns out to be damaged.
         self._chosen = self._starts[:-1].copy()
 
@@ -148,17 +153,39 @@ class View:
         wanted = schema.select(columns)
         if set(wanted.names) <= set(self._light):
             return self._copies.take(self._chosen[which]).select(wanted.names)
-        batches = [which[start : start + _BATCH] for start in range(0, len(which), _BATCH)]
-        tables = [wanted.empty_table(), *(self._read(batch, wanted) for batch in batches)]
+        tables = [wanted.empty_table(), *(table for _, table in self.batches(which, columns))]
         return pa.concat_tables(tables).unify_dictionaries()
 
-    def _read(self, which: NDArray[np.intp], wanted: pa.Schema) -> pa.Table:
+    def batches(
+        self, which: NDArray[np.intp], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
+        """Go through the rows of some keys, as :meth:`read` gives them, some megabytes at a time.
+
+        Each batch comes with its keys. How large a text is shows only when it was decoded: a batch
+        that proves too large is begun anew with fewer rows.
+        """
+        wanted = schema.select(columns)
+        start = 0
+        while start < len(which):
+            batch = which[start : start + self._batch_rows]
+            try:
+                # One row is read whatever its size.
+                table = self._read(batch, wanted, math.inf if len(batch) == 1 else _BATCH_BYTES)
+            except TooLargeError as error:
+                self._batch_rows = max(1, error.rows // 2)
+                continue
+            yield batch, table
+            start += len(batch)
+            rows_that_fit = len(batch) * _BATCH_BYTES // max(1, table.nbytes)
+            self._batch_rows = min(_BATCH_ROWS, max(1, rows_that_fit // 2))
+
+    def _read(self, which: NDArray[np.intp], wanted: pa.Schema, most: float) -> pa.Table:
         """Whole rows of some keys, from another copy where one is damaged."""
         tables, order = [wanted.empty_table()], [np.empty(0, np.intp)]
         unread = np.arange(len(which))
         while len(unread):
             copies = self._chosen[which[unread]]
-            good, rows = self._fetch(copies, wanted.names)
+            good, rows = self._fetch(copies, wanted.names, most)
             tables.extend(rows)
             order.append(unread[good])
             unread = np.delete(unread, good)
@@ -189,11 +216,13 @@ class View:
     def _place_journal(self, file: Index, wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
         """Positions of the records of some cells, without those that are damaged."""
         position = np.flatnonzero(wanted[file.records["cell"]])
-        if not self._verify or not len(position) or not file.damage:
+        if not self._verify or not len(position):
             return position
-        lost = [place for place in file.damage if wanted[file.records["cell"][place]]]
-        self.skipped.extend(file.damage[place] for place in lost)
-        self.damaged[file.path].update(file.records["offset"][lost].tolist())
+        lost = position.tolist()
+        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
+            lost = [place for place in file.damage if wanted[file.records["cell"][place]]]
+            self.skipped.extend(file.damage[place] for place in lost)
+            self.damaged[file.path].update(file.records["offset"][lost].tolist())
         return np.setdiff1d(position, lost)
 
     def _place_part(self, part: Sealed, wanted: list[bool]) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -208,9 +237,12 @@ class View:
         return pa.concat_tables(tables).unify_dictionaries(), np.concatenate(positions)
 
     def _fetch(
-        self, copies: NDArray[np.intp], columns: Sequence[str]
+        self, copies: NDArray[np.intp], columns: Sequence[str], most: float
     ) -> tuple[NDArray[np.intp], list[pa.Table]]:
-        """Whole rows of some copies: which of them could be read, and their rows."""
+        """Whole rows of some copies: which of them could be read, and their rows.
+
+        Raises :class:`TooLargeError` when they have more than ``most`` bytes.
+        """
         of_file = self._copies["file"].to_numpy()[copies]
         position = self._copies["position"].to_numpy()[copies]
         good, tables = [np.empty(0, np.intp)], []
@@ -218,24 +250,32 @@ class View:
             mine = np.flatnonzero(of_file == number)
             mine = mine[np.argsort(position[mine], kind="stable")]
             file = self._files[number]
-            if isinstance(file, Index):
-                here, table = journal.whole_rows(file, position[mine], columns, self.skipped)
+            for here, table in self._fetch_of(file, position[mine], columns, most):
                 good.append(mine[here])
                 tables.append(table)
-                lost = np.delete(position[mine], here)
-                self.damaged[file.path].update(file.records["offset"][lost].tolist())
-            else:
-                for here, table in self._fetch_part(file, position[mine], columns):
-                    good.append(mine[here])
-                    tables.append(table)
+                most -= table.nbytes
+                if most < 0:
+                    raise TooLargeError(sum(map(len, good)))
         return np.concatenate(good), tables
+
+    def _fetch_of(
+        self, file: Sealed | Index, position: NDArray[np.int64], columns: Sequence[str], most: float
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
+        """Whole rows of one file, at ascending positions: which could be read, and their rows."""
+        if isinstance(file, Sealed):
+            yield from self._fetch_part(file, position, columns)
+            return
+        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
+            here, table = journal.whole_rows(file, position, columns, self.skipped, most)
+            lost = np.delete(position, here)
+            self.damaged[file.path].update(file.records["offset"][lost].tolist())
+            yield here, table
 
     def _fetch_part(
         self, part: Sealed, position: NDArray[np.int64], columns: Sequence[str]
-    ) -> list[tuple[NDArray[np.intp], pa.Table]]:
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
         starts = _starts(part)
         group = np.searchsorted(starts, position, side="right") - 1
-        tables = []
         groups = np.unique(group).tolist()
         lost = set(groups)
         for numbers, table in parts.tables_of(
@@ -245,10 +285,9 @@ class View:
             offset = 0
             for i in numbers:
                 here = np.flatnonzero(group == i)
-                tables.append((here, table.slice(offset).take(position[here] - starts[i])))
+                yield here, table.slice(offset).take(position[here] - starts[i])
                 offset += len(part.listing.groups[i].samples)
         self.damaged[part.path].update(lost)
-        return tables
 
     def _conflict(self, counts: int, other: int) -> Conflict:
         row = self._copies.slice(other, 1).to_pylist()[0]

@@ -21,7 +21,7 @@ from tests.store import reading
 from tests.store.kill_tasks import sample
 from tests.store.test_journal import plain
 
-SIZES = (6, 6, 5, 1)
+SIZES = (6, 6, 6, 1)
 
 
 def groups(folder: Path) -> list[pa.Table]:
@@ -29,11 +29,16 @@ def groups(folder: Path) -> list[pa.Table]:
     with JournalWriter(folder, "attempt") as out:
         for problem, count in enumerate(SIZES):
             for i in range(count):
-                # The third and fourth group are one problem; samples 5 to 8 of it do not exist.
+                # The third and fourth group are one problem; samples 6 to 8 of it do not exist.
                 out.append(sample(0, min(problem, 2), i + 9 * (problem == 3)))
     table = reading.read_journal(out.path).table
     starts = np.cumsum([0, *SIZES])
     return [table.slice(start, size) for start, size in zip(starts, SIZES, strict=False)]
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_GROUP_ROWS", max(SIZES))
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def test_rows_come_back(
     assert found.table.schema.equals(schema.ROWS)
     assert plain(found.table).equals(whole)
     one = reading.read_part(part, ["text", "sample"], groups=[2])
-    assert plain(one.table).equals(whole.slice(12, 5).select(["sample", "text"]))
+    assert plain(one.table).equals(whole.slice(12, 6).select(["sample", "text"]))
     assert not parts.verify(part)
 
 
@@ -66,7 +71,7 @@ def test_the_footer_lists_the_keys(part: Path) -> None:
     assert [cell.problem for cell in listed.cells] == ["math/0", "math/1", "math/2"]
     assert [group.cell for group in listed.groups] == [0, 1, 2, 2]
     assert [group.samples.tolist() for group in listed.groups] == [
-        [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4], [9]
+        [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [9]
     ]  # fmt: skip
     rows = reading.read_part(part, ["verdict", "n_tokens"]).table
     verdicts = [verdict for group in listed.groups for verdict in group.verdicts.tolist()]

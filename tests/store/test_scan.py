@@ -119,7 +119,7 @@ def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
 def test_rows_are_sorted_and_each_comes_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "_BATCH", 5)
+    monkeypatch.setattr(view, "_BATCH_ROWS", 5)
     wanted = made.samples(range(3), N, steps=(0, 40))
     for attempt in range(3):
         made.journal(layout, made.shuffled(wanted, attempt), f"attempt-{attempt}")
@@ -206,3 +206,31 @@ def test_a_link_that_leads_nowhere_is_named(layout: Layout, target: str) -> None
     (folder / "link.journal").symlink_to(target)
     with pytest.raises(UserError, match=rf"link\.journal: a link to {target}, which leads nowhere"):
         there(layout, grid())
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_is_read_at_once_is_bounded_by_bytes(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    """Rows keep their order; one that is larger by itself comes alone."""
+    sizes = [10, 9_000, 10, 10, 30_000, 10, 10, 9_000] * 4
+    rows = [
+        dataclasses.replace(made.sample(i // 8, i % 8), text="x" * size)
+        for i, size in enumerate(sizes)
+    ]
+    made.journal(layout, rows, "one")
+    if sealed:
+        seal.seal(layout, ARM, SET, grid(4, 8), "none")
+        monkeypatch.setattr(view.parts, "_BATCH_BYTES", 1)
+    else:
+        made.journal(layout, rows[::3], "two")
+    monkeypatch.setattr(view, "_BATCH_BYTES", most := 12_000)
+    now = view.View(snapshot.take(layout, ARM, SET), ["text"])
+    which = np.arange(now.count)
+    batches = list(now.batches(which, ["text"]))
+    assert np.concatenate([keys for keys, _ in batches]).tolist() == which.tolist()
+    read = [text for _, table in batches for text in table["text"].to_pylist()]
+    assert [*map(len, read)] == sizes
+    for keys, table in batches:
+        assert len(keys) == 1 or sum(map(len, table["text"].to_pylist())) <= most
+    assert now.read(which, ["text"])["text"].to_pylist() == read

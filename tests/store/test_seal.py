@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
+import resource
+import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from rlbhpc.store import gc, journal, schema, seal
+from rlbhpc.exchange.exports import export
+from rlbhpc.store import gc, journal, schema, seal, view
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
@@ -189,10 +194,72 @@ def test_a_part_does_not_tell_what_was_held_in_memory_together(
     layout: Layout, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.journal(layout, made.samples(range(PROBLEMS), N), "one")
-    monkeypatch.setattr(seal, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(view, "_BATCH_BYTES", 1)
     monkeypatch.setattr(seal.parts, "_BATCH_BYTES", 1)
     run(layout)
     assert files(layout) == expected
+
+
+def test_row_groups_of_large_responses_end_where_the_rows_say(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was read together, from journals or from other parts."""
+    rows = [
+        dataclasses.replace(row, text="x" * (400 * (i % 5)))
+        for i, row in enumerate(made.samples(range(2), 20))
+    ]
+    made.journal(layout, rows, "one")
+    most = 5_000
+    monkeypatch.setattr(seal.parts, "_GROUP_BYTES", most)
+    sealed = []
+    for at_once in (1 << 26, 3_000, 1):
+        monkeypatch.setattr(view, "_BATCH_BYTES", at_once)
+        run(layout, grid(2, 20))
+        sealed.append(files(layout))
+        shutil.rmtree(layout.parts(ARM, SET))
+    assert sealed[0] == sealed[1] == sealed[2]
+    run(layout, grid(2, 20))
+    sizes = []
+    for part in layout.parts(ARM, SET).iterdir():
+        file = pq.ParquetFile(part)
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number)
+            assert len(set(group["problem"].to_pylist())) == 1
+            tokens = 8 * sum(group["n_tokens"].to_pylist())
+            sizes.append(tokens + sum(map(len, group["text"].to_pylist())))
+    assert len(sizes) > 4
+    assert max(sizes) <= most
+
+
+@pytest.mark.slow
+def test_more_text_than_arrow_counts_is_sealed_and_exported_in_bounded_memory(
+    tmp_path: Path,
+) -> None:
+    """220 responses of 10 MB to one problem, without token counts, as imports have them."""
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_store_large, args=(tmp_path,)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    groups = pq.ParquetFile(tmp_path / "out.parquet").metadata
+    assert (groups.num_rows, groups.num_row_groups > 1) == (LARGE, True)
+
+
+LARGE = 220
+
+
+def _store_large(root: Path) -> None:
+    layout = Layout(root / "run")
+    text = "x" * 10_000_000
+    rows = (
+        dataclasses.replace(made.sample(0, i), text=f"{i} {text}", n_tokens=0) for i in range(LARGE)
+    )
+    made.journal(layout, rows, "one")
+    assert len(seal.seal(layout, ARM, SET, grid(1, LARGE), "none").made) == 1
+    export(layout, root / "out.parquet")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert peak < 1500, f"{peak:.0f} MiB"
 
 
 def test_policy_sampled_keeps_tokens_of_right_answers_to_rare_problems(layout: Layout) -> None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,9 +26,20 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.cli.main import main
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
-from rlbhpc.store import gc, rollouts, seal, step_log, versions
+from rlbhpc.store import (
+    gc,
+    inventory,
+    left_out,
+    rollouts,
+    seal,
+    snapshot,
+    step_log,
+    versions,
+)
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
+from rlbhpc.store.listing import FAILED
+from rlbhpc.store.view import View
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made
@@ -552,13 +564,33 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+def call_with_closed(
+    layout: Layout, open_folder: Path, closed: str, verb: str, *words: str
+) -> tuple[int | None, str]:
+    """Call a verb as a user who may not read one file or folder of the run."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    for name in ("run", "run-other", "rehearsal", "rehearsal-other"):
+        shutil.copytree(layout.root, open_folder / name)
+    (open_folder / "out").mkdir()
+    (open_folder / "out").chmod(0o777)
+    more = {"merge": ["{}-other"], "export": ["out/{}.csv"]}
+    call, rehearsal = (
+        [verb, *(str(open_folder / word.format(name)) for word in ("{}", *more.get(verb, ())))]
+        for name in ("run", "rehearsal")
+    )
+    locked = open_folder / "run" / closed
+    locked.chmod(0o700 if locked.is_dir() else 0o600)
+    return child(_call_as_nobody, open_folder, [*call, *words], [*rehearsal, *words])
+
+
 FILE, ARM_FOLDER = f"journals/{ARM}/{SET}/a.journal", "journals/unplanned"
 
 
 @pytest.mark.parametrize(
     ("verb", "closed"),
     [
-        *((verb, FILE) for verb in ("compact", "show", "seal", "gc", "merge", "export")),
+        *((verb, FILE) for verb in ("compact", "seal", "gc", "merge")),
         # An arm that nobody may list is no arm without samples.
         *((verb, ARM_FOLDER) for verb in ("compact", "show", "merge", "export", "report")),
         ("compact", "journals"),
@@ -570,8 +602,6 @@ FILE, ARM_FOLDER = f"journals/{ARM}/{SET}/a.journal", "journals/unplanned"
 def test_what_a_colleague_keeps_closed_is_one_line(
     layout: Layout, open_folder: Path, verb: str, closed: str
 ) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("becoming another user needs root")
     layout.training("rl").mkdir(parents=True)
     (layout.training("rl") / "dynamics.jsonl").write_text('{"step": 1}\n')
     layout.rollouts("rl").mkdir()
@@ -579,20 +609,9 @@ def test_what_a_colleague_keeps_closed_is_one_line(
     with JournalWriter(layout.journals("unplanned", SET), "b") as writer:
         for row in samples([P], 2):
             writer.append(replace(row, key=row.key._replace(arm="unplanned")))
-    for name in ("run", "run-other", "rehearsal", "rehearsal-other"):
-        shutil.copytree(layout.root, open_folder / name)
-    (open_folder / "out").mkdir()
-    (open_folder / "out").chmod(0o777)
-    more = {"merge": ["{}-other"], "export": ["out/{}.csv"]}
-    words, rehearsal = (
-        [verb, *(str(open_folder / word.format(name)) for word in ("{}", *more.get(verb, [])))]
-        for name in ("run", "rehearsal")
-    )
-    locked = open_folder / "run" / closed
-    locked.chmod(0o700 if locked.is_dir() else 0o600)
-    code, text = child(_call_as_nobody, open_folder, words, rehearsal)
+    code, text = call_with_closed(layout, open_folder, closed, verb)
     assert code == USAGE, text
-    assert text.startswith(f"rlbhpc: {locked}"), text
+    assert text.startswith(f"rlbhpc: {open_folder / 'run' / closed}"), text
     assert ": Permission denied (EACCES); " in text
     assert "ask its owner" in text
     assert text.splitlines()[0].count("rlbhpc:") == 1
@@ -605,16 +624,92 @@ def test_nothing_to_do_stays_nothing_to_do(
     assert said(capsys, "compact", layout.root) == (NOTHING_TO_DO, "")
 
 
-@pytest.mark.parametrize("words", [("compact",), ("seal",), ("export", "out.csv")])
-def test_a_file_that_cannot_be_read_is_named(
+@pytest.mark.parametrize("verb", ["show", "export"])
+@pytest.mark.parametrize("kind", ["journals", "parts"])
+def test_readers_leave_out_a_file_that_a_colleague_keeps_closed(
+    layout: Layout, open_folder: Path, kind: str, verb: str
+) -> None:
+    seal.seal(layout, ARM, SET, grid(P, N), "all")
+    gc.gc(layout, ARM, SET, idle_hours=0)
+    journal(layout, samples([P, P + 1], 2), "b")
+    (closed,) = layout.root.glob(f"{kind}/*/*/*.*")
+    name = closed.relative_to(layout.root).as_posix()
+    code, text = call_with_closed(layout, open_folder, name, verb)
+    assert code == INCOMPLETE, text
+    assert f"1 {left_out.UNREADABLE}" in text
+    assert f"{open_folder / 'run' / name}: " in text
+    assert "(EACCES)" in text
+    if verb == "export":
+        rows = (open_folder / "out" / "run.csv").read_text().splitlines()[1:]
+        assert len(rows) == (P if kind == "journals" else 2)
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("report", "--terminal"), ("export", "out.csv"), ("export", "out.parquet")]
+)
+def test_readers_go_on_without_a_file_that_fails(
     layout: Layout, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     """A folder where a journal should be opens, and fails only when it is read, as a bad disk."""
     closed = layout.journals(ARM, SET) / "b.journal"
     closed.mkdir()
-    verb, *out = words
-    # The output stands beside the run: what is read is below the folder that is written to.
-    code, text = said(capsys, verb, layout.root, *(layout.root.parent / name for name in out))
+    verb, *more = words
+    outs = [str(layout.root.parent / name) if "." in name else name for name in more]
+    code, text = said(capsys, verb, layout.root, *outs)
+    assert code == INCOMPLETE
+    assert f"1 {left_out.UNREADABLE}" in text
+    assert f"{closed}: " in text
+
+
+def test_a_count_of_what_is_there_is_strict_unless_it_is_told_not_to_be(
+    layout: Layout,
+) -> None:
+    journal(layout, samples([P], 2), "b")
+    closed = layout.journals(ARM, SET) / "c.journal"
+    closed.mkdir()
+    with pytest.raises(IsADirectoryError):
+        inventory.take(layout, ARM, SET)
+    stock = inventory.take(layout, ARM, SET, strict=False)
+    assert [(note.kind, str(closed) in note.text) for note in stock.notes] == [
+        (left_out.UNREADABLE, True)
+    ]
+    asked = grid(P, N)
+    requests = np.array([asked.fingerprints[0, problem] for problem in asked.problems])
+    assert stock.of(0, asked.problems, requests).measured.sum() == np.count_nonzero(
+        [row.verdict not in FAILED for row in samples(range(P), N)]
+    )
+
+
+def test_samples_of_a_journal_that_fails_while_it_is_read_are_left_out(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(layout, samples([P], 2), "b")
+    views = [View(snapshot.take(layout, ARM, SET, strict=strict)) for strict in (True, False)]
+    real = os.open
+
+    def refuse_one(path: Path, *options: int) -> int:
+        if Path(path).name == "a.journal":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, *options)
+
+    monkeypatch.setattr(os, "open", refuse_one)
+    strict, lenient = views
+    with pytest.raises(OSError, match=r"a\.journal"):
+        strict.read(np.arange(strict.count))
+    rows = lenient.read(np.arange(lenient.count))
+    assert rows["problem"].to_pylist() == [made.problem(P)] * 2
+    assert [(s.kind, s.path.name) for s in lenient.skipped] == [(left_out.UNREADABLE, "a.journal")]
+    assert not any(lenient.damaged.values())
+
+
+@pytest.mark.parametrize("verb", ["compact", "seal"])
+def test_a_file_that_cannot_be_read_is_named(
+    layout: Layout, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """A folder where a journal should be opens, and fails only when it is read, as a bad disk."""
+    closed = layout.journals(ARM, SET) / "b.journal"
+    closed.mkdir()
+    code, text = said(capsys, verb, layout.root)
     assert code == USAGE
     assert text.startswith(f"rlbhpc: {closed}: Is a directory (EISDIR)")
     assert text.count("\n") == 1
