@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -66,6 +68,23 @@ def test_an_error_of_storing_outweighs_one_of_sampling(tmp_path: Path) -> None:
             out.put(*asked("broken", 0))
             raise RuntimeError("the engine stopped")
     assert isinstance(refused.value.__cause__, RuntimeError)
+
+
+def test_the_first_error_is_told_where_others_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing the journals may fail as well; what it says is not why the sample was not stored."""
+    real = os.fsync
+
+    def fails_at_the_end(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().suffix == ".journal":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    with pytest.raises(UserError, match=r"ENOTDIR"), recorder(unwritable(tmp_path), []) as out:
+        out.put(*asked("sound", 0))
+        out.put(*asked("broken", 0))
+        monkeypatch.setattr(os, "fsync", fails_at_the_end)
 
 
 def test_the_journals_of_other_arms_are_closed_whole(tmp_path: Path) -> None:
