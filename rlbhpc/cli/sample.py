@@ -11,6 +11,7 @@ from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import tell
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.launch.lock import note
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.sweep.drain import Drain
@@ -57,8 +58,13 @@ def sample(
     if not plan.samples:
         return NOTHING_TO_DO
     path = plan.save(resolved.layout.plans)
-    with Drain(grace, limit) as drain:
-        code = run_plan(resolved, plan, path, drain, workers)
+    with Drain(grace, limit) as drain, note(resolved.layout.claims, "sample") as others:
+        for other in others:
+            tell(
+                f"{other} draws samples of {resolved.layout.root}, too. This one begins at the "
+                "other end of the plan; what both have under way at the same time is drawn twice."
+            )
+        code = run_plan(resolved, plan, path, drain, workers, backwards=bool(others))
     if not drain.requested:
         seal_and_clean(resolved.layout)
     if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -82,6 +83,36 @@ def lock(folder: Path, what: str) -> Iterator[None]:
     finally:
         ended.set()
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def note(folder: Path, verb: str) -> Iterator[list[str]]:
+    """Say in a folder that this process runs a verb; who else says so, in words.
+
+    A note keeps nobody from anything: those who see each other share the work as they can. It is
+    there before the others are read, so that of two who begin at once one sees the other. What a
+    killed process left is removed.
+    """
+    path = folder.absolute() / f"{verb}-{secrets.token_hex(4)}"
+    with suppress(OSError):  # a folder of somebody else, who sees nothing of this
+        create(path, f"{_this_process()} {getpass.getuser()} {verb}")
+    others = []
+    for other in sorted(folder.absolute().glob(f"{verb}-{'[0-9a-f]' * 8}")):
+        if other != path:
+            with suppress(OSError, ValueError):  # it ended meanwhile, or was cut
+                host, pid, start, user, _ = other.read_text().split()
+                if is_held(other, f"local {host} {pid} {start}", user == getpass.getuser()):
+                    others.append(f"{user}'s `rlbhpc {verb}` (process {pid} on {host})")
+                else:
+                    other.unlink()
+    ended = threading.Event()
+    threading.Thread(target=_beat, args=(path, ended), daemon=True).start()
+    try:
+        yield others
+    finally:
+        ended.set()
+        with suppress(OSError):
+            path.unlink()
 
 
 def _beat(path: Path, ended: threading.Event) -> None:

@@ -21,13 +21,26 @@ from rlbhpc.sweep.worker import Work, load_all_problems, work
 log = logging.getLogger(__name__)
 
 
-def run_plan(study: Study, plan: Plan, path: Path, drain: Drain, workers: int | None = None) -> int:
-    """Work all shards of a plan, by default in a process for each copy that the GPUs hold."""
+def run_plan(
+    study: Study,
+    plan: Plan,
+    path: Path,
+    drain: Drain,
+    workers: int | None = None,
+    *,
+    backwards: bool = False,
+) -> int:
+    """Work all shards of a plan, by default in a process for each copy that the GPUs hold.
+
+    ``backwards``: begin with the last one, where another process begins with the first. Each shard
+    looks what is there by then.
+    """
     gpus_per_copy = study.file.engine.tensor_parallel
     count = workers or max(1, len(shares(devices(), gpus_per_copy)))
+    shards = plan.shards[::-1] if backwards else plan.shards
     if count == 1:
-        return run_here(study, plan, plan.shards, drain)
-    numbers = [shard.number for shard in plan.shards]
+        return run_here(study, plan, shards, drain)
+    numbers = [shard.number for shard in shards]
     return run_workers(path, numbers, count, drain, gpus_per_copy)
 
 

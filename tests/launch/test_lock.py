@@ -17,7 +17,7 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import SILENT, here, started
 from rlbhpc.launch.launches import cancel
-from rlbhpc.launch.lock import claimed_here, lock, sender
+from rlbhpc.launch.lock import claimed_here, lock, note, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.launched import call, stubs
@@ -43,6 +43,40 @@ def hold(layout: Layout, text: str, age: float = 0.0) -> Path:
     path.write_text(text + "\n")
     os.utime(path, (path.stat().st_mtime - age,) * 2)
     return path
+
+
+def noted(folder: Path, name: str, text: str, age: float = 0.0) -> Path:
+    path = folder / f"sample-{name}"
+    path.write_text(text + "\n")
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return path
+
+
+def test_two_who_sample_at_once_see_each_other_and_no_note_that_is_stale(
+    tmp_path: Path, other: str
+) -> None:
+    alive = noted(tmp_path, "00000001", f"{HERE} {other} {ME} sample")
+    elsewhere = noted(tmp_path, "00000002", "far 17 4 ann sample", SILENT / 2)
+    silent = noted(tmp_path, "00000003", "far 18 4 ann sample", SILENT * 2)
+    killed = noted(tmp_path, "00000004", f"{HERE} {os.getpid()} 1 {ME} sample")
+    before = {alive, elsewhere}
+    with note(tmp_path, "sample") as others:
+        assert len(others) == 2
+        assert f"process {other.split()[0]} on {HERE}" in others[0]
+        assert "ann" in others[1] and "process 17 on far" in others[1]
+        assert not silent.exists() and not killed.exists()
+        with note(tmp_path, "sample") as seen:
+            assert [f"process {os.getpid()} on {HERE}" in line for line in seen].count(True) == 1
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_note_that_nobody_can_write_or_read_keeps_nobody_from_sampling(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("in the way")
+    with note(tmp_path / "claims", "sample") as others:
+        assert others == []
+    noted(tmp_path, "00000001", "cut")
+    with note(tmp_path, "sample") as others:
+        assert others == []
 
 
 def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
