@@ -17,6 +17,7 @@ from rlbhpc.report.aspects.conclusions import asked_of
 from rlbhpc.report.aspects.memorised import Memorised, memorised
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.phrases import figure
 from rlbhpc.stats import Interval
 from rlbhpc.stats.finding import Finding
 
@@ -24,7 +25,9 @@ CLAIM: Final = "claim.json"
 
 
 def _or_null(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if not isinstance(value, float):
+        return value
+    return figure(value) if math.isfinite(value) else None
 
 
 #: A number, or null where there is none.

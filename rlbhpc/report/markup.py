@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Final
 
-from rlbhpc.report.phrases import plain
+from rlbhpc.report.phrases import figure, plain
+from rlbhpc.stats.interval import without_noise
 
 Node = ET.Element | str
 #: What a cell of a table may hold.
@@ -98,7 +99,8 @@ def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
         number = _NUMBER.match(value)
         return el("td", value, class_=kind, **({"data_value": number[1]} if number else {}))
     if isinstance(value, float):
-        return el("td", f"{value:.{_DIGITS}g}", class_=kind, data_value=repr(float(value)))
+        shown = f"{float(without_noise(value)):.{_DIGITS}g}"
+        return el("td", shown, class_=kind, data_value=repr(figure(value)))
     return el("td", f"{value:,}", class_=kind, data_value=str(value))
 
 

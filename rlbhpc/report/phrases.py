@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,23 +12,35 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
 from rlbhpc.stats.answer_text import points
+from rlbhpc.stats.interval import without_noise
+
+# Significant digits of a number in a file. A seventh may differ from processor to processor.
+_DIGITS: Final = 6
+
+
+def figure(value: float) -> float:
+    """Give a number as files print it: in six digits, whole ones whole, noise and −0 as 0."""
+    clean = float(without_noise(value))
+    return (
+        clean if not math.isfinite(clean) or clean.is_integer() else float(f"{clean:.{_DIGITS}g}")
+    )
 
 
 def percent(value: float) -> str:
     """A rate in percent with one decimal; a dash where there is none."""
-    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+    return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):z.1f}"
 
 
 def signed(value: float) -> str:
     """A difference of rates in points, with its sign."""
-    return "–" if math.isnan(value) else f"{100 * value:+.1f}"
+    return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):+z.1f}"
 
 
 def bounds(interval: Interval | None, index: int | None = None, *, sign: bool = False) -> str:
     """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
     if interval is None:
         return "–"
-    return points(interval if index is None else interval[index], "+.1f" if sign else ".1f")
+    return points(interval if index is None else interval[index], "+z.1f" if sign else "z.1f")
 
 
 def bounds_at(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:
@@ -42,7 +54,7 @@ def ends(interval: Interval, digits: int = 2) -> str:
     values = (float(v) for v in (interval.estimate, interval.lower, interval.upper))
     if math.isnan(float(interval.estimate)):
         return "–"
-    estimate, lower, upper = (f"{value:,.{digits}f}" for value in values)
+    estimate, lower, upper = (f"{value:z,.{digits}f}" for value in values)
     return f"{estimate} [{lower}, {upper}]{'' if bool(interval.sound) else ' ?'}"
 
 

@@ -17,6 +17,7 @@ from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.latex import latex
 from rlbhpc.report.page import pages
+from rlbhpc.report.phrases import figure
 from rlbhpc.study.layout import Layout
 
 LATEX = "tables.tex"
@@ -31,7 +32,10 @@ def as_records(report: Report) -> str:
         "samples": samples_frame(report.measured),
     }
     records = {
-        name: json.loads(frame.to_json(orient="records", double_precision=15))
+        name: json.loads(
+            frame.to_json(orient="records", double_precision=15),
+            parse_float=lambda text: figure(float(text)),
+        )
         for name, frame in frames.items()
     }
     return json.dumps({"name": report.name, **records, "notes": report.notes}, indent=2)
@@ -78,6 +82,9 @@ def _numbers(report: Report, aspect: Aspect) -> dict[str, bytes]:
     """The tables of an aspect as the files that they become, by name."""
     files_of: dict[str, bytes] = {}
     for name, frame in aspect.frames(report).items():
-        files_of[f"{name}.csv"] = frame.to_csv(index=False, lineterminator="\n").encode()
+        text = frame.to_csv(
+            index=False, lineterminator="\n", float_format=lambda value: repr(figure(value))
+        )
+        files_of[f"{name}.csv"] = text.encode()
         files_of[f"{name}.parquet"] = frame.to_parquet(index=False)
     return files_of

@@ -22,6 +22,14 @@ PROB: Final = 0.95
 #: Name and values of the dimension that holds the two bounds.
 CI_BOUND: Final = "ci_bound"
 CI_BOUNDS: Final = ("lower", "upper")
+# Decimals that data decide. Further ones depend on the order in which a processor adds, and are
+# taken off, so that equal values are equal and 0 is 0.
+_DECIMALS: Final = 12
+
+
+def without_noise(values: ArrayLike) -> NDArray[np.float64]:
+    """Give numbers in the decimals that data decide, without a sign of 0."""
+    return np.asarray(np.round(np.asarray(values, np.float64), _DECIMALS) + 0.0)
 
 
 class Target(StrEnum):
@@ -53,7 +61,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         for name in ("estimate", "lower", "upper"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), np.float64))
+            object.__setattr__(self, name, without_noise(getattr(self, name)))
         sound = np.broadcast_to(np.asarray(self.sound, bool), self.estimate.shape)
         object.__setattr__(self, "sound", sound)
         if not self.estimate.shape == self.lower.shape == self.upper.shape:

@@ -13,7 +13,7 @@ from rlbhpc.report.draw.chart import DASHED, Chart, Colours, Panel
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded
+from rlbhpc.report.phrases import bounded, percent
 from rlbhpc.stats import Interval
 
 _METRICS = ("pass@1", "pass@K", "gap")
@@ -35,8 +35,8 @@ def section(report: Report) -> Iterator[Node]:
         cells: dict[str, Cell] = {}
         for row in part.itertuples():
             mark = "" if row.sound else " ?"
-            low, high = (f"{100 * value:.1f}" for value in (row.lower, row.upper))
-            cells[str(row.metric)] = f"{100 * row.value:.1f} [{low}, {high}]{mark}"
+            low, high = map(percent, (row.lower, row.upper))
+            cells[str(row.metric)] = f"{percent(row.value)} [{low}, {high}]{mark}"
         rows.append([str(set_name), str(label), *(cells.get(m) for m in _METRICS)])
     k = ", ".join(dict.fromkeys(f"{int(v):,}" for v in frame.loc[frame["metric"] == "gap", "k"]))
     heads = ["set", "arm", "pass@1, %", "pass@K, %", "gap, points"]

@@ -92,7 +92,7 @@ def _again(report: Report, pair: Comparison) -> str:
     return (
         f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
         f"Only one of the two solves {several(differ, 'problem')}; a model sampled twice would "
-        f"differ from itself on about {by_chance:.1f}, so that {differ - by_chance:+.1f} is churn."
+        f"differ from itself on about {by_chance:.1f}, so that {differ - by_chance:+z.1f} is churn."
     )
 
 

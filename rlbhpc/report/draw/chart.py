@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.report.draw.axes import Axis
 from rlbhpc.stats import Interval
+from rlbhpc.stats.interval import without_noise
 
 #: The colour of text and axes: on the page, that of the text around the figure.
 INK: Final = "currentColor"
@@ -209,7 +210,11 @@ class Panel:
         chosen = np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int)
         across, up = self.x.label.partition(" (")[0], self.y.label
         for i in finite[np.unique(chosen)].tolist():
-            values = [f"{up} {y[i]:.4g}" if up else "", f"{across} {x[i]:,.5g}" if across else ""]
+            right, height = without_noise([x[i], y[i]]).tolist()
+            values = [
+                f"{up} {height:.4g}" if up else "",
+                f"{across} {right:,.5g}" if across else "",
+            ]
             text = ", ".join(value for value in values if value)
             self.spots.append(Label(float(x[i]), float(y[i]), f"{name}: {text}" if name else text))
 

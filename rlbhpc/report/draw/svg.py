@@ -27,6 +27,7 @@ from rlbhpc.report.draw.chart import (
     apart,
 )
 from rlbhpc.report.markup import Node, el
+from rlbhpc.stats.interval import without_noise
 
 # Units of the stretched drawing along both sides.
 _SIDE: Final = 1000
@@ -189,7 +190,7 @@ def _spots(panel: Panel) -> list[ET.Element]:
 def _points(panel: Panel, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     across, up = panel.x.place(x), panel.y.place(y)
     places = np.stack([_SIDE * across, _SIDE * (1 - up)], axis=1)
-    return np.asarray(np.round(places, 1), np.float64)
+    return np.asarray(np.round(without_noise(places), 1) + 0.0)
 
 
 def _whole(path: str) -> str:
