@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256
 # The path of the virtual environment's python is all that the recipes rely on.
 RUN    := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help install test test-all lint bench gpu soak mutants docs site quickstart cluster-up cluster-test cluster-down constraints clean
+.PHONY: help install test test-all dispatch lint bench gpu soak mutants docs site quickstart cluster-up cluster-test cluster-down constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,9 @@ test: $(STAMP) ## the quick tests, and of the slow ones those that guard the mos
 
 test-all: $(STAMP) ## every test, with a seeded tenth of the long ones
 	$(RUN) tools/test.sh all
+
+dispatch: $(STAMP) ## check under nine settings of the processor's dispatch that tests pass and reports are the same (hours)
+	$(RUN) python -m tools.dispatch
 
 lint: $(STAMP) ## ruff, mypy --strict, room order
 	$(BIN)/ruff check .

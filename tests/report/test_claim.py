@@ -36,9 +36,8 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     assert claim["answer"] == str(pair.answer.word)
     assert claim["sentences"] == list(pair.words)
     assert claim["K"] == pair.reach
-    assert claim["net"] == {
-        "estimate": float(pair.net.estimate), "lower": pair.net.low, "upper": pair.net.high
-    }  # fmt: skip
+    net = {"estimate": float(pair.net.estimate), "lower": pair.net.low, "upper": pair.net.high}
+    assert claim["net"] == pytest.approx(net, rel=1e-5)
     assert claim["lost"]["count"] == pair.answer.lost.count
     arm = report.arms[pair.trained.arm]
     trained = claim["trained"]
