@@ -5,9 +5,8 @@ A band is a pure function of the set of its rows; their order makes no differenc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,19 +30,22 @@ _RIGHT: Final = int(Status.RIGHT)
 _LAST_JUDGED: Final = int(max(cube_schema.JUDGED))
 
 
+class Band(NamedTuple):
+    """Arrays of a band, the step as their last dimension of size one, and its table of answers."""
+
+    arrays: dict[str, NDArray[Any]]
+    answers: dict[str, NDArray[Any]]
+
+
 def build(
-    rows: pa.Table,
-    problems: Sequence[str],
-    fingerprints: Sequence[int],
-    n: int,
-    block: int,
-) -> dict[str, NDArray[Any]]:
-    """Arrays of a band, each with the step as its last dimension of size one.
+    rows: pa.Table, problems: Sequence[str], fingerprints: Sequence[int], step: int, n: int
+) -> Band:
+    """Put the samples of a band in their places.
 
     ``rows``: samples of one step with :data:`COLUMNS`, each key once. Those of other problems, or
     with another fingerprint than the one that is asked for, do not count. ``problems,
-    fingerprints``: the problems of the band and what is asked for of each. ``n, block``: length of
-    the sample axis, and of a chunk along it.
+    fingerprints``: the problems of the band and what is asked for of each. ``n``: length of the
+    sample axis.
     """
     places, kept = positions(rows["problem"], problems)
     required = np.asarray(fingerprints, np.int64)
@@ -51,18 +53,21 @@ def build(
     rows, places = rows.filter(pa.array(kept)), places[kept]
     cell = places * n + np.asarray(rows["sample"]).astype(np.int64)
 
+    answer_ids, answered, answers = _count_answers(rows["answer"], places)
+    answers["problem"] = np.array(problems, STRING)[answered]
+    answers["step"] = np.full(len(answered), step)
+    right = cube_schema.RIGHT_BY_VERDICT[np.asarray(rows["verdict"])]
+    derived = {"answer": answer_ids, "right": right}
     arrays: dict[str, NDArray[Any]] = {}
     for variable in cube_schema.SAMPLE_VARIABLES:
+        name = variable.name
         flat = np.full(len(problems) * n, variable.fill, variable.dtype)
-        if variable.name != "answer":
-            flat[cell] = np.asarray(rows[variable.name])
-        arrays[variable.name] = flat.reshape(len(problems), n, 1)
-    blocks = max(1, -(-n // block))
-    arrays["vocabulary"] = np.full((len(problems), blocks, 1), "", STRING)
-    _write_answers(rows["answer"], cell, block, arrays["answer"], arrays["vocabulary"])
+        flat[cell] = derived[name] if name in derived else np.asarray(rows[name])
+        arrays[name] = flat.reshape(len(problems), n, 1)
     arrays["n"], arrays["c"] = counts(arrays["verdict"], axis=1)
     arrays["fingerprint"] = required[:, None]
-    return arrays
+    arrays["n_answers"] = np.bincount(answered, minlength=len(problems))[:, None]
+    return Band(arrays, answers)
 
 
 def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
@@ -101,34 +106,22 @@ def positions(
     return np.maximum(places, 0), places >= 0
 
 
-def _write_answers(
-    column: pa.ChunkedArray,
-    cell: NDArray[np.int64],
-    block: int,
-    ids: NDArray[np.int64],
-    words: NDArray[Any],
-) -> None:
-    """Fill in answer ids and, per problem and block of samples, what they stand for.
+def _count_answers(
+    column: pa.ChunkedArray, places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """Give ids of answers, −1 for none, and a row for each answer to a problem, by its position.
 
-    That is JSON in the order of the ids, its texts shortened for show.
+    ``places``: the position of each answer's problem. Rows are in the order of problems and ids.
     """
-    if len(column) == 0:
-        return
     encoded = pc.dictionary_encode(column.combine_chunks())
-    texts: list[str] = encoded.dictionary.to_pylist()
-    id_of = np.array([cube_schema.answer_id(t) if t else -1 for t in texts], np.int64)
-    codes = np.asarray(encoded.indices).astype(np.int64)
-    ids.ravel()[cell] = id_of[codes]
-
-    n = ids.shape[1]
-    place = (cell // n) * words.shape[1] + (cell % n) // block
-    distinct = np.unique(place * len(texts) + codes)
-    answers_at: dict[int, dict[int, str]] = {}
-    for pair in distinct.tolist():
-        position, code = divmod(pair, len(texts))
-        if texts[code]:
-            answers_at.setdefault(position, {})[int(id_of[code])] = texts[code]
-    flat = words.ravel()
-    for position, answers in answers_at.items():
-        texts_shown = {str(i): cube_schema.shown(answers[i]) for i in sorted(answers)}
-        flat[position] = json.dumps(texts_shown, ensure_ascii=False, separators=(",", ":"))
+    codes = np.asarray(encoded.indices)
+    texts = encoded.dictionary.to_pylist()
+    id_of = np.array([cube_schema.answer_id(text) if text else -1 for text in texts], np.int64)
+    ids, rank_of = np.unique(id_of, return_inverse=True)
+    answered = np.flatnonzero(id_of[codes] >= 0)
+    pairs = places[answered] * len(ids) + rank_of[codes[answered]]
+    pairs, first, count = np.unique(pairs, return_index=True, return_counts=True)
+    problem, rank = np.divmod(pairs, len(ids))
+    shown = np.array([cube_schema.shown(text) for text in texts], STRING)
+    rows = {"answer": ids[rank], "text": shown[codes[answered[first]]], "count": count}
+    return id_of[codes], problem, rows

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,7 @@ from typing import Final
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, cube_schema, guessing, tables, versions
-from rlbhpc.store.derive import Base, Derivation, Place, all_notes, derive
+from rlbhpc.store.derive import Base, Derivation, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.store.versions import Version
@@ -129,18 +130,16 @@ def _as_it_is(sources: Sources, base: Base) -> Compacted:
 
 
 def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Derivation]:
-    def link(group: Group, place: Place) -> bool:
-        """Take the chunk files of a band over from the base; False if one is damaged or lost."""
+    def link(files: Iterable[Path]) -> bool:
+        """Take chunk files over from the base; False if one is damaged or lost."""
         assert base is not None
-        blocks = sources.rows[group].grid.blocks
-        paths = list(cube.band_files(base.store / str(group), blocks, *place))
-        if not all(map(cube.intact, paths)):
+        pairs = [(base.store / file, store / file) for file in files]
+        if not all(cube.intact(old) for old, _ in pairs):
             return False
-        for path in paths:
-            new = store / path.relative_to(base.store)
+        for old, new in pairs:
             new.parent.mkdir(parents=True, exist_ok=True)
-            if not versions.link(path, new):
-                shutil.copyfile(path, new)
+            if not versions.link(old, new):
+                shutil.copyfile(old, new)
         return True
 
     root = cube.create(store)

@@ -36,7 +36,7 @@ _CONFIG: Final = {"array.write_empty_chunks": True}
 
 
 # Constant, so that a table that grows adds chunks.
-_TABLE_CHUNKS: Final = {"problem": 1024, "sample": 64, "train_step": 1 << 16}
+TABLE_CHUNKS: Final = {"problem": 1024, "sample": 64, "train_step": 1 << 16, "row": 1 << 15}
 
 
 def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
@@ -61,8 +61,13 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     # Texts are no part of the cube, so neither is the name of their file.
     provenance.pop(cube_schema.QUESTIONS, None)
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
-    variables = (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES)
+    variables = (
+        cube_schema.SAMPLE_NUMBER,
+        *cube_schema.SAMPLE_VARIABLES,
+        *cube_schema.CELL_VARIABLES,
+    )
     _create_axes(group, arm, problem_set, grid, variables)
+    write(group, "sample", np.arange(grid.n))
     more: list[tuple[Variable, Any]] = []
     if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
         more.append((cube_schema.STOP_AFTER, stop_after))
@@ -108,7 +113,7 @@ def create_table(
     sizes = {
         dim: np.shape(values[v.name])[axis] for v in variables for axis, dim in enumerate(v.dims)
     }
-    create_arrays(group, variables, sizes, _TABLE_CHUNKS)
+    create_arrays(group, variables, sizes, TABLE_CHUNKS)
     for variable in variables:
         write(group, variable.name, values[variable.name])
 
@@ -148,6 +153,15 @@ def write_region(group: zarr.Group, name: str, region: Any, values: NDArray[Any]
         array[region] = values
 
 
+def append(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
+    """Write values behind those of an array of one dimension."""
+    import zarr
+
+    with zarr.config.set(_CONFIG):
+        array: Any = group[name]
+        array.append(values.astype(array.dtype))
+
+
 def write_band(
     group: zarr.Group,
     grid: Grid,
@@ -162,13 +176,13 @@ def write_band(
         write_region(group, name, region, values)
 
 
-def band_files(group: Path, blocks: int, row: int, step: int) -> Iterator[Path]:
+def band_files(group: str, blocks: int, row: int, step: int) -> Iterator[Path]:
     """Chunk files of a band, all that there should be: those with a problem and a step dimension.
 
-    ``group``: folder of the group. ``blocks``: chunks along its sample axis.
+    ``group``: its path. ``blocks``: chunks along its sample axis.
     """
     for variable in (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES):
-        chunks = group / variable.name / "c" / str(row)
+        chunks = Path(group, variable.name, "c", str(row))
         if variable.dims == cube_schema.CELLS:
             yield chunks / str(step)
         else:
@@ -183,6 +197,12 @@ def intact(path: Path) -> bool:
         return False
     check = google_crc32c.value(data[:-4]).to_bytes(4, "little")
     return len(data) > 4 and data[-4:] == check
+
+
+def is_intact(store: Path, array: Any) -> bool:
+    """Whether every chunk file of an array is."""
+    keys = map(array.metadata.encode_chunk_key, np.ndindex(array.cdata_shape))
+    return all(intact(store / array.path / key) for key in keys)
 
 
 def open_checked(store: Path) -> zarr.Group:
@@ -212,7 +232,8 @@ def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if checksum != metadata_checksum(attributes, nodes) or schema != cube_schema.SCHEMA:
         raise UserError(
             f"{store}: its metadata does not have the checksum it was written with; derive the "
-            "cube anew with `rlbhpc compact --rebuild`"
+            "cube anew with `rlbhpc compact --rebuild`, or open a copy that another program wrote "
+            "by xarray.open_datatree(…, engine='zarr')"
         )
     if version > cube_schema.SCHEMA_VERSION:
         raise UserError(
@@ -243,7 +264,7 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
             for j, step in enumerate(steps)
             if fingerprints[i, j] >= 0
         },
-        provenance=group.attrs["provenance"],
+        provenance=cube_schema.provenance(group.attrs),
     )
 
 
@@ -290,14 +311,15 @@ def create_group(
     root: zarr.Group, path: str, kind: str, provenance: Mapping[str, Any]
 ) -> zarr.Group:
     """Start a group with what every group says of itself."""
-    # A parent that is not there yet, zarr makes by a hard link, which some file systems have not.
-    root.require_group(path.partition("/")[0])
-    group = root.require_group(path)
+    group = root
+    # One by one: a parent that is missing, zarr makes by a hard link, which some disks have not.
+    for name in path.split("/"):
+        group = group.require_group(name)
     group.update_attributes(
         {
             "kind": kind,
             "schema_version": cube_schema.SCHEMA_VERSION,
-            "provenance": dict(provenance),
+            "provenance": json.dumps(dict(provenance)),
         }
     )
     return group
@@ -306,8 +328,7 @@ def create_group(
 def _create_axes(
     group: zarr.Group, arm: str, problem_set: str, grid: Grid, variables: Iterable[Variable]
 ) -> None:
-    sizes = {"problem": len(grid.problems), "step": len(grid.steps)}
-    sizes |= {"sample": grid.n, "block": grid.blocks}
+    sizes = {"problem": len(grid.problems), "sample": grid.n, "step": len(grid.steps)}
     chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
     create_arrays(group, (*cube_schema.COORDINATES, *variables), sizes, chunks)
     group.update_attributes({"coordinates": "arm model problem_set guessable"})

@@ -7,6 +7,7 @@ in :mod:`rlbhpc.store.sample`, which has a version of its own.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,7 +20,7 @@ from rlbhpc.store.sample import COLUMNS
 from rlbhpc.verify.verdict import Status
 
 # Changes of names, types or meanings here, beside those of a sample's values.
-_CHANGES: Final = 0
+_CHANGES: Final = 1
 SCHEMA_VERSION: Final = sample.SCHEMA_VERSION + _CHANGES
 #: Name of this schema in the root attributes.
 SCHEMA: Final = "rlbhpc-cube"
@@ -28,19 +29,19 @@ SCHEMA: Final = "rlbhpc-cube"
 SCORES: Final = "scores"
 TRAINING: Final = "training"
 ROLLOUTS: Final = "rollouts"
-RESERVED: Final = {SCORES, TRAINING, ROLLOUTS}
+ANSWERS: Final = "answers"
+RESERVED: Final = {SCORES, TRAINING, ROLLOUTS, ANSWERS}
 
 STRING: Final = np.dtypes.StringDType()
 
 SAMPLES: Final = ("problem", "sample", "step")
 CELLS: Final = ("problem", "step")
-BLOCKS: Final = ("problem", "block", "step")
 
 #: Verdicts that count as an attempt at the problem. A generation that failed and an error of the
 #: verifier itself say nothing about the model; they are missing from n and visible in ``verdict``.
 JUDGED: Final = (Status.WRONG, Status.RIGHT, Status.NO_ANSWER, Status.TIMEOUT)
 
-# What a vocabulary shows of an answer; the whole of it stands in the parts.
+# What the table of answers shows of one; the whole of it stands in the parts.
 _ANSWER_CHARACTERS: Final = 200
 
 
@@ -87,6 +88,10 @@ COORDINATES: Final = (
 
 #: Key of a grid's provenance: the file with the questions of its problems.
 QUESTIONS: Final = "questions"
+
+#: Which samples a selection holds, and which of two arms are the same.
+SAMPLE_NUMBER: Final = _variable("sample", ("sample",), "i8", "number of the sample, from 0")
+
 #: Key of a grid's provenance: by name of a stratum the word of each problem that has one.
 STRATA_KEY: Final = "strata"
 #: Coordinates of a group whose problem set says how hard its problems are, or what they are about.
@@ -108,11 +113,26 @@ N_OF_ALL: Final = "n_of_all"
 #: Keys of the provenance of a group whose problems may have unequally many samples by design.
 SOME_END_EARLY: Final = {STOP_AFTER.name, LOOKS}
 
+#: By verdict, the missing one at −1: 1 right, 0 not right, −1 where it says nothing of the model.
+RIGHT_BY_VERDICT: Final = np.array([0, 1, 0, 0, -1, -1, -1], np.int8)
+#: What xarray gives as float32, NaN where missing: a mean of it is of judged samples alone. Its
+#: ``missing_value`` is masked as a ``_FillValue`` would be, with which xarray 2025.3 fails.
+RIGHT: Final = _variable(
+    "right",
+    SAMPLES,
+    "i1",
+    "1 where the verdict is right, 0 where it is 0, 2 or 3; missing where it is -1, 4 or 5",
+    missing_value=-1,
+)
+
 #: One value per sample.
-SAMPLE_VARIABLES: Final = tuple(
-    _variable(name, SAMPLES, column.cube, column.meaning, **column.attrs)
-    for name, column in COLUMNS.items()
-    if column.cube
+SAMPLE_VARIABLES: Final = (
+    *(
+        _variable(name, SAMPLES, column.cube, column.meaning, **column.attrs)
+        for name, column in COLUMNS.items()
+        if column.cube
+    ),
+    RIGHT,
 )
 
 #: Counts over the samples of a problem at a step.
@@ -125,11 +145,17 @@ COUNT_VARIABLES: Final = (
 CELL_VARIABLES: Final = (
     *COUNT_VARIABLES,
     _variable("fingerprint", CELLS, "i8", "fingerprint of what was asked for"),
-    _text(
-        "vocabulary",
-        BLOCKS,
-        "answers of a block of samples as a JSON object, id to text; empty if none",
-    ),
+    _variable("n_answers", CELLS, "i4", "different answers: rows in the table of answers"),
+)
+
+#: What the answers of a group of samples are, in a group ``answers/<arm>/<set>``: a row for each
+#: answer to a problem at a step, ordered as steps and problems are there, then by id.
+ANSWER_VARIABLES: Final = (
+    _text("problem", ("row",), "problem id, <set>/<local id>"),
+    _variable("step", ("row",), "i4", "training step of the model; 0 is the base"),
+    _variable("answer", ("row",), "i8", "id of the canonical answer, as the samples have it"),
+    _text("text", ("row",), "the canonical answer, shortened to 200 characters"),
+    _variable("count", ("row",), "i4", "samples with this answer"),
 )
 
 #: Log-probability of responses, or of texts of a file, under a scoring model.
@@ -186,6 +212,13 @@ ROLLOUT_VARIABLES: Final = (
 )
 
 
+def provenance(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read what the samples of a group stand on; cubes of schema version 2 hold no text of it."""
+    stored = attributes.get("provenance", "{}")
+    decoded: Mapping[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
+    return decoded
+
+
 def training_variable(metric: str) -> Variable:
     """One metric of the training curve; Zarr would read a ``/`` in its name as a group."""
     return _variable(metric.replace("/", "."), ("train_step",), "f8", metric)
@@ -213,7 +246,7 @@ def answer_id(canonical: str) -> int:
 
 
 def shown(answer: str) -> str:
-    """Shorten an answer to what a vocabulary holds of it."""
+    """Shorten an answer to what the table of answers holds of it."""
     if len(answer) <= _ANSWER_CHARACTERS:
         return answer
     return answer[: _ANSWER_CHARACTERS - 1] + "…"

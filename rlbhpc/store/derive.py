@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema, versions
+from rlbhpc.store.band import Band
 from rlbhpc.store.grid import UNPLANNED, Grid
 from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.store.sources import Group, Rows, Sources
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Row of chunks and position of the step.
 Place = tuple[int, int]
+#: Takes files over from the base, by their paths below its root, and says whether it could.
+Keep = Callable[[Iterable[Path]], bool]
 _NAMED: Final = 3
 
 
@@ -120,20 +122,28 @@ class Derivation:
         self._old = base.grid(rows.group) if base else None
         self.gone = rows.gone(base.files(rows.group)) if base else []
 
-    def write(self, target: zarr.Group, keep: Callable[[Place], bool]) -> None:
-        """Write every band; ``keep`` takes one over from the base and says whether it could."""
-        untouched = self._untouched()
-        for row in range(self.grid.rows):
-            for step in range(len(self.grid.steps)):
+    def write(self, root: zarr.Group, keep: Keep) -> None:
+        """Write every band, and the table of answers, in the order of that table's rows."""
+        group = self._rows.group
+        target = cube.create_samples(root, *group, self.grid)
+        answers = AnswerTable(root, group, self._base, keep)
+        untouched = self._untouched() if answers.has_base else set()
+        for step in range(len(self.grid.steps)):
+            for row in range(self.grid.rows):
                 place = (row, step)
-                if self._base and place in untouched and self._is_as_good(place) and keep(place):
+                files = cube.band_files(str(group), self.grid.blocks, row, step)
+                if self._base and place in untouched and self._is_as_good(place) and keep(files):
                     self.kept.add(place)
-                    notes = self._base.notes(self._rows.group, place)
+                    notes = self._base.notes(group, place)
+                    answers.take(step, row * self.grid.chunk.problems, len(self.grid.row(row)))
                 else:
                     self.derived.add(place)
-                    notes = self._derive(target, row, step)
+                    values, notes = self._band(row, step)
+                    cube.write_band(target, self.grid, row, step, values.arrays)
+                    answers.add(values.answers)
                 if notes:
                     self.notes[_name(place)] = notes
+        answers.start()
         self._count_lost(target)
 
     def _is_as_good(self, place: Place) -> bool:
@@ -147,10 +157,10 @@ class Derivation:
         first = row * self.grid.chunk.problems
         rows = slice(first, first + len(self.grid.row(row)))
         held = _present(self._base.root[str(self._rows.group)], step)[rows]
-        arrays, _ = self._band(row, step)
-        return bool((arrays["verdict"] >= 0).sum() <= held.sum())
+        values, _ = self._band(row, step)
+        return bool((values.arrays["verdict"] >= 0).sum() <= held.sum())
 
-    def _band(self, row: int, step: int) -> tuple[dict[str, NDArray[Any]], list[Note]]:
+    def _band(self, row: int, step: int) -> tuple[Band, list[Note]]:
         """A band from its rows, and what was left out of it."""
         grid = self.grid
         problems = grid.row(row)
@@ -163,13 +173,7 @@ class Derivation:
             verify=True,
         )
         table = view.read(np.arange(view.count), band.COLUMNS)
-        return band.build(table, problems, required, grid.n, grid.chunk.samples), view.notes
-
-    def _derive(self, target: zarr.Group, row: int, step: int) -> list[Note]:
-        """Write a band from its rows; what was left out of it."""
-        arrays, notes = self._band(row, step)
-        cube.write_band(target, self.grid, row, step, arrays)
-        return notes
+        return band.build(table, problems, required, grid.steps[step], grid.n), view.notes
 
     def _untouched(self) -> set[Place]:
         """Bands of the base that no new source touches."""
@@ -225,6 +229,68 @@ class Derivation:
                         self.lost[problem] = self.lost.get(problem, 0) + samples
 
 
+class AnswerTable:
+    """The table of answers of a group in the making.
+
+    Rows come in their order. Those that the base has at the same place, from the first on, stay in
+    its files as far as they fill whole chunks: a step that is added adds rows at the end.
+
+    ``has_base``: whether rows can be taken over from the base.
+    """
+
+    def __init__(self, root: zarr.Group, group: Group, base: Base | None, keep: Keep) -> None:
+        self._path = f"{cube_schema.ANSWERS}/{group}"
+        self._target = cube.create_group(root, self._path, cube_schema.ANSWERS, {})
+        self._keep = keep
+        self._started = False
+        # Rows, from the first on, that stand at the same place in the base.
+        self._unchanged = 0
+        self.has_base = base is not None and base.reusable and self._open(base, group)
+
+    def _open(self, base: Base, group: Group) -> bool:
+        """Find where the rows of each problem begin; False where a chunk of the table is bad."""
+        n_answers: Any = base.root.get(f"{group}/n_answers")
+        if n_answers is None or not cube.is_intact(base.store, n_answers):
+            return False
+        self._problems = n_answers.shape[0]
+        self._starts = [0, *np.cumsum(n_answers[...].T).tolist()]
+        self._old = dict(base.root[self._path].arrays())  # type: ignore[union-attr]
+        return all(cube.is_intact(base.store, array) for array in self._old.values())
+
+    def take(self, step: int, first: int, problems: int) -> None:
+        """Add the rows of a run of problems at a step, as the base has them."""
+        place = step * self._problems + first
+        start, stop = self._starts[place], self._starts[place + problems]
+        if start == self._unchanged and not self._started:
+            self._unchanged = stop
+        else:
+            self.add(self._rows(start, stop))
+
+    def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Add rows."""
+        self.start()
+        for name, values in rows.items():
+            cube.append(self._target, name, values)
+
+    def start(self) -> None:
+        """Create the arrays, behind the chunks of the base that stay."""
+        if self._started:
+            return
+        self._started = True
+        length = cube.TABLE_CHUNKS["row"]
+        names = [variable.name for variable in cube_schema.ANSWER_VARIABLES]
+        chunks = range(self._unchanged // length)
+        files = [Path(self._path, name, "c", str(chunk)) for name in names for chunk in chunks]
+        first = len(chunks) * length if files and self._keep(files) else 0
+        sizes = {"row": first}
+        cube.create_arrays(self._target, cube_schema.ANSWER_VARIABLES, sizes, cube.TABLE_CHUNKS)
+        if first < self._unchanged:
+            self.add(self._rows(first, self._unchanged))
+
+    def _rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
+        return {name: np.asarray(array[start:stop]) for name, array in self._old.items()}
+
+
 def _unknown_sources(version: Version, root: zarr.Group) -> Mapping[str, Any]:
     """Sources of a cube that lost the list of them: a file that is gone, so samples are counted.
 
@@ -236,7 +302,7 @@ def _unknown_sources(version: Version, root: zarr.Group) -> Mapping[str, Any]:
     plans = {
         name: "unknown"
         for name, node in groups.items()
-        if node.attrs.get("provenance") or node["verdict"].chunks[:2] != UNPLANNED
+        if cube_schema.provenance(node.attrs) or node["verdict"].chunks[:2] != UNPLANNED
     }
     return {"inputs": {"groups": dict.fromkeys(groups, gone), "plans": plans, "tables": {}}}
 
@@ -257,22 +323,16 @@ def _present(group: Any, step: int | slice) -> NDArray[np.bool_]:
 
 
 def derive(
-    root: zarr.Group,
-    sources: Sources,
-    base: Base | None,
-    groups: Iterable[Group],
-    keep: Callable[[Group, Place], bool],
+    root: zarr.Group, sources: Sources, base: Base | None, groups: Iterable[Group], keep: Keep
 ) -> dict[Group, Derivation]:
     """Write groups of samples into a cube, in a folder or in memory.
 
-    ``keep``: takes a band over from the base and says whether it could. Raises :class:`PurgedError`
-    if the base has samples that no file holds any more, or a plan that is gone.
+    Raises :class:`PurgedError` if the base has samples that no file holds any more, or a plan that
+    is gone.
     """
-    derivations = {}
-    for group in groups:
-        derivation = Derivation(sources.rows[group], base)
-        derivation.write(cube.create_samples(root, *group, derivation.grid), partial(keep, group))
-        derivations[group] = derivation
+    derivations = {group: Derivation(sources.rows[group], base) for group in groups}
+    for derivation in derivations.values():
+        derivation.write(root, keep)
     if base is not None:
         _refuse_purged(base, sources, derivations)
         _refuse_planless(base, sources)

@@ -8,7 +8,6 @@ whatever its arm, so that any statistic can leave these problems out.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from rlbhpc.stats.counts import Counts
-from rlbhpc.store.cube_schema import GUESSABLE, SOME_END_EARLY
+from rlbhpc.store.cube_schema import GUESSABLE, SOME_END_EARLY, provenance
 from rlbhpc.verify.audit.guess import LOW_RATE, guessable
 
 if TYPE_CHECKING:
@@ -63,13 +62,13 @@ def mark(datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE) -> dict[st
 
 def _guesses_blindly(data: xr.Dataset) -> bool:
     """Whether a group has the untrained model under a prompt that forbids reasoning."""
-    return json.loads(data.attrs["provenance"]).get(NO_THINK) is True and 0 in data["step"].values
+    return provenance(data.attrs).get(NO_THINK) is True and 0 in data["step"].values
 
 
 def _guesses(data: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
     """Each problem of which the untrained model has samples, and whether it was guessed."""
     # Stored counts are read at once; but where problems end early they hold more than is fair.
-    early = SOME_END_EARLY & json.loads(data.attrs["provenance"]).keys()
+    early = SOME_END_EARLY & provenance(data.attrs).keys()
     counts = (data.rlb.counts() if early else data[["n", "c"]]).sel(step=0)
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:

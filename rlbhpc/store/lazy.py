@@ -7,7 +7,6 @@ would show the first as missing samples.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,16 @@ from zarr.storage import MemoryStore
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import chunks, cube
-from rlbhpc.store.cube_schema import GUESSABLE, LOOKS, N_OF_ALL, STRATA
+from rlbhpc.store.cube_schema import (
+    ANSWERS,
+    GUESSABLE,
+    LOOKS,
+    N_OF_ALL,
+    RIGHT,
+    RIGHT_BY_VERDICT,
+    STRATA,
+    provenance,
+)
 
 # Coordinates along the problems.
 _OF_PROBLEMS = {GUESSABLE.name, *(stratum.name for stratum in STRATA)}
@@ -100,6 +108,18 @@ class _LazyArray(BackendArray):
         return _load(self._array, key).astype(self.dtype, copy=False)
 
 
+class _RightArray(_LazyArray):
+    """Whether each sample is right, by its verdict; NaN where that says nothing of the model."""
+
+    def __init__(self, verdict: zarr.Array[Any]) -> None:
+        super().__init__(verdict)
+        self.dtype = np.dtype(np.float32)
+
+    def _basic(self, key: tuple[int | slice, ...]) -> Any:
+        right = RIGHT_BY_VERDICT[_load(self._array, key)]
+        return np.where(right < 0, np.float32(np.nan), right)
+
+
 def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
     store: Any = array.store
     # A cube that is being written has no overlay yet.
@@ -119,10 +139,15 @@ def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) ->
 
 def datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
     """Datasets of a cube's groups by path; coordinates are read, all else when it is asked for."""
-    groups = {"/": xr.Dataset(attrs=plain_attributes(root.attrs))}
+    groups = {"/": xr.Dataset(attrs=dict(root.attrs))}
     for name, node in root.members(max_depth=None):
         if isinstance(node, zarr.Group):
-            groups[f"/{name}"] = _dataset(node)
+            dataset = _dataset(node)
+            # Schema version 2 had the answers among the samples, as JSON of a block of them.
+            if "block" in dataset.dims:
+                groups[f"/{ANSWERS}/{name}"] = dataset[["vocabulary"]].drop_attrs(deep=False)
+                dataset = dataset.drop_dims("block")
+            groups[f"/{name}"] = dataset
     return groups
 
 
@@ -136,17 +161,20 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
         elif dims == () or name in _OF_PROBLEMS:
             coordinates[name] = of_array(dims, _plain(_load(array)), dict(array.attrs))
         else:
-            variables[name] = _variable(dims, array)
+            variables[name] = _variable(dims, array, _LazyArray(array))
+        if name == "verdict":
+            # Whatever the version: in cubes of the first two, and among rollouts, there is none.
+            variables[RIGHT.name] = _variable(dims, array, _RightArray(array))
     sizes = {dim: size for v in variables.values() for dim, size in v.sizes.items()}
-    # Which samples a selection holds, and which of two arms are the same.
-    for dim in ("sample", "block"):
-        if dim in sizes and dim not in coordinates:
-            coordinates[dim] = _labels(dim, np.arange(sizes[dim]))
+    # Scores have none, and samples had none in schema version 2.
+    if "sample" in sizes and "sample" not in coordinates:
+        coordinates["sample"] = _labels("sample", np.arange(sizes["sample"]))
     attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
-    provenance: Any = attrs.get("provenance", {})
-    if isinstance(looks := provenance.get(LOOKS), dict):
+    if isinstance(looks := provenance(attrs).get(LOOKS), dict):
         coordinates[N_OF_ALL] = of_array((), np.asarray(looks["n"]))
-    return xr.Dataset(variables, coordinates, plain_attributes(attrs))
+    if "provenance" in attrs:
+        attrs["provenance"] = json.dumps(provenance(attrs))
+    return xr.Dataset(variables, coordinates, attrs)
 
 
 def of_array(
@@ -162,20 +190,12 @@ def _labels(dim: str, values: NDArray[Any], attrs: dict[str, Any] | None = None)
     return xr.Variable((dim,), index, attrs, fastpath=True)
 
 
-def _variable(dims: tuple[str, ...], array: zarr.Array[Any]) -> xr.Variable:
+def _variable(dims: tuple[str, ...], array: zarr.Array[Any], values: BackendArray) -> xr.Variable:
     """Wrap a lazy array as xarray's own readers do: read once, copied before it is changed."""
-    lazy: Any = indexing.LazilyIndexedArray(_LazyArray(array))
+    lazy: Any = indexing.LazilyIndexedArray(values)
     data = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazy))  # type: ignore[no-untyped-call]
     encoding = {"preferred_chunks": dict(zip(dims, array.chunks, strict=True))}
     return xr.Variable(dims, data, dict(array.attrs), encoding)
-
-
-def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes that every format takes: what is no text or number becomes its JSON."""
-    return {
-        name: value if isinstance(value, str | int | float) else json.dumps(value)
-        for name, value in attrs.items()
-    }
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

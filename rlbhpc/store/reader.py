@@ -12,6 +12,7 @@ import xarray as xr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
+import rlbhpc.xarray  # noqa: F401 puts .rlb on Datasets and trees
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import cube, guessing, lazy, left_out, tables, versions
 from rlbhpc.store.derive import Base, PurgedError, all_notes, derive
@@ -40,8 +41,13 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
     >>> import rlbhpc
     >>> cube = rlbhpc.open_cube("runs/demo")  # doctest: +SKIP
     >>> base = cube["base/math500"].to_dataset()  # doctest: +SKIP
-    >>> base.rlb.pass_at_k([1, 256]).mean("problem", skipna=False)  # doctest: +SKIP
+    >>> base.rlb.pass_at_k([1, 256], over="problem")  # doctest: +SKIP
     """
+    if not isinstance(path, str | Path | Sequence) or "://" in str(path):
+        raise UserError(
+            f"open_cube: found {path}; allowed: a folder of this machine, or a list of them. Open "
+            "a cube elsewhere by xarray.open_datatree(…, engine='zarr'): .rlb is on it too"
+        )
     if not isinstance(path, str | Path):
         return _several([Path(folder) for folder in path])
     folder = Path(path)
@@ -116,7 +122,7 @@ def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Datas
     above: dict[str, Buffer] = {}
     root = cube.create(MemoryStore(above))
     try:
-        derivations = derive(root, sources, base, changed, lambda group, place: True)
+        derivations = derive(root, sources, base, changed, lambda files: True)
     except PurgedError as error:
         # As compaction would: the cube stays as it is, and what came since is not shown either.
         notes += all_notes(base.sources) if base else []

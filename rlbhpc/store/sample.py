@@ -101,8 +101,9 @@ _VERDICTS: Final = flags(
     },
 )
 _FINISHES: Final = flags(Finish, {})
+_MASKED: Final = {"comment": "-1 is no sample, and no wrong one: take `right` for a mean"}
 _NATS: Final = {"units": "nat"}
-_ANSWER_ID: Final = {"long_name": "id of the canonical answer, see vocabulary"}
+_ANSWER_ID: Final = {"long_name": "id of the canonical answer, see the group answers"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Sample:
         int, Column("i8", "what was asked for: model, prompt, sampling, problem")
     ]
     seed: Annotated[int, Column("i8", "seed the sample was drawn with", "i8")]
-    verdict: Annotated[int, Column("i1", "verdict", "i1", _VERDICTS)]
+    verdict: Annotated[int, Column("i1", "verdict", "i1", _VERDICTS | _MASKED)]
     finish: Annotated[int, Column("i1", "why the response ended", "i1", _FINISHES)]
     paper: Annotated[
         int, Column("i1", "verdict of the published study's lenient grader", "i1", _VERDICTS)

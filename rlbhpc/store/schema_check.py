@@ -14,11 +14,12 @@ from zarr.codecs import Crc32cCodec
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import band, cube, cube_schema
-from rlbhpc.store.cube_schema import STRING, Variable
+from rlbhpc.store.cube_schema import Variable
 from rlbhpc.verify.verdict import Status
 
 _SAMPLE_GROUP: Final = (
     *cube_schema.COORDINATES,
+    cube_schema.SAMPLE_NUMBER,
     *cube_schema.SAMPLE_VARIABLES,
     *cube_schema.CELL_VARIABLES,
 )
@@ -28,6 +29,7 @@ _REQUIRED: Final = {
     "counts": (*cube_schema.COORDINATES, *cube_schema.COUNT_VARIABLES),
     cube_schema.SCORES: (*cube_schema.SCORE_COORDINATES, *cube_schema.SCORE_VARIABLES),
     cube_schema.TRAINING: cube_schema.TRAINING_COORDINATES,
+    cube_schema.ANSWERS: cube_schema.ANSWER_VARIABLES,
     cube_schema.ROLLOUTS: (*cube_schema.ROLLOUT_COORDINATES, *cube_schema.ROLLOUT_VARIABLES),
 }
 
@@ -48,13 +50,19 @@ def validate_cube(path: str | Path) -> list[str]:
         root = cube.open_checked(store)
     except (UserError, OSError) as error:
         return [str(error)]
-    paths = list(_files(store))
-    if not paths:
+    findings = list(_files(store))
+    version = root.attrs["schema_version"]
+    if not findings and version != cube_schema.SCHEMA_VERSION:
+        return [
+            f"{store}: undamaged, of schema version {version}; `rlbhpc compact` derives it anew by "
+            f"version {cube_schema.SCHEMA_VERSION}"
+        ]
+    if not findings:
         # Values are looked at only where every byte is known to be as it was written.
         for name, group in root.members(max_depth=None):
             if isinstance(group, zarr.Group) and "kind" in group.attrs:
-                paths.extend(f"{name}: {line}" for line in _group(group))
-    return paths
+                findings.extend(f"{name}: {line}" for line in _group(root, group))
+    return findings
 
 
 def _files(store: Path) -> Iterator[str]:
@@ -90,7 +98,7 @@ def _chunks(folder: Path, node: dict[str, Any]) -> Iterator[Path]:
         yield folder.joinpath("c", *map(str, place))
 
 
-def _group(group: zarr.Group) -> Iterator[str]:
+def _group(root: zarr.Group, group: zarr.Group) -> Iterator[str]:
     kind = str(group.attrs["kind"])
     if kind not in _REQUIRED:
         yield f"unknown kind {kind!r}; the kinds are {', '.join(_REQUIRED)}"
@@ -116,9 +124,12 @@ def _group(group: zarr.Group) -> Iterator[str]:
     ]
     yield from wrong
     if not wrong and names <= {*arrays}:
-        yield from _axes(arrays, wanted)
+        labels = list(_axes(arrays, wanted))
+        yield from labels
         if kind == "samples":
             yield from _samples(arrays)
+            if not labels:
+                yield from _answers(arrays, root.get(f"{cube_schema.ANSWERS}/{group.path}", {}))
         elif kind == "counts":
             n, c = arrays["n"][...], arrays["c"][...]
             if (n < 0).any() or (c < 0).any() or (c > n).any():
@@ -165,11 +176,11 @@ def _samples(arrays: dict[str, Any]) -> Iterator[str]:
             values = {
                 v.name: np.asarray(arrays[v.name][place]) for v in _SAMPLE_GROUP if len(v.dims) > 1
             }
-            for line in _band(values, arrays["verdict"].chunks[1]):
+            for line in _band(values):
                 yield f"step {arrays['step'][step]}, problems from {first}: {line}"
 
 
-def _band(values: dict[str, NDArray[Any]], block: int) -> Iterator[str]:
+def _band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
     verdict = values["verdict"]
     missing = verdict == Status.MISSING
     for variable in cube_schema.SAMPLE_VARIABLES:
@@ -182,19 +193,41 @@ def _band(values: dict[str, NDArray[Any]], block: int) -> Iterator[str]:
             has_value = values[variable.name] != variable.fill
         if (has_value & missing).any():
             yield f"{variable.name}: a value where the verdict says there is no sample"
+    with_meaning = verdict < len(Status) - 1
+    right = cube_schema.RIGHT_BY_VERDICT[verdict[with_meaning]]
+    if not np.array_equal(values["right"][with_meaning], right):
+        yield "right differs from what the verdicts give"
     n, c = band.counts(verdict, axis=1)
     if not np.array_equal(n, values["n"]) or not np.array_equal(c, values["c"]):
         yield "n or c differ from what the verdicts give"
     seeds = values["seed"][values["seed"] >= 0]
     if len(np.unique(seeds)) < len(seeds):
         yield "seed: two samples share one"
-    yield from _answers(values["answer"], values["vocabulary"], block)
 
 
-def _answers(ids: NDArray[Any], vocabulary: NDArray[Any], block: int) -> Iterator[str]:
-    for index, text in np.ndenumerate(vocabulary.astype(STRING)):
-        problem, number = index
-        texts = set(json.loads(text)) if text else set()
-        used = ids[problem, number * block : (number + 1) * block]
-        if {str(i) for i in np.unique(used[used >= 0])} != texts:
-            yield f"answer: ids of problem {problem}, block {number} and its vocabulary differ"
+def _answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
+    """Compare the table of answers with the answers of the samples."""
+    if any(variable.name not in table for variable in cube_schema.ANSWER_VARIABLES):
+        yield "no table of answers"
+        return
+    problems, steps = (arrays[name][...] for name in ("problem", "step"))
+    first = 0
+    for j, step in enumerate(steps):
+        ids = arrays["answer"][:, :, j]
+        place, _ = np.nonzero(ids >= 0)
+        pairs, counts = np.unique([place, ids[ids >= 0]], axis=1, return_counts=True)
+        n_answers = np.bincount(pairs[0], minlength=len(problems))
+        rows = slice(first, first + len(counts))
+        first = rows.stop
+        expected = {
+            "problem": problems[pairs[0]],
+            "step": np.full(len(counts), step),
+            "answer": pairs[1],
+            "count": counts,
+        }
+        same = all(np.array_equal(table[name][rows], expected[name]) for name in expected)
+        if not same or not np.array_equal(arrays["n_answers"][:, j], n_answers):
+            yield f"step {step}: the answers of the samples differ from their table"
+            return
+    if table["answer"].size != first:
+        yield "the table of answers has rows too many"

@@ -22,6 +22,7 @@ from rlbhpc.cli.main import cli
 from rlbhpc.cli.table import visible
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.inspect_log import InspectLog
+from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.layout import Layout
 from tests.cli.test_store_verbs import printed
@@ -307,7 +308,7 @@ def test_import_inspect_logs(tmp_path: Path, kind: str) -> None:
     assert cube.verdict.sel(problem="gsm8k/b/2").values.ravel().tolist() == [2, -1, -1]
     assert cube.rlb.texts("gsm8k/1", 1, 0).item() == "five"
     assert cube.finish.sel(problem="gsm8k/1").values.ravel().tolist() == [1, 1, -1]
-    assert '"4"' in cube.vocabulary.sel(problem="gsm8k/1").item()
+    assert answer_id("4") in cube.answer.sel(problem="gsm8k/1")
     assert cube.n_tokens.sel(problem="gsm8k/1").values.ravel().tolist() == [11, 11, -1]
 
 

@@ -20,6 +20,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import Target, impossible_checks
 from rlbhpc.exchange.imports import import_files
 from rlbhpc.report.gather import gather
+from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.study.layout import Layout
 from tests.exchange.made import (
     NO_ANSWER,
@@ -111,7 +112,7 @@ def test_verl_prefers_accuracy_to_a_shaped_score(tmp_path: Path) -> None:
     take_in(tmp_path / "run", path)
     cube = cube_of(tmp_path / "run")
     assert cube.verdict.values.ravel().tolist() == [RIGHT]
-    assert '"34"' in cube.vocabulary.item()
+    assert cube.answer.item() == answer_id("34")
     with pytest.raises(UserError, match=r"1\.jsonl:1: the score -0.4 is neither right nor wrong"):
         take_in(tmp_path / "other", path, metric="score")
 

@@ -44,8 +44,8 @@ DTYPES = {
     "verdict": "int8", "finish": "int8", "n_tokens": "int32", "logprob_sum": "float32",
     "entropy_sum": "float32", "answer": "int64", "seed": "int64", "n": "int32", "c": "int32",
     "fingerprint": "int64", "step": "int32", "problem": "StringDType()", "arm": "StringDType()",
-    "model": "StringDType()", "problem_set": "StringDType()", "vocabulary": "StringDType()",
-    "guessable": "int8", "paper": "int8",
+    "model": "StringDType()", "problem_set": "StringDType()", "guessable": "int8", "paper": "int8",
+    "n_answers": "int32", "right": "float32", "sample": "int64",
 }  # fmt: skip
 
 
@@ -87,12 +87,15 @@ def test_plain_xarray_opens_a_cube(python: Path, tmp_path: Path, planned: bool) 
     assert done.stderr == ""
     seen = json.loads(done.stdout)
     assert seen["dtypes"] == DTYPES
-    assert seen["groups"] == ["/base/math", "/published/math", "/training/toy-rl"]
+    assert seen["groups"] == [
+        "/answers/base/math", "/base/math", "/published/math", "/training/toy-rl",
+    ]  # fmt: skip
     assert seen["verdict"] == [sample(2, i, 10).verdict for i in range(9)]
     assert seen["missing"] == [-1] * 9
     assert seen["nan"]
     assert seen["seed"] == [sample(2, i, 10).seed for i in range(9)]
     assert seen["arm"] == "base"
     assert seen["flags"][:3] == ["missing", "wrong", "right"]
-    assert seen["coords"] == ["arm", "guessable", "model", "problem", "problem_set", "step"]
+    coords = ["arm", "guessable", "model", "problem", "problem_set", "sample", "step"]
+    assert seen["coords"] == coords
     assert seen["modules"] == []

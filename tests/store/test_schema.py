@@ -91,6 +91,7 @@ def test_a_sound_cube_has_no_findings(store: Path) -> None:
 
 
 _NO_SAMPLE = "a value where the verdict says there is no sample"
+_OTHER_ANSWERS = "the answers of the samples differ from their table"
 _NO_VERDICT = [
     f"step 0, problems from 0: {name}: {_NO_SAMPLE}"
     for name in ("seed", "finish", "n_tokens", "logprob_sum", "entropy_sum", "answer")
@@ -107,8 +108,10 @@ _NO_VERDICT = [
         ("c", (2, 1), 6, ["step 1, problems from 0: n or c differ from what the verdicts give"]),
         ("seed", (0, slice(0, 2), 0), 5, ["step 0, problems from 0: seed: two samples share one"]),
         ("seed", (0, slice(0, 2), 0), 0, ["step 0, problems from 0: seed: two samples share one"]),
-        ("answer", (0, 0, 0), 12345, ["step 0, problems from 0: answer: ids of problem 0, block 0 "
-                                      "and its vocabulary differ"]),
+        ("answer", (0, 0, 0), 12345, [f"step 0: {_OTHER_ANSWERS}"]),
+        ("n_answers", (1, 1), 9, [f"step 1: {_OTHER_ANSWERS}"]),
+        ("right", (0, 0, 0), 1, ["step 0, problems from 0: right differs from what the verdicts "
+                                  "give"]),
         ("n_tokens", (3, 0, 0), 4, [f"step 0, problems from 0: n_tokens: {_NO_SAMPLE}"]),
         ("logprob_sum", (3, 2, 1), 0.5, [f"step 1, problems from 0: logprob_sum: {_NO_SAMPLE}"]),
         ("problem", 1, "math/0", ["problem: the same label twice"]),
@@ -153,7 +156,8 @@ _NO_CHECKSUM = [{"name": "bytes", "configuration": {"endian": "little"}}]
         (
             "",
             {"attributes": {"kind": "other"}},
-            ["unknown kind 'other'; the kinds are samples, counts, scores, training, rollouts"],
+            ["unknown kind 'other'; the kinds are samples, counts, scores, training, answers, "
+             "rollouts"],
         ),
     ],
 )  # fmt: skip
@@ -191,13 +195,13 @@ def test_what_stands_on_disk_is_what_the_page_says(store: Path) -> None:
     text = (store / cube.METADATA).read_text()
     top = json.loads(text)
     assert text == json.dumps(top, indent=1, ensure_ascii=False)
-    attributes = {"schema": "rlbhpc-cube", "schema_version": 2, "Conventions": "CF-1.11"}
+    attributes = {"schema": "rlbhpc-cube", "schema_version": 3, "Conventions": "CF-1.11"}
     assert {**top["attributes"], **attributes} == top["attributes"]
     nodes = top["consolidated_metadata"].pop("metadata")
     assert top["consolidated_metadata"] == {"kind": "inline", "must_understand": False}
-    verdict, words = (nodes[f"{ARM}/{SET}/{name}"] for name in ("verdict", "vocabulary"))
+    verdict, words = nodes[f"{ARM}/{SET}/verdict"], nodes[f"answers/{ARM}/{SET}/text"]
     assert verdict["chunk_grid"]["configuration"] == {"chunk_shape": [4, 3, 1]}
-    assert words["chunk_grid"]["configuration"] == {"chunk_shape": [4, 1, 1]}
+    assert words["chunk_grid"]["configuration"] == {"chunk_shape": [1 << 15]}
     assert verdict["fill_value"] == -1
     assert nodes[f"{ARM}/{SET}/guessable"]["attributes"] == {
         "long_name": "answered now and then without reasoning",
