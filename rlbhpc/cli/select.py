@@ -39,7 +39,7 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
     if step is not None and step not in steps:
         raise UserError(f"{path}: no step {step}; there are {', '.join(map(str, steps))}")
     at_step = counts.sel(step=steps[0] if step is None else step)
-    values = at_step["c"] if take in _WORDS else at_step.rlb.pass_at_k(1)
+    values = at_step["c"] if take in _WORDS else at_step.rlb.pass_at_k(1, ragged=True)
     sampled = at_step["n"].values > 0
     for problem, value in zip(
         at_step["problem"].values[sampled].tolist(), values.values[sampled].tolist(), strict=True

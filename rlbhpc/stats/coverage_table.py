@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.mcnemar import mcnemar_exact
 
 
@@ -66,22 +65,6 @@ def coverage(base: ArrayLike, trained: ArrayLike) -> Coverage:
     if (a < 0).any() or (b < 0).any():
         raise UserError("coverage got a negative count; drop problems that were not sampled")
     return _sorted(a > 0, b > 0)
-
-
-def coverage_of(base: Counts, trained: Counts) -> Coverage:
-    """Sort problems as :func:`coverage` does, and refuse unequal numbers of samples.
-
-    More samples solve more problems, so coverage of unequal n compares budgets, not models.
-    """
-    check_paired(base, trained)
-    ours, theirs = base.limit, trained.limit
-    if (ours != theirs).any():
-        i = int(np.flatnonzero(ours != theirs)[0])
-        raise UserError(
-            f"problem {i} has {ours[i]} samples of the base and {theirs[i]} of the trained "
-            "model; coverage needs equally many: compare pass@k at the smaller number"
-        )
-    return _sorted(base.solved, trained.solved)
 
 
 def rarest_first(cell: NDArray[np.int64], c: ArrayLike) -> NDArray[np.int64]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.curve import whole_numbers
-from rlbhpc.stats.interval import PROB
+from rlbhpc.stats.counts import Counts
+from rlbhpc.stats.curve import as_sizes, pass_curve, whole_numbers
+from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.stats.xr import draw_weights, pass_curve
+from rlbhpc.stats.weights import ProblemWeights
 from rlbhpc.store import band, guessing, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER
+from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER, provenance
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.guess import LOW_RATE
@@ -25,15 +26,18 @@ from rlbhpc.verify.verdict import Status
 
 #: The variable that statistics count, unless told otherwise.
 VERDICT: Final = "verdict"
-CURVE: Final = ["pass_at_k", "bounds", "support"]
-# Coordinates without a dimension that say whose samples a group holds.
-LABELS: Final = ["arm", "model", "problem_set"]
+_BOUNDS: Final = ["k", CI_BOUND]
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
 _CELLS_AT_ONCE: Final = 1 << 23
 
 
-class DatasetAccessor:
+class _Methods:
+    def __repr__(self) -> str:
+        return ".rlb: " + ", ".join(name for name in dir(self) if not name.startswith("_"))
+
+
+class DatasetAccessor(_Methods):
     """Methods on one group of a cube, or on any selection from one."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
@@ -84,28 +88,71 @@ class DatasetAccessor:
         }
         return xr.Dataset(variables, coords, dataset.attrs)
 
-    def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataArray:
+    def pass_at_k(
+        self, k: ArrayLike, by: str = VERDICT, over: str | None = None, ragged: bool = False
+    ) -> xr.DataArray:
         """Unbiased pass@k per problem and step; NaN where fewer than k samples exist.
 
         ``k``: draw sizes; a scalar gives no dimension ``k``. ``by``: whose verdicts count, see
-        :meth:`counts`. The mean over problems is pass@k of the set. ``.mean("problem",
-        skipna=False)`` keeps the rule that pass@k is NaN where a problem has fewer than k samples;
-        ``.notnull().sum("problem")`` says how many have enough.
+        :meth:`counts`. ``over="problem"`` gives the mean, pass@k of the set, which is NaN where any
+        problem has fewer than k samples. Without it, problems of which some have k samples and
+        some fewer are refused: xarray's mean would leave these out, and say nothing. ``ragged``:
+        give them all the same, NaN among them.
         """
         counts = self.counts(by)
         drawn = whole_numbers(k)
         if (drawn < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
         sizes = xr.DataArray(drawn, dims=["k"] if drawn.ndim else [])
-        rule = [counts[name] for name in ("stop_after", "n_max") if name in counts.coords]
-        result: xr.DataArray = xr.apply_ufunc(
-            pass_at_k, counts["n"], counts["c"], sizes, *rule, keep_attrs=False
-        )
+        n, c, *rule = _count_arrays(counts)
+        result: xr.DataArray = xr.apply_ufunc(pass_at_k, n, c, sizes, *rule, keep_attrs=False)
+        if over is not None:
+            result = result.mean(over, skipna=False)
+        elif not ragged and "problem" in result.dims:
+            lacking = result.isnull()
+            if (lacking.any("problem") & ~lacking.all("problem")).any():
+                least, most = int(counts["n"].min()), int(counts["n"].max())
+                raise UserError(
+                    f"k: found {k!r}; the problems have {least} to {most} samples, and a mean "
+                    "would be of those that have enough. Give over='problem' for a mean that is "
+                    "NaN then, ragged=True for the values, or a smaller k"
+                )
         return (
             result.rename("pass_at_k")
             .assign_coords(k=sizes)
             .assign_attrs(long_name="pass@k", estimator="1 - C(n - c, k) / C(n, k)")
         )
+
+    def difference_from(
+        self, base: xr.Dataset, k: ArrayLike, by: str = VERDICT, prob: float = PROB, seed: int = 0
+    ) -> xr.Dataset:
+        """Mean pass@k minus that of a base, paired by problem.
+
+        ``base``: its samples or counts, one step and one arm of them. ``by, prob, seed``: as in
+        :meth:`TreeAccessor.curves`. Gives the ``difference``, its ``bounds`` at each k, the
+        ``band`` for all k together, and ``p_moved``, the probability of as large a difference
+        where nothing moved.
+        """
+        counts, reference = self.counts(by), base.rlb.counts(by)
+        if reference["n"].dims != ("problem",):
+            raise UserError(f"the base has dimensions {reference['n'].dims}; select one step of it")
+        problems, of_base = (data["problem"].values.tolist() for data in (counts, reference))
+        if unpaired := sorted({*problems} ^ {*of_base}):
+            raise UserError(
+                f"{len(unpaired)} problems are in one arm only, the first {unpaired[0]!r}; "
+                "select the common problems of both arms"
+            )
+        base_counts = Counts.of(*_count_arrays(reference.sel(problem=problems)))
+
+        def compare(
+            trained: Counts, weights: ProblemWeights, k: NDArray[np.int64]
+        ) -> tuple[ArrayLike, ...]:
+            curve = difference_curve(base_counts, trained, weights, k, prob)
+            pointwise = curve.pointwise
+            return pointwise.estimate, pointwise.bounds, curve.band.bounds, curve.p_moved
+
+        dims = {"difference": ["k"], "bounds": _BOUNDS, "band": _BOUNDS, "p_moved": []}
+        return _over_problems(counts, compare, dims, k, prob, seed)
 
     def unguessable(self) -> xr.Dataset:
         """Leave out the problems that are answered now and then without reasoning.
@@ -153,9 +200,15 @@ class DatasetAccessor:
             self._require(name)
         if more := [str(dim) for dim in dataset["seed"].dims if dim not in (*CELLS, "sample")]:
             raise UserError(f"texts are those of one {more[0]}: select it first, as `.sel` does")
-        chosen = dataset.sel(problem=problem)
-        if step is not None:
-            chosen = chosen.sel(step=step)
+        wanted = {"problem": problem} if step is None else {"problem": problem, "step": step}
+        try:
+            chosen = dataset.sel(wanted)
+        except KeyError:
+            raise UserError(
+                f"texts: found {wanted}; this Dataset has the problems "
+                f"{', '.join(map(str, dataset['problem'].values[:3]))}, … and the steps "
+                f"{dataset['step'].values.tolist()}"
+            ) from None
         numbers = np.atleast_1d(chosen["sample"].values if sample is None else sample)
         steps = np.atleast_1d(chosen["step"].values)
         group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
@@ -165,8 +218,8 @@ class DatasetAccessor:
                 "the responses stand beside the cube, in the folder of the run: open that with "
                 "rlbhpc.open_cube(<folder of the run>)"
             )
-        wanted = {problem: numbers.tolist()}
-        matches = samples.find(Layout(Path(source)), group, wanted, set(steps.tolist()))
+        numbers_of = {problem: numbers.tolist()}
+        matches = samples.find(Layout(Path(source)), group, numbers_of, set(steps.tolist()))
         fingerprints = np.atleast_1d(chosen["fingerprint"].values)
         requests = dict(zip(steps.tolist(), fingerprints, strict=True))
         # A join with holes turns whole numbers into floats.
@@ -211,7 +264,7 @@ class DatasetAccessor:
             )
 
 
-class TreeAccessor:
+class TreeAccessor(_Methods):
     """The same methods on all groups of samples and counts of a tree."""
 
     def __init__(self, tree: xr.DataTree) -> None:
@@ -221,9 +274,9 @@ class TreeAccessor:
         """Count samples and right ones in every group; see :meth:`DatasetAccessor.counts`."""
         return self._map(lambda dataset: dataset.rlb.counts(by), by)
 
-    def pass_at_k(self, k: ArrayLike, by: str = VERDICT) -> xr.DataTree:
+    def pass_at_k(self, k: ArrayLike, by: str = VERDICT, **options: Any) -> xr.DataTree:
         """Estimate pass@k in every group; see :meth:`DatasetAccessor.pass_at_k`."""
-        return self._map(lambda dataset: dataset.rlb.pass_at_k(k, by).to_dataset(), by)
+        return self._map(lambda dataset: dataset.rlb.pass_at_k(k, by, **options).to_dataset(), by)
 
     def curves(
         self, k: ArrayLike, by: str = VERDICT, prob: float = PROB, seed: int = 0
@@ -232,9 +285,9 @@ class TreeAccessor:
 
         ``by``: whose verdicts count, see :meth:`DatasetAccessor.counts`. ``prob, seed``: of the
         intervals; arms with the same problems share their bootstrap weights. Gives ``pass_at_k``,
-        ``bounds`` and ``support`` as :func:`rlbhpc.stats.xr.pass_curve` gives them, over (arm,
-        problem_set, step, k). NaN where an arm has no such set or step, and where k is more than a
-        problem's samples. Of several runs, arms are ``run/arm``.
+        its ``bounds`` and its ``support``, the problems with k samples, over (arm, problem_set,
+        step, k). NaN where an arm has no such set or step, and where k is more than a problem's
+        samples. Of several runs, arms are ``run/arm``.
 
         Examples
         --------
@@ -242,13 +295,20 @@ class TreeAccessor:
         >>> of_set = curves.pass_at_k.sel(problem_set="math500")  # doctest: +SKIP
         >>> of_set.plot(x="k", hue="arm", col="step", xscale="log")  # doctest: +SKIP
         """
+
+        def estimate(
+            counts: Counts, weights: ProblemWeights, k: NDArray[np.int64]
+        ) -> tuple[ArrayLike, ...]:
+            curve = pass_curve(counts, weights, k, prob)
+            return curve.interval.estimate, curve.interval.bounds, curve.support
+
+        dims = {"pass_at_k": ["k"], "bounds": _BOUNDS, "support": ["k"]}
         parts = []
         for node in self.counts(by).subtree:
             if "n" not in node.data_vars or "problem" not in node["n"].dims:
                 continue
-            counts = node.to_dataset(inherit=False).drop_vars(LABELS, errors="ignore")
-            weights = draw_weights(counts, np.random.default_rng(seed))
-            curve = pass_curve(counts, weights, np.atleast_1d(k), prob)[CURVE]
+            counts = node.to_dataset(inherit=False)
+            curve = _over_problems(counts, estimate, dims, k, prob, seed)
             arm, _, problem_set = node.path.strip("/").rpartition("/")
             parts.append(curve.expand_dims(arm=[arm], problem_set=[problem_set]))
         if not parts:
@@ -277,6 +337,43 @@ class TreeAccessor:
         return xr.DataTree.from_dict(results)
 
 
+def _count_arrays(counts: xr.Dataset) -> list[xr.DataArray]:
+    """Take n and c, and the rule by which sampling stops where there is one."""
+    names = [name for name in ("n", "c", "stop_after", "n_max") if name in counts]
+    return [counts[name] for name in names]
+
+
+def _over_problems(
+    counts: xr.Dataset,
+    statistic: Callable[[Counts, ProblemWeights, NDArray[np.int64]], tuple[ArrayLike, ...]],
+    dims: dict[str, list[str]],
+    k: ArrayLike,
+    prob: float,
+    seed: int,
+) -> xr.Dataset:
+    """Give the values of a statistic, by their names, at each step, with the same weights."""
+    sizes = as_sizes(k)
+    weights = ProblemWeights.draw(counts.sizes["problem"], np.random.default_rng(seed))
+    # Without coordinates such as the rule of stopping, which another arm may not have.
+    inputs = [array.reset_coords(drop=True) for array in _count_arrays(counts)]
+    values = xr.apply_ufunc(
+        lambda *arrays: statistic(Counts.of(*arrays), weights, sizes),
+        *inputs,
+        input_core_dims=[[dim for dim in array.dims if dim == "problem"] for array in inputs],
+        output_core_dims=[*dims.values()],
+        vectorize=True,
+        keep_attrs=False,
+    )
+    result = xr.Dataset(dict(zip(dims, values, strict=True)), {"k": sizes, CI_BOUND: [*CI_BOUNDS]})
+    return result.assign_attrs(
+        estimator="1 - C(n - c, k) / C(n, k), mean over problems",
+        target=str(Target.POPULATION),
+        ci_prob=prob,
+        replicates=weights.replicates,
+        seed=weights.seed,
+    )
+
+
 def _common(dataset: xr.Dataset, rule: str) -> int:
     """A number that all joined arms share, 0 where none has it."""
     values = np.unique(dataset[rule].values) if rule in dataset else [0]
@@ -287,7 +384,7 @@ def _common(dataset: xr.Dataset, rule: str) -> int:
 
 def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     """Keep the samples that every problem was to have; refuse a selection that is no fair one."""
-    looks = json.loads(dataset.attrs.get("provenance", "{}")).get(LOOKS)
+    looks = provenance(dataset.attrs).get(LOOKS)
     if isinstance(looks, list):
         raise UserError(
             "this cube was made by an earlier version, which did not store what the looks of "

@@ -12,7 +12,7 @@ from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate,
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.coverage_table import coverage, coverage_of, rarest_first
+from rlbhpc.stats.coverage_table import coverage, rarest_first
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.diversity import collisions, duplicates
 from rlbhpc.stats.entropy import (
@@ -116,11 +116,6 @@ def test_rarest_problems_come_first() -> None:
     base = [9, 1, 4, 0, 2]
     table = coverage(base, [3, 0, 0, 0, 0])
     assert rarest_first(table.base_only, base).tolist() == [1, 4, 2]
-
-
-def test_coverage_of_unequal_budgets_is_refused() -> None:
-    with pytest.raises(UserError, match="problem 1 has 8 samples of the base and 16"):
-        coverage_of(Counts.of([8, 8], [1, 1]), Counts.of([8, 16], [1, 1]))
 
 
 def test_judged_chains_are_bounded_by_answers() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray
 
 from rlbhpc.stats import (
     Counts,
@@ -24,7 +23,6 @@ from rlbhpc.stats import (
     answer,
     extrapolate,
     fixed_curve,
-    xr,
 )
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
@@ -62,7 +60,6 @@ TRAINED = Counts.of(
 STOPPED = Counts.of(
     [16, 16, 16, 9, 2, 3, 12] * 3, [0, 0, 1, 2, 2, 2, 2] * 3, stop_after=2, n_max=16
 )
-FIRST = Counts.of([16, 9, 2, 1], [0, 1, 1, 1], stop_after=1, n_max=16)
 SOME_NEVER = Counts.of(16, [0] * 12 + [3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 14])
 SOURCES = np.repeat(np.arange(8), [1, 2, 3, 4, 2, 3, 4, 5])
 
@@ -113,47 +110,6 @@ def one_lost() -> Counts:
 def looked(number: int, trained: Counts = TRAINED) -> list[Any]:
     view = look(BASE, trained, 16, number, comparisons=2)
     return [view, view.open_problems(lost=True, gained=False), view.open_problems(False, True)]
-
-
-def dataset(*arms: Counts, **coords: Any) -> xarray.Dataset:
-    table = {
-        name: (("step", "problem"), np.stack([getattr(arm, name) for arm in arms]))
-        for name in ("n", "c")
-    }
-    steps = [10 * i for i in range(len(arms))]
-    labels = [f"p{i:02d}" for i in range(len(arms[0]))]
-    return xarray.Dataset(table, {"step": steps, "problem": labels, **coords})
-
-
-def labelled() -> list[Any]:
-    data = dataset(BASE, TRAINED)
-    own = data.drop_vars("problem")
-    drawn = xr.draw_weights(data, rng(), 100)
-    return [
-        data.rlb_stats.pass_curve(drawn, [1, 16]),
-        data.rlb_stats.difference_from(data.sel(step=0), drawn, [1, 4, 16]),
-        xr.difference_curve(own.isel(step=0), own, drawn, prob=0.5),
-        data.rlb_stats.per_problem("pass@k", [2, 16]).mean("problem"),
-        data.rlb_stats.per_problem("pass^k", 2).mean("problem"),
-        data.rlb_stats.accuracy_histogram(),
-        xr.coverage(data.sel(step=0), data.sel(step=10)),
-        xr.coverage(own.isel(step=0), own.isel(step=1)),
-    ]
-
-
-def labelled_stopped() -> list[Any]:
-    free = dataset(STOPPED, STOPPED[::-1])
-    stopped = free.assign_coords(stop_after=2, n_max=16)
-    drawn = weights(21, replicates=5)
-    return [
-        stopped.rlb_stats.accuracy_histogram(),
-        stopped.rlb_stats.per_problem("pass@k", 2).isel(problem=slice(7)),
-        free.assign_coords(stop_after=2).rlb_stats.per_problem("pass@k", 2).isel(step=0),
-        dataset(FIRST, FIRST).assign_coords(stop_after=1).rlb_stats.accuracy_histogram(),
-        free.assign_coords(stop_after=0).rlb_stats.accuracy_histogram(),
-        stopped.rlb_stats.pass_curve(drawn),
-        stopped.rlb_stats.difference_from(stopped.sel(step=0), drawn, [1, 16])["difference"],
-    ]
 
 
 CASES: dict[str, Callable[[], Any]] = {
@@ -300,8 +256,6 @@ CASES: dict[str, Callable[[], Any]] = {
         smallest_loss(30, 16, rng(2), rates=np.array([0.5]), stop_after=(2, 3)),
         Power(30, 16, 0.19).count,
     ],
-    "labelled": labelled,
-    "labelled, stopped": labelled_stopped,
 }
 
 
@@ -326,11 +280,6 @@ def parts_of(value: Any) -> list[tuple[str, Any]] | None:
     """The named parts of a result, or None where it is an array or a single value."""
     if is_dataclass(value):
         assert type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if isinstance(value, xarray.Dataset):
-        arrays = [(str(name), value[name]) for name in value.variables]
-        return arrays + list(value.attrs.items())
-    if isinstance(value, xarray.DataArray):
-        return [(str(value.dims), value.to_numpy()), *value.attrs.items()]
     if isinstance(value, dict):
         return [(f"{name}:", part) for name, part in value.items()]
     if isinstance(value, Interval):

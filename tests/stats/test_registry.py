@@ -29,7 +29,6 @@ from rlbhpc.stats.metrics import METRICS, metric
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
 from rlbhpc.stats.power import smallest_loss
 from rlbhpc.stats.sequential import look
-from rlbhpc.stats.xr import draw_weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 HEAD = Path(__file__).parents[2] / "tools" / "pages" / "statistics.md"
@@ -119,7 +118,6 @@ def test_the_room_loads_nothing_heavy_for_counts() -> None:
         (difference_curve, {"k": None, "prob": 0.95}),
         (delta_se_interval, {"k": 256, "prob": 0.95}),
         (extrapolate, {"prob": 0.95, "beyond": False}),
-        (draw_weights, {"replicates": 2000, "cluster": None}),
     ],
 )
 def test_what_holds_where_nothing_is_said(

@@ -22,7 +22,7 @@ from rlbhpc.stats import (
     log_fail_at_k,
     pass_at_k,
 )
-from rlbhpc.stats.coverage_table import coverage_of
+from rlbhpc.stats.coverage_table import coverage
 from rlbhpc.stats.decision import supporting
 from rlbhpc.stats.priors import fit_prior
 
@@ -142,7 +142,7 @@ def test_every_statistic_of_a_stopped_arm_agrees_with_that_of_all_its_samples() 
     assert (error < [0.015, 0.01, 0.005, 1e-9]).all()
     # At n_max both know the same: which problems were ever solved.
     assert (stopped.solved == full.solved).all()
-    assert coverage_of(stopped, full).p_value == 1
+    assert coverage(stopped.c, full.c).p_value == 1
     n, c = stopped.places
     assert (c / n).mean() == pytest.approx(truth.mean(), abs=0.01)
     moved = accuracy_histogram(n, c) - accuracy_histogram(full.n, full.c)

@@ -13,6 +13,7 @@ import xarray as xr
 
 import rlbhpc
 from rlbhpc.errors import UserError
+from rlbhpc.stats import Counts, ProblemWeights, difference_curve
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
@@ -21,6 +22,7 @@ from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import SET, sample, samples
 from tests.store.test_scan import grid
+from tests.store.test_strata import dataset as strata_dataset
 
 P, N = 5, 6
 STEPS = {"base": (0,), "rl": (50, 100)}
@@ -228,3 +230,39 @@ def test_several_runs_are_one_tree(tmp_path: Path) -> None:
         rlbhpc.open_cube([folders[0], folders[0]])
     with pytest.raises(UserError, match="names no run"):
         rlbhpc.open_cube([])
+
+
+def test_differences_are_paired_by_the_problems_names(tree: xr.DataTree) -> None:
+    base, rl = dataset(tree, "base").sel(step=0), dataset(tree, "rl")
+    rl = rl.sel(problem=base.problem.values)
+    shuffled = rl.isel(problem=np.random.default_rng(1).permutation(P))
+    found = shuffled.rlb.difference_from(base, [1, 2], seed=7)
+    assert found.difference.dims == ("step", "k")
+    assert found.bounds.dims == found.band.dims == ("step", "k", "ci_bound")
+    counts = {"base": base.rlb.counts(), "rl": rl.rlb.counts().sel(step=100)}
+    arms = {name: Counts.of(c.n.values, c.c.values) for name, c in counts.items()}
+    weights = ProblemWeights.draw(P, np.random.default_rng(7))
+    expected = difference_curve(arms["base"], arms["rl"], weights, [1, 2])
+    again = rl.rlb.difference_from(counts["base"], [1, 2], seed=7).sel(step=100)
+    np.testing.assert_allclose(again.difference, expected.pointwise.estimate)
+    np.testing.assert_allclose(again.bounds, expected.pointwise.bounds)
+    np.testing.assert_allclose(again.band, expected.band.bounds)
+    assert again.p_moved.item() == expected.p_moved
+    np.testing.assert_allclose(found.difference.sel(step=100), again.difference)
+    assert all(isinstance(value, str | int | float) for value in found.attrs.values())
+    with pytest.raises(UserError, match=r"2 problems are in one arm only, the first 'math/0'"):
+        rl.isel(problem=slice(2, None)).rlb.difference_from(base, 1)
+    with pytest.raises(UserError, match="select one step"):
+        rl.rlb.difference_from(dataset(tree, "base"), 1)
+
+
+def test_curves_know_where_sampling_stopped(tmp_path: Path) -> None:
+    """A problem that ended at its second right sample counts as one that had all."""
+    verdicts = np.array([[1, 1, -1, -1], [0, 1, 0, 1], [0, 0, 0, 0]], np.int8)
+    stopped = strata_dataset(verdicts, stop_after=2)
+    tree = xr.DataTree.from_dict({"a/s": stopped})
+    curves = tree.rlb.curves([1, 4]).isel(arm=0, problem_set=0, step=0)
+    counts = stopped.rlb.counts().isel(step=0)
+    expected = Counts.of(counts.n.values, counts.c.values, 2, 4).pass_at_k([1, 4]).mean(axis=0)
+    np.testing.assert_allclose(curves.pass_at_k, expected)
+    assert "n_max" not in curves.coords

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import rlbhpc
+import rlbhpc.xarray
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store import accessor, samples
@@ -42,7 +43,7 @@ def test_samples_count_up_to_the_last_right_one_that_was_asked_for(
     most = [int(c.coords.get("n_max", 0)) for c in (counts, one)]
     assert most == ([9, 1] if stop_after else [0, 0])
     rule = (stop_after, 9) if stop_after else ()
-    found = cube.rlb.pass_at_k([1, 2]).values[:, 0]
+    found = cube.rlb.pass_at_k([1, 2], ragged=True).values[:, 0]
     expected = pass_at_k(counts.n.values, counts.c.values, [1, 2], *rule)
     np.testing.assert_array_equal(found, expected)
 

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 import rlbhpc
+import rlbhpc.xarray
 from rlbhpc.errors import UserError
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid

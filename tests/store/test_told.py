@@ -152,7 +152,7 @@ def test_damage_in_a_text_is_told_where_the_text_is_shown(
     assert f"left out ({N} damaged)" in text
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "nc"])
+@pytest.mark.parametrize("ending", ["csv", "json"])
 def test_every_export_and_the_reader_tell_of_a_damaged_journal(
     layout: Layout, capsys: pytest.CaptureFixture[str], ending: str
 ) -> None:

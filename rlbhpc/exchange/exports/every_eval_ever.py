@@ -87,7 +87,7 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
         sizes = 2 ** np.arange(most.bit_length())
         arm, model, problem_set = (str(group[x].item()) for x in ("arm", "model", "problem_set"))
         curves = node.rlb.curves(sizes).isel(arm=0, problem_set=0)
-        rates = group.rlb.pass_at_k(sizes)
+        rates = group.rlb.pass_at_k(sizes, ragged=True)
         for step in curves["step"].values.tolist():
             yield Measurement(
                 arm, model, problem_set, step, group.sizes["problem"],
