@@ -154,7 +154,7 @@ def make_results(file: Path, say: Say) -> Layout:
             samples = f"{prepared.plan.samples:,} samples, {_cost(study, prepared.plan)}"
             jobs = ", ".join(job.name for job in prepared.jobs)
             say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
-            launch.submit(say=lambda line: None)
+            launch.submit(say=say)
         if not is_here or prepared.notes:
             _watch(study.layout, say)
         if newly := _cancelled(study.layout) - cancelled:

@@ -17,7 +17,7 @@ from time import sleep
 
 from submitit.core.utils import FailedJobError
 
-from rlbhpc.errors import DONE, TRY_AGAIN, UserError
+from rlbhpc.errors import DONE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
@@ -28,12 +28,15 @@ from rlbhpc.launch.study_executor import StudyJob
 
 # Seconds before each repetition when Slurm does not answer.
 PAUSES = (5, 15, 45, 120, 300)
+# What stands before Slurm's own error, on the last line. The lines before it may be the site's.
+FAILED = "sbatch: error: Batch job submission failed: "
+# Of Slurm's own errors those that pass.
 LATE = (
     "imed out", "Unable to contact", "ry again", "emporarily", "onnection", "Zero Bytes",
     "receive failure", "send failure", "standby mode", "Rate limit exceeded", "MaxJobCount",
     "I/O error writing script", "uthentication",
 )  # fmt: skip
-FULL = ("MaxSubmit", "ubmit limit", "QOS")
+POLICY = "Job violates accounting/QOS policy"
 
 
 def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[StudyJob]]:
@@ -44,7 +47,7 @@ def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[Stu
                 say(f"{name}: {launch.submitted[name][-1]}, submitted before")
                 continue
             launch.reject_cancelled()
-            number = _send_one(launch, name)
+            number = _send_one(launch, name, say)
             launch.note(name, number)
             say(f"{name}: {number}")
         return launch.submitted_jobs()
@@ -73,7 +76,7 @@ def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str | None:
     return str(record.get("dependency", ""))
 
 
-def _send_one(launch: LaunchFolder, name: str) -> str:
+def _send_one(launch: LaunchFolder, name: str, say: Callable[[str], None]) -> str:
     """Call sbatch until there is an id; look for the job before each repetition."""
     first = 0
     if name in launch.tried:
@@ -90,7 +93,7 @@ def _send_one(launch: LaunchFolder, name: str) -> str:
             if number is None and shutil.which("squeue"):
                 # It may have the job, and another call would submit it twice.
                 continue
-        if number := _call(launch, name):
+        if number := _call(launch, name, say):
             return number
     raise UserError(
         f"{name}: Slurm does not answer; run {launch.path / 'submit.sh'} again later",
@@ -98,7 +101,7 @@ def _send_one(launch: LaunchFolder, name: str) -> str:
     )
 
 
-def _call(launch: LaunchFolder, name: str) -> str:
+def _call(launch: LaunchFolder, name: str, say: Callable[[str], None]) -> str:
     """The id that sbatch answers; empty where another call may get one."""
     answer = ""
     for forgotten in (False, True):
@@ -106,41 +109,49 @@ def _call(launch: LaunchFolder, name: str) -> str:
         if dependency is None:
             return ""
         try:
-            (job, *_) = launch.executor(name).send(dependency)
+            (job, *_) = launch.executor(name).send(dependency, say)
             if number := job.job_id.partition("_")[0]:
                 return number
             answer = "an answer without an id"
         except FailedJobError as error:
-            answer = str(error).strip()
+            answer = str(error)
         except OSError as error:
             raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
-        if "ependency" not in answer:
+        if "ependency" not in _own_error(answer):
             break
     _refuse(name, answer, launch.path)
+    say(answer)
     return ""
+
+
+def _own_error(answer: str) -> str:
+    """What Slurm itself says of a submission that failed, without the words of a site's plugin."""
+    last_line = answer.rpartition("\n")[2]
+    return last_line.removeprefix(FAILED) if last_line.startswith(FAILED) else ""
 
 
 def _refuse(name: str, answer: str, folder: Path) -> None:
     """Say what to change where another call would be refused as well."""
-    limit = re.search(r"\b(QOS|Assoc)[A-Z]\w+", answer)
-    is_of_size = limit is not None and "Submit" not in limit[0]
-    if not is_of_size and any(words in answer for words in FULL):
-        raise UserError(
-            f"{name}: the queue takes fewer jobs, or none of this size, time or qos. Write the"
-            " launch again with --width, or set max_jobs in the cluster's file; or run"
-            f" {folder / 'submit.sh'} again when jobs have ended.",
-            TRY_AGAIN,
+    error = _own_error(answer)
+    if any(words in error for words in LATE):
+        return
+    submit = folder / "submit.sh"
+    advice = f"change {name}.sbatch or the cluster's file, then run {submit} again"
+    code = USAGE
+    # Slurm names the limit on a line of its own.
+    limit = re.search(r"(?m)^sbatch: error: (?:QOS|Assoc)(\w+)$", answer)
+    if error.startswith(POLICY) and (limit is None or "Submit" in limit[1]):
+        advice = (
+            "the queue takes fewer jobs. Write the launch again with --width, or set max_jobs in"
+            f" the cluster's file; or run {submit} again when jobs have ended"
         )
-    if "Invalid job array specification" in answer:
-        raise UserError(
-            f"{name}: Slurm takes no array of this size: `max_array_size` in the cluster's file is"
-            " larger than the site's MaxArraySize (scontrol show config | grep MaxArraySize)"
+        code = TRY_AGAIN
+    if "Invalid job array specification" in error:
+        advice = (
+            "`max_array_size` in the cluster's file is larger than the site's MaxArraySize"
+            " (scontrol show config | grep MaxArraySize); correct it, then launch again"
         )
-    if not any(words in answer for words in LATE):
-        raise UserError(
-            f"{name}: refused; change {name}.sbatch or the cluster's file, then run"
-            f" {folder / 'submit.sh'} again"
-        )
+    raise UserError(f"{name} was refused:\n{answer}\nnext: {advice}", code)
 
 
 def start_estimates(folder: Path) -> dict[str, str]:

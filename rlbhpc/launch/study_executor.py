@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from submitit.core.utils import CommandFunction, JobPaths, UncompletedJobError
+from submitit.core.utils import FailedJobError, JobPaths, UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor, SlurmInfoWatcher, SlurmJob
 
 from rlbhpc.launch import slurm
@@ -160,13 +160,24 @@ class StudyExecutor(SlurmExecutor):
         text = self._make_submission_file_text(command, "")
         return text.replace("# Parameters", f"{head}\n", 1)
 
-    def send(self, dependency: str = "") -> list[StudyJob]:
-        """Submit the script, once; raises submitit's FailedJobError with the words of sbatch."""
+    def send(self, dependency: str = "", say: Callable[[str], None] = print) -> list[StudyJob]:
+        """Submit the script, once; raises submitit's FailedJobError with the words of sbatch.
+
+        What a site has to say of a job that it takes is handed to ``say``.
+        """
         after = [f"--dependency={dependency}"] if dependency else []
         command = ["sbatch", "--parsable", *after, f"{self.script}.sbatch"]
         with launching_environment():
-            answer = CommandFunction(command, verbose=False, cwd=self.folder)()
-        return self.jobs(id_in(answer, f"{self.prefix}-{self.script}"))
+            done = subprocess.run(
+                command, cwd=self.folder, capture_output=True, text=True, errors="replace",
+                check=False,
+            )  # fmt: skip
+        words = done.stderr.strip()
+        if done.returncode != 0:
+            raise FailedJobError(words)
+        if words:
+            say(words)
+        return self.jobs(id_in(done.stdout, f"{self.prefix}-{self.script}"))
 
     def jobs(self, number: str) -> list[StudyJob]:
         """The job of an id, or all tasks of the array."""

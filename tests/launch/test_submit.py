@@ -28,12 +28,11 @@ from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_
 
 # Hands out ids from 101 on, as `sbatch --parsable` on a federated site does.
 ACCEPT = 'n=$(( $(cat "$HOME/n" 2>/dev/null || echo 100) + 1 )); echo $n >"$HOME/n"; echo "$n;site"'
-LATE = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+# As sbatch prints why Slurm takes no job, behind the words of a site's plugin if it has one.
+FAILED = "sbatch: error: Batch job submission failed: "
+LATE = f"{FAILED}Socket timed out on send/recv operation"
 # What Slurm says of every limit of an account or a QOS, behind a line that names the limit.
-POLICY = (
-    "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size"
-    " and/or time limits)"
-)
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
 
 @pytest.fixture
@@ -117,6 +116,13 @@ def test_a_number_that_a_wrapper_prints_is_no_id(launch: Path, stubs: Stubs) -> 
     assert not [line for line in lines(launch) if "4242" in line]
 
 
+def test_what_a_site_says_of_a_job_that_it_takes_is_told(launch: Path, stubs: Stubs) -> None:
+    stubs.add("sbatch", f'case "$*" in *train*) echo "sbatch: charged double" >&2;; esac\n{ACCEPT}')
+    said: list[str] = []
+    sending.send(launch, said.append)
+    assert said[:2] == ["sbatch: charged double", "train-rl: 101"]
+
+
 def test_a_time_out_is_waited_for_longer_and_longer(
     launch: Path, stubs: Stubs, pauses: list[float]
 ) -> None:
@@ -188,53 +194,58 @@ def test_a_kill_during_sbatch_submits_nothing_twice(launch: Path, stubs: Stubs) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "advice"),
+    ("before", "error", "code", "advice"),
     [
-        ("Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)", TRY_AGAIN, "--width"),
-        ("Batch job submission failed: Job violates accounting/QOS policy", TRY_AGAIN, "max_jobs"),
-        ("Invalid account or account/partition combination specified", USAGE, "cluster's file"),
-        ("Invalid job array specification", USAGE, "max_array_size"),
-        ("Unable to contact slurm controller (connect failure)", TRY_AGAIN, "later"),
-        ("Socket timed out on send/recv operation", TRY_AGAIN, "later"),
-        ("Resource temporarily unavailable", TRY_AGAIN, "later"),
-        ("Zero Bytes were transmitted or received", TRY_AGAIN, "later"),
-        ("Connection refused", TRY_AGAIN, "later"),
-        ("Message receive failure", TRY_AGAIN, "later"),
-        ("Slurm backup controller in standby mode", TRY_AGAIN, "later"),
-        ("Rate limit exceeded, please retry momentarily", TRY_AGAIN, "later"),
-        ("MaxJobCount limit reached", TRY_AGAIN, "later"),
-        ("I/O error writing script/environment to file", TRY_AGAIN, "later"),
-        ("Protocol authentication error", TRY_AGAIN, "later"),
-        (f"QOSMaxSubmitJobPerUserLimit\nsbatch: error: {POLICY}", TRY_AGAIN, "--width"),
-        (f"AssocMaxSubmitJobLimit\nsbatch: error: {POLICY}", TRY_AGAIN, "--width"),
-        (f"QOSMaxWallDurationPerJobLimit\nsbatch: error: {POLICY}", USAGE, "cluster's file"),
-        (f"QOSMinGRES\nsbatch: error: {POLICY}", USAGE, "cluster's file"),
+        ("", POLICY, TRY_AGAIN, "max_jobs"),
+        ("", "Invalid account or account/partition combination specified", USAGE, "cluster's file"),
+        ("", "Invalid job array specification", USAGE, "max_array_size"),
+        ("", "Unable to contact slurm controller (connect failure)", TRY_AGAIN, "later"),
+        ("", "Socket timed out on send/recv operation", TRY_AGAIN, "later"),
+        ("", "Resource temporarily unavailable", TRY_AGAIN, "later"),
+        ("", "Zero Bytes were transmitted or received", TRY_AGAIN, "later"),
+        ("", "Connection refused", TRY_AGAIN, "later"),
+        ("", "Message receive failure", TRY_AGAIN, "later"),
+        ("", "Slurm backup controller in standby mode", TRY_AGAIN, "later"),
+        ("", "Rate limit exceeded, please retry momentarily", TRY_AGAIN, "later"),
+        ("", "MaxJobCount limit reached", TRY_AGAIN, "later"),
+        ("", "I/O error writing script/environment to file", TRY_AGAIN, "later"),
+        ("", "Protocol authentication error", TRY_AGAIN, "later"),
+        ("QOSMaxSubmitJobPerUserLimit", POLICY, TRY_AGAIN, "--width"),
+        ("AssocMaxSubmitJobLimit", POLICY, TRY_AGAIN, "--width"),
+        ("QOSMaxWallDurationPerJobLimit", POLICY, USAGE, "cluster's file"),
+        ("QOSMinGRES", POLICY, USAGE, "cluster's file"),
+        ("Jobs need a QOS: add --qos=standard", "Unspecified error", USAGE, "--qos=standard"),
+        ("No room now. Please wait and try again.", "Unspecified error", USAGE, "Please wait"),
+        ("authentication of your project failed", "Unspecified error", USAGE, "your project"),
     ],
 )
 def test_a_refusal_says_what_to_change_and_nothing_is_lost(
-    launch: Path, stubs: Stubs, pauses: list[float], answer: str, code: int, advice: str
-) -> None:
-    stubs.add(
-        "sbatch",
-        f'case "$*" in *compact*) echo "sbatch: error: {answer}" >&2; exit 1;; esac\n{ACCEPT}',
-    )
+    launch: Path, stubs: Stubs, pauses: list[float], before: str, error: str, code: int,
+    advice: str,
+) -> None:  # fmt: skip
+    """What a site says before Slurm's own line is shown, and never taken for Slurm's."""
+    answer = "\n".join([*([f"sbatch: error: {before}"] if before else []), FAILED + error])
+    stubs.add("sbatch", f'case "$*" in *compact*) echo "{answer}" >&2; exit 1;; esac\n{ACCEPT}')
     with pytest.raises(UserError, match=advice) as refused:
         sending.send(launch)
     assert refused.value.code == code
     assert pauses == ([5, 15, 45, 120, 300] if advice == "later" else [])
-    before = lines(launch)
+    assert advice == "later" or answer in str(refused.value)
+    submitted = lines(launch)
     stubs.add("sbatch", ACCEPT)
     pauses.clear()
     sending.send(launch)
     assert pauses == [5], "sbatch may be at work still"
-    assert lines(launch)[: len(before)] == before
+    assert lines(launch)[: len(submitted)] == submitted
     assert len(lines(launch)) == len(list(launch.glob("*.sbatch")))
 
 
 def test_a_job_that_slurm_has_forgotten_is_no_longer_waited_for(launch: Path, stubs: Stubs) -> None:
     stubs.add(
         "sbatch",
-        'case "$*" in *:101*) echo "sbatch: error: Job dependency problem" >&2; exit 1;; esac\n'
+        'case "$*" in *:101*) echo "'
+        + FAILED
+        + 'Job dependency problem" >&2; exit 1;; esac\n'
         + ACCEPT,
     )
     stubs.add("squeue", 'for n in 102 103 104 105 106 107; do echo "$n|PENDING|None|me"; done')
@@ -249,7 +260,9 @@ def test_which_jobs_are_forgotten_is_asked_until_slurm_says(
 ) -> None:
     stubs.add(
         "sbatch",
-        'case "$*" in *:101*) echo "sbatch: error: Job dependency problem" >&2; exit 1;; esac\n'
+        'case "$*" in *:101*) echo "'
+        + FAILED
+        + 'Job dependency problem" >&2; exit 1;; esac\n'
         + ACCEPT,
     )
     stubs.add("squeue", "exit 1")
@@ -323,7 +336,7 @@ def test_what_keeps_sbatch_from_an_answer_is_told(
 ) -> None:
     stubs.add("sbatch", "exit 0")
     with pytest.raises(
-        UserError, match=r"^train-rl: refused; change train-rl\.sbatch or the"
+        UserError, match=r"(?s)^train-rl was .* change train-rl\.sbatch or the"
     ) as odd:
         sending.send(launch)
     assert odd.value.code == USAGE
