@@ -40,9 +40,9 @@ def doctor(
 ) -> int:  # fmt: skip
     """Look at this site and at FOLDER, where runs will be kept; or at a run, and why jobs ended.
 
-    Of a run's folder or a study file that was launched it names each cause that ended jobs, the
-    line of the log that shows it, and what mends it. Exit code 3 says that something was found
-    that does not work.
+    Of a run's folder or a study file that was launched it names each cause that ended jobs or keeps
+    them from starting, the line of the log that shows it, and what mends it. Exit code 3 says that
+    something was found that does not work.
     """
     options = read_options(sbatch)
     if rehearse:

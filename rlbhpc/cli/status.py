@@ -67,7 +67,7 @@ def as_record(study_status: look.Status) -> dict[str, Any]:
         "efficiency": asdict(study_status.efficiency) if study_status.efficiency else None,
         "failures": [
             {"cause": entry.cause, "jobs": list(entry.jobs), "action": entry.action}
-            for entry in study_status.failures
+            for entry in (*study_status.blocked, *study_status.failures)
         ],
     }
 
@@ -111,10 +111,14 @@ def show(study_status: look.Status) -> None:
         click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
     if study_status.efficiency:
         click.echo(str(study_status.efficiency))
-    if study_status.failures:
-        click.echo()
-        table = [[entry.cause, few(entry.jobs), entry.action] for entry in study_status.failures]
-        print_table("Failures", ["cause", "jobs", "what to do"], table)
+    for title, entries, advice in (
+        ("Jobs that cannot start", study_status.blocked, "what would start them"),
+        ("Failures", study_status.failures, "what to do"),
+    ):
+        if entries:
+            click.echo()
+            table = [[entry.cause, few(entry.jobs), entry.action] for entry in entries]
+            print_table(title, ["cause", "jobs", advice], table)
 
 
 def few(jobs: tuple[str, ...]) -> str:

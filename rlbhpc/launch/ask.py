@@ -209,6 +209,8 @@ def _watch(layout: Layout, say: Say) -> None:
         if now.queue is not None:
             jobs = ", ".join(f"{count} {state}" for state, count in now.queue.items())
             queue = f"in the queue: {jobs}"
+        for blocked in now.blocked:
+            queue += f"; {blocked.cause}; what would start it: {blocked.action}"
         if line != (line := f"{now.missing:,} samples are missing; {queue}"):
             say(line)
         time.sleep(LOOK)

@@ -18,7 +18,7 @@ import yaml
 from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster, slurm
 from rlbhpc.launch.host.claims import create
-from rlbhpc.launch.host.task import fields_of
+from rlbhpc.launch.host.task import fields_of, seconds
 
 Verdict = Literal["ok", "note", "bad"]
 # What of `scontrol show config` a launch depends on.
@@ -230,17 +230,30 @@ def first_entry() -> dict[str, Any]:
         number = re.match(r"\d+", config.get(name, ""))
         if number and int(number[0]):
             entry[key] = int(number[0])
-    for name, partition in partitions().items():
-        if partition.get("Default") == "YES":
-            entry["light"] = {"partition": name, "time": "01:00:00", "cpus": 2}
-        if "gpu" in partition.get("TRES", "") and "sample" not in entry:
-            entry["sample"] = {"partition": name, "time": "04:00:00", "gpus": 1, "cpus": 8}
+    by_name = partitions()
+    default = [name for name in by_name if by_name[name].get("Default") == "YES"]
+    with_gpus = [name for name in by_name if "gpu" in by_name[name].get("TRES", "")]
     # A partition tells its GPUs only where the site counts them.
-    if "sample" not in entry and "light" in entry and "gpu" not in config.get("GresTypes", ""):
-        entry |= {kind: {**entry["light"], "gpus": 0} for kind in ("sample", "train")}
+    gpus = int(bool(with_gpus) or "gpu" in config.get("GresTypes", ""))
+    for kind, names in (("sample", with_gpus or default), ("train", with_gpus or default)):
+        for name in names[:1]:
+            entry[kind] = _request(by_name[name], "04:00:00", 8 if gpus else 2) | {"gpus": gpus}
+    for name in default[:1]:
+        entry["light"] = _request(by_name[name], "01:00:00", 2)
     python = shutil.which("rlbhpc")
     entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]
     return entry
+
+
+def _request(partition: dict[str, str], time: str, cpus: int) -> dict[str, Any]:
+    """Ask for what the partition has at most: a job that asks for more never starts."""
+    limit = partition.get("MaxTime", "UNLIMITED")
+    cpus_per_node = int(partition.get("TotalCPUs", cpus)) // int(partition.get("TotalNodes", 1))
+    return {
+        "partition": partition["PartitionName"],
+        "time": limit if seconds(limit) < seconds(time) else time,
+        "cpus": max(1, min(cpus, cpus_per_node)),
+    }
 
 
 def write_entry(path: Path) -> None:

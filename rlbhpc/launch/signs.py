@@ -1,7 +1,8 @@
-"""What states of Slurm and lines of a log mean for whoever has to act on them."""
+"""What states and reasons of Slurm and lines of a log mean for whoever has to act on them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +19,32 @@ ACTIONS: Final[Mapping[str, str]] = {
     "PREEMPTED": "launch again: the site does not requeue preempted jobs",
     NO_ROOM: "free space, then launch again",
 }
+# Why a job does not start by waiting for its turn alone, as squeue names the reason, and what would
+# start it. The first that is found wins. What is in no row, such as Priority, passes by itself.
+BLOCKED: Final = (
+    ("held|JobH[eo]ld|ReservationDeleted", "scontrol release {jobs}; where Slurm denies that: "
+     "rlbhpc cancel, then launch again"),
+    ("^PartitionTimeLimit", "less time (-t) than the partition's MaxTime, or another partition "
+     "(-p): rlbhpc cancel, then launch again; `rlbhpc doctor` shows MaxTime"),
+    ("^Partition(?:Down|Inactive)", "nothing until the site opens the partition (sinfo -s), or "
+     "another one (-p): rlbhpc cancel, then launch again"),
+    ("^Partition(?:Config|NodeLimit|MaxNodes|MinNodes)|^MaxMemPerLimit|^BadConstraints",
+     "a request that nodes of the partition meet (`nodes`, `cpus`, `memory`, `gpus`, `gpu_type`, "
+     "constraint): rlbhpc cancel, then launch again; sinfo -o '%P %D %c %m %G %f' lists nodes"),
+    ("^Invalid|NotAllowed$", "an account and a QOS that may use the partition (-A, -q): rlbhpc "
+     "cancel, then launch again; sacctmgr show association user=$USER lists yours"),
+    ("^DependencyNeverSatisfied", "nothing: rlbhpc cancel, then launch again without it"),
+    ("^(?:Assoc|QOS)Grp(?!.*Run).*(?:Minutes|Wall)", "more budget of the account or QOS, or "
+     "another one (-A, -q): rlbhpc cancel, then launch again"),
+    ("^(?:Assoc|QOS)(?:Max|Min).*Per(?:Job|Node)|^QOSMinGRES", "less than the account or QOS "
+     "allows one job (-t, -c, --gres, --mem), or another QOS (-q): rlbhpc cancel, then launch "
+     "again"),
+    ("^Assoc|^QOS|PerAccount$", "the end of other jobs of the account or QOS; if "
+     "none runs, the job asks for more than all of them may have: less of it (-c, --gres, --mem), "
+     "or another one (-A, -q)"),
+    ("^ReqNodeNotAvail|^Node(?:s required|Down)|UnavailableNodes", "the return of nodes that are "
+     "down or reserved (sinfo -R); before a maintenance also less time (-t)"),
+)  # fmt: skip
 # What a log says, what that means, and what to do; {run} is the run's folder. The first that is
 # found wins, so causes stand before what follows from them.
 SIGNS: Final = (
@@ -65,3 +92,8 @@ SIGNS: Final = (
     (r"^(?:\[rank\d+\]: |(?:\(\w+ pid=\d+\) )*(?:ERROR [^]]*\] )?)[\w.]*(?:Error|Exception): "
      r"(?!Engine core init|WorkerProc init).*", "the work failed", ACTIONS["FAILED"]),
 )  # fmt: skip
+
+
+def what_starts(reason: str) -> str:
+    """What would start a job that waits for a reason; empty where its turn will come."""
+    return next((action for pattern, action in BLOCKED if re.search(pattern, reason)), "")

@@ -19,7 +19,7 @@ from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.jobs import behind
 from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, is_made, launches, traced
 from rlbhpc.launch.lock import at_work, claimed_here
-from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS
+from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS, what_starts
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -36,7 +36,7 @@ ORDER: Final = ("done", "running", "waiting", "begun", "hidden", "stopped")
 
 @dataclass(frozen=True)
 class Failure:
-    """Jobs that ended badly for the same cause, what to do about it, and the line that shows it."""
+    """Jobs that ended badly or cannot start, the cause, what to do, and the line that shows it."""
 
     cause: str
     jobs: tuple[str, ...]
@@ -54,6 +54,7 @@ class Status:
     answer of Slurm, ``begun``: a worker took it and has not ended it. ``queue`` counts
     Slurm's jobs by state and by the reason why they wait; None without an answer. ``rate`` is in
     response tokens per second of one worker, ``left`` in seconds until all these shards are done.
+    ``blocked`` are jobs in the queue that their turn alone does not start.
     ``behind`` is what follows the samples and is not up to date, once all samples are there.
     ``at_work`` says who submits or runs a launch right now, apart from the jobs in the queue.
     ``efficiency`` is None before an attempt has begun.
@@ -65,6 +66,7 @@ class Status:
     queue: dict[str, int] | None
     rate: float | None
     left: float | None
+    blocked: list[Failure]
     failures: list[Failure]
     at_work: str
     behind: list[str]
@@ -133,8 +135,8 @@ def status(layout: Layout) -> Status:
         queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
         rate=rate,
         left=tokens / (rate * working) if rate and working else None,
+        blocked=_blocked(rows or ()),
         failures=[
-            *_held(rows or ()),
             *_by_cause(_own_failures(study, folders, measure), trains),
             *_by_cause(_slurm_failures(listed, rows or (), not missing), trains),
         ],
@@ -167,19 +169,19 @@ def _in_words(row: slurm.Row) -> str:
     return f"{state} ({row.reason})" if row.state in ("PENDING", slurm.HIDDEN) else state
 
 
-def _held(rows: Iterable[slurm.Row]) -> list[Failure]:
-    """Jobs that Slurm keeps back until somebody releases them."""
-    by_owner: dict[str, dict[str, None]] = {}
+def _blocked(rows: Iterable[slurm.Row]) -> list[Failure]:
+    """Jobs that do not start by waiting alone, and what would start them."""
+    jobs: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in rows:
-        if re.search("held|JobHold|ReservationDeleted", row.reason, re.IGNORECASE):
-            by_owner.setdefault(row.user, {})[str(row.job)] = None
+        action = what_starts(row.reason)
+        if action and row.state not in RUNS:
+            jobs.setdefault((row.reason, action, row.user), {})[str(row.job)] = None
     failures = []
-    for owner, jobs in by_owner.items():
-        release = f"scontrol release {' '.join(jobs)}"
-        advice = f"{release}; where Slurm denies that: rlbhpc cancel, then launch again"
+    for (reason, action, owner), names in jobs.items():
+        advice = action.format(jobs=" ".join(names))
         if owner not in ("", getpass.getuser()):
-            advice = f"they are jobs of {owner}, who can release them: scontrol release"
-        failures.append(Failure("held by Slurm", tuple(jobs), advice))
+            advice = f"they are jobs of {owner}, who can act: {advice}"
+        failures.append(Failure(f"cannot start: {reason}", tuple(names), advice))
     return failures
 
 
@@ -260,7 +262,7 @@ def _by_task(rows: Sequence[slurm.Row], tasks: Collection[tuple[int, int]]) -> I
 
 
 def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
-    """Every cause that ended jobs of a run, as their logs show it, and the run's status."""
+    """Every cause that keeps jobs of a run from starting or ended them, and the run's status."""
     now = status(layout)
     folders = launches(layout)
     by_cause: dict[str, Failure] = {}
@@ -270,7 +272,7 @@ def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
             before = by_cause.setdefault(cause.cause, cause)
             if job not in before.jobs:
                 by_cause[cause.cause] = replace(before, jobs=(*before.jobs, job))
-    return list(by_cause.values()), now
+    return [*now.blocked, *by_cause.values()], now
 
 
 def _of_job(folders: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure) -> Failure:

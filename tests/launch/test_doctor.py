@@ -19,8 +19,8 @@ from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch import doctor
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.doctor import Finding
-from tests.launch.launched import Run, call, run, stubs
-from tests.launch.made import Stubs
+from tests.launch.launched import ME, Run, call, run, stubs
+from tests.launch.made import PARTITION, Stubs, shown
 
 __all__ = ["run", "stubs"]
 # Last lines that say nothing of the cause.
@@ -182,7 +182,52 @@ def test_jobs_ask_for_gpus_unless_the_site_has_none(
     entry = load_cluster(tmp_path / "tables" / "here.yaml")
     assert entry.light.partition == "all"
     for kind in (entry.sample, entry.train):
-        assert (kind.partition, kind.gpus) == (None if gpus else "all", gpus)
+        assert (kind.partition, kind.gpus) == ("all", gpus)
+
+
+@pytest.mark.parametrize(
+    ("limit", "times"),
+    [("00:30:00", ("00:30:00", "00:30:00")), ("2-00:00:00", ("04:00:00", "01:00:00")),
+     ("UNLIMITED", ("04:00:00", "01:00:00"))],
+)  # fmt: skip
+def test_no_job_asks_for_more_than_its_partition_has(
+    tmp_path: Path, stubs: Stubs, limit: str, times: tuple[str, str]
+) -> None:
+    partition = shown(PARTITION, MaxTime=limit, Default="YES", TotalCPUs=12, TotalNodes=3)
+    stubs.add("scontrol", f"echo 'GresTypes = gpu'; echo '{partition}'")
+    doctor.write_entry(tmp_path / "here.yaml")
+    entry = load_cluster(tmp_path / "here.yaml")
+    assert (entry.sample.time, entry.light.time) == times
+    assert (entry.sample.cpus, entry.train.cpus, entry.light.cpus) == (4, 4, 2)
+
+
+REASONS = [
+    ("PartitionTimeLimit", "-t"), ("AssocMaxWallDurationPerJobLimit", "-t"),
+    ("QOSMaxCpuPerJobLimit", "-q"), ("AssocGrpCpuLimit", "other jobs"),
+    ("QOSMaxJobsPerUserLimit", "other jobs"), ("MaxGRESPerAccount", "other jobs"),
+    ("AssocGrpCPURunMinutesLimit", "other jobs"), ("AssocGrpCPUMinutesLimit", "budget"),
+    ("QOSGrpGRESMinutes", "budget"), ("PartitionDown", "-p"), ("PartitionNodeLimit", "`nodes`"),
+    ("BadConstraints", "sinfo"), ("InvalidAccount", "-A"), ("InvalidQOS", "-q"),
+    ("DependencyNeverSatisfied", "launch again"), ("JobHeldAdmin", "scontrol release 1"),
+    ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "sinfo -R"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "starter"), REASONS)
+def test_what_would_start_a_job_that_cannot_is_told(
+    run: Run, stubs: Stubs, reason: str, starter: str
+) -> None:
+    """By the run's doctor and by status, whatever an earlier run of the job has left in its log."""
+    path, study = run
+    log = next(study.layout.launches.iterdir()) / "logs" / "sampled-x-0001-sample-1_0.log"
+    log.write_text("slurmstepd: error: Exceeded job memory limit\n")
+    stubs.add("squeue", f"echo '1_[0-3]|PENDING|{reason}|{ME}'")
+    code, result = call("doctor", path, "--json")
+    (cause,) = json.loads(result.stdout)
+    assert code == INCOMPLETE
+    assert reason in cause["cause"] and starter in cause["action"]
+    assert cause["jobs"] == ["1"] and not cause["evidence"]
+    assert starter in " ".join(call("status", path)[1].stdout.split())
 
 
 def test_doctor_without_slurm_says_where_to_run_it(
@@ -305,6 +350,7 @@ def test_the_first_entry_of_a_site_has_what_slurm_tells(
         "hosts": ["login*.site*"],
         **entry,
         "sample": {"partition": "gpu", "time": "04:00:00", "gpus": 1, "cpus": 8},
+        "train": {"partition": "gpu", "time": "04:00:00", "gpus": 1, "cpus": 8},
         "light": {"partition": "cpu", "time": "01:00:00", "cpus": 2},
         "rlbhpc": [str(stubs.folder / "rlbhpc")] if program else [sys.executable, "-m", "rlbhpc"],
     }
