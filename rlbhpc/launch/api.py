@@ -77,20 +77,33 @@ def find(run: str | Path, number: int | None = None) -> Launch:
     return Launch(named[-1].path)
 
 
+class SiteExecutor(SlurmExecutor):
+    """submitit's executor with a site filled in, over which wins what its user sets."""
+
+    def _internal_update_parameters(self, **kwargs: Any) -> None:
+        """Drop what the site says of the same things, or of rivals such as --gres."""
+        site = self.parameters.get("additional_parameters", {})
+        own = kwargs.pop("additional_parameters", {})
+        names = dict.fromkeys((*own, *(name.replace("_", "-") for name in kwargs)), "")
+        left = {name: text for name, text in merged(site, names).items() if name not in names}
+        super()._internal_update_parameters(**kwargs, additional_parameters={**left, **own})
+
+
 def executor(
     cluster: str | None = None,
     kind: Literal["sample", "train", "light"] = "light",
     folder: str | Path = "submitit",
 ) -> Executor:
-    """A plain submitit executor with the site filled in, for any function.
+    """A submitit executor with the site filled in, for any function.
 
+    What you set with ``update_parameters`` wins over the site's values.
     Functions and results are pickled, and run in this very environment outside any container.
     """
     name, entry = choose(cluster)
     if name == HERE:
         return LocalExecutor(folder)
     resources: Resources = getattr(entry, kind)
-    plain = SlurmExecutor(folder)
+    plain = SiteExecutor(folder)
     variables = sorted(entry.environment.items())
     exports = [f"export {name}={shlex.quote(text)}" for name, text in variables]
     parameters = {
