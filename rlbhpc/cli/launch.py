@@ -58,8 +58,8 @@ def launch(
     The folder that is written holds complete scripts and submit.sh, to read, edit and run; with
     --submit that is done at once. The same command starts a study and goes on with it.
 
-    Options that sbatch knows are passed on with their meaning: -p -A -t -q -c -N --constraint
-    --gres and more.
+    Options that sbatch knows are passed on with their meaning: -p -A -t -q -c --constraint --gres
+    and more.
     """
     options = read_options(sbatch)
     prepared = prepare(study, overrides, cluster=cluster, options=options, **more)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlbhpc.cli.launch import launch
 from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
@@ -109,6 +112,15 @@ def test_a_pupil_waits_for_its_base_and_its_teachers_samples(tmp_path: Path) -> 
         "train-other": (("other", 5, "sample-other-5"),),
         "train-small": (("small", 20, "sample-small-20"),),
     }
+
+
+def test_options_of_sbatch_that_the_help_names_are_passed_on() -> None:
+    """Options of its own are listed further down; what stands in the text is sbatch's."""
+    text = inspect.cleandoc(launch.help or "").partition("Options that sbatch")[2]
+    options = re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", text)
+    assert len(options) > 3
+    for option in options:
+        assert list(read_options([option, "1"]).values()) == ["1"]
 
 
 @pytest.mark.parametrize(
