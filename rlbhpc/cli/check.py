@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
-from rlbhpc.launch.prepare import reject_what_jobs_would, try_own_rewards
+from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
-from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import load_study, longest, stored_study
 from rlbhpc.study.plugin_check import brought, place
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
-from rlbhpc.verify.registry import KINDS
-from rlbhpc.verify.running.trial import refuse_what_raises
 
 SHOWN_CHANGES = 40
 # What a recipe says of its size.
@@ -48,11 +44,8 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     looked_at = brought(study, overrides)
     with waiting("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
-        training = reject_what_jobs_would(resolved)
-        if training:
-            check_memory(resolved)
-    _try_own_verifiers(resolved)
-    try_own_rewards(resolved, training)
+        _, cluster = choose(resolved.file.cluster)
+        reject_what_jobs_would(resolved, cluster)
     changed = since_last_run(resolved)
     if as_json:
         record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}
@@ -69,28 +62,6 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         _print_rows("Plugins", rows, "plugin digest holds")
         print_difference(changed)
     return DONE
-
-
-def _try_own_verifiers(study: Study) -> None:
-    """Call each verifier that is none of rlbhpc's on a problem of its set."""
-    for name, entry in study.problem_sets.items():
-        if entry.verifier and entry.verifier not in KINDS:
-            for problem in study.problems(name)[:1]:
-                refuse_what_raises(problem)
-
-
-def check_memory(study: Study) -> None:
-    """Refuse a training that the GPUs of the study's cluster are too small for."""
-    _, cluster = choose(study.file.cluster)
-    # Models as large as that are not forecast without torch, as on some login nodes.
-    if cluster.gpu_memory is None or importlib.util.find_spec("torch") is None:
-        return
-    from rlbhpc.train.forecast import forecast, refuse_what_cannot_fit
-
-    ranks = max(1, cluster.train.gpus * cluster.train.nodes)
-    for name in untrained(study, study.models):
-        limit = cluster.gpu_memory * 2**30
-        refuse_what_cannot_fit(study, forecast(study, name, ranks, limit), limit)
 
 
 def check_cube(path: Path, as_json: bool) -> int:

@@ -79,8 +79,8 @@ def plan(
     if budget is not None and until is None:
         raise click.UsageError("--budget goes with --until")
     resolved = load_study(study, overrides)
-    reject_what_jobs_would(resolved)
     _, site = choose(cluster or resolved.file.cluster)
+    reject_what_jobs_would(resolved, site)
     present = presence(resolved.layout, list(resolved.blocks()))
     looks: list[LookRecord | Waiting] = []
     if until is not None:

@@ -100,6 +100,9 @@ COUNTS: Final = frozenset((
     "rows", "max_length", "tensor_parallel", "data_parallel", "context", "concurrency", "tries",
 ))  # fmt: skip
 
+#: Share of a GPU's memory that vLLM takes where a study names none.
+VLLM_MEMORY: Final = 0.9
+
 # Settings stand here as well, so that a study is checked in no time and where there is no torch.
 # Each module is imported only when its engine is asked for.
 ENGINES: dict[str, Kind] = {

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import util
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +84,21 @@ def weight_files(folder: Path) -> list[Path]:
         return sorted(folder.glob("*.safetensors"))
     places = json.loads(index.read_text())["weight_map"].values()
     return sorted(folder / name for name in set(places))
+
+
+def weight_bytes(folder: Path, dtype: str) -> int:
+    """Bytes of a model's weights once they are loaded in a format of numbers, at the least.
+
+    The files say it without torch, of models with code of their own, and of weights below 16 bits.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    is_plain = not config.keys() & {"quantization_config", "auto_map"}
+    if not is_plain or util.find_spec("torch") is None:
+        return sum(path.stat().st_size for path in weight_files(folder))
+    from rlbhpc.engines.hf.backend import skeleton  # loads torch
+
+    parameters = sum(weight.numel() for weight in skeleton(folder).parameters())
+    return parameters * (4 if dtype == "float32" else 2)
 
 
 # ---- staging -------------------------------------------------------------------------------------

@@ -88,7 +88,8 @@ class Cluster(Entry):
     light: Resources = Resources(time="01:00:00", cpus=2)
     """Jobs without a GPU: compact, report."""
     gpu_memory: Annotated[int, Field(ge=1, le=1_024)] | None = None
-    """GiB of memory of one GPU: `rlbhpc check` then refuses a training that it is too small for."""
+    """GiB of memory of one GPU: `check`, `plan` and `launch` refuse models that it is too small
+    for."""
     gpu_option: Literal["gres", "gpus-per-node"] = "gres"
     """How GPUs are asked for."""
     max_array_size: Annotated[int, Field(ge=1, le=4_000_000)] = 1_001

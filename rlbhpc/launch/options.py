@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.launch.cluster import WORD, WORD_CHARACTERS
+from rlbhpc.launch.cluster import WORD, WORD_CHARACTERS, Cluster, Resources
 from rlbhpc.study.complaints import nearest
 
 SHORT: Final[Mapping[str, str]] = {
@@ -94,13 +94,18 @@ def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str
     return {name: text for name, text in options.items() if name not in rivals} | dict(more)
 
 
-def gpus_in(options: Mapping[str, str]) -> int | None:
-    """GPUs of a node that the options ask for, such as gpu:a100:4; None where they do not say."""
+def with_gpus(cluster: Cluster, options: Mapping[str, str]) -> Cluster:
+    """The cluster with as many GPUs a node as options ask for, such as --gres=gpu:a100:4."""
     for name in ("gres", "gpus", "gpus-per-node"):
         count = re.search(r"(?:^|:)(\d+)(?:,|$)", options.get(name, ""))
-        if count is not None:
-            return int(count[1])
-    return None
+        if count is None:
+            continue
+        for kind in ("sample", "train"):
+            resources: Resources = getattr(cluster, kind)
+            gpus = int(count[1]) // (resources.nodes if name == "gpus" else 1)
+            resources = resources.model_copy(update={"gpus": gpus})
+            cluster = cluster.model_copy(update={kind: resources})
+    return cluster
 
 
 def _split(word: str) -> tuple[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import importlib.util
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,13 +16,15 @@ import numpy as np
 from rlbhpc import plugins
 from rlbhpc.debug_log import keep
 from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.engine import VLLM_MEMORY
+from rlbhpc.engines.folder import weight_bytes
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
-from rlbhpc.launch.cluster import choose, copies_per_task
+from rlbhpc.launch.cluster import Cluster, choose, copies_per_task
 from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
 from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, reject_namesake, traced
 from rlbhpc.launch.lock import at_work
-from rlbhpc.launch.options import gpus_in
+from rlbhpc.launch.options import with_gpus
 from rlbhpc.launch.script import Draft
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.lineage import set_aside, untrained
@@ -33,10 +36,15 @@ from rlbhpc.sweep.plan import Plan, Shard, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
+from rlbhpc.verify.registry import KINDS
+from rlbhpc.verify.running.trial import refuse_what_raises
 from rlbhpc.verify.verdict import Status, Verdict
 
 # Expected response tokens of one shard.
 SHARD_TOKENS = 50_000_000
+GIB = 2**30
+# GPUs of a large node, where the cluster's file names no more.
+NODE_GPUS = 8
 
 
 @dataclass(frozen=True)
@@ -73,10 +81,7 @@ def prepare(
     name, entry = choose(cluster or resolved.file.cluster)
     if throttle is not None:
         entry = entry.model_copy(update={"throttle": throttle})
-    gpus = gpus_in(options or {})
-    if gpus is not None:
-        sample = entry.sample.model_copy(update={"gpus": gpus})
-        entry = entry.model_copy(update={"sample": sample})
+    entry = with_gpus(entry, options or {})
     if holder := at_work(resolved.layout):
         raise UserError(
             f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
@@ -85,7 +90,7 @@ def prepare(
     rows = in_queue(resolved, folders)
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
-    training = reject_what_jobs_would(resolved)
+    training = reject_what_jobs_would(resolved, entry)
     present = presence(resolved.layout, list(resolved.blocks()))
     _refuse_twice(running, training)
     copies = copies_per_task(entry, resolved.file.engine.tensor_parallel)
@@ -113,8 +118,12 @@ def prepare(
     return Prepared(draft, plan, jobs, notes, judged)
 
 
-def reject_what_jobs_would(study: Study) -> list[str]:
-    """Refuse what a job would: models, engines, verifiers, recipes; gives the models to train."""
+def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
+    """Refuse what a job of a cluster would; gives the models to train.
+
+    Models, engines, verifiers, recipes and parts of the user's own are looked at, and whether the
+    GPUs hold what is loaded.
+    """
     training = untrained(study, study.models)
     check_engines(study)
     check_verifiers(study)
@@ -122,7 +131,67 @@ def reject_what_jobs_would(study: Study) -> list[str]:
         from rlbhpc.train.recipes import check_recipes  # loads torch where it is
 
         check_recipes(study)
+    _reject_large_copies(study, cluster)
+    # Models as large as that are not forecast without torch, as on some login nodes.
+    if training and cluster.gpu_memory and importlib.util.find_spec("torch") is not None:
+        from rlbhpc.train.forecast import forecast, refuse_what_cannot_fit
+
+        ranks = max(1, cluster.train.gpus * cluster.train.nodes)
+        limit = cluster.gpu_memory * GIB
+        for name in training:
+            refuse_what_cannot_fit(study, forecast(study, name, ranks, limit), limit)
+    _try_own_verifiers(study)
+    try_own_rewards(study, training)
     return training
+
+
+def _reject_large_copies(study: Study, cluster: Cluster) -> None:
+    """Refuse to sample from a model that the GPUs of its copy are too small for."""
+    gpus_per_copy = study.file.engine.tensor_parallel
+    most = max(NODE_GPUS, cluster.sample.gpus, cluster.train.gpus)
+    if gpus_per_copy > most:
+        raise UserError(
+            f"engine.tensor_parallel: found {gpus_per_copy}; allowed: 1 to {most}, since a copy of"
+            " a model lies on one node; if yours have more GPUs, name them in `gpus` under `sample`"
+            " of the cluster's file"
+        )
+    if cluster.gpu_memory is None:
+        return
+    for model, engine in {study.arms[arm].model: study.engine(arm) for arm in study.arms}.items():
+        folder = None if engine == "endpoint" else _folder_like(study, model)
+        if folder is None:
+            continue
+        needed = weight_bytes(folder, study.file.engine.dtype) / GIB
+        gpus, share = 1, 1.0
+        if engine == "vllm":
+            gpus, share = gpus_per_copy, study.file.engine.options.get("memory", VLLM_MEMORY)
+        room = cluster.gpu_memory * share
+        if needed > gpus * room:
+            enough = next((n for n in (2, 4, 8, most) if needed <= n * room), None)
+            way_out = f"`tensor_parallel: {enough}` under `engine`, with vllm, is enough"
+            if enough is None:
+                way_out = "no node holds it; take a smaller model or larger GPUs"
+            raise UserError(
+                f"model {model}: its weights take {needed:,.1f} GiB, and {gpus} of the cluster's"
+                f" GPUs have {gpus * room:,.1f} for them; {way_out}"
+            )
+
+
+def _folder_like(study: Study, model: str) -> Path | None:
+    """Where a model is that is as large as this one: itself, or what it is trained from."""
+    folder = study.folder(model, study.last_step(model))
+    base = study.base(model)
+    if (folder / "config.json").is_file():
+        return folder
+    return None if base is None else _folder_like(study, base)
+
+
+def _try_own_verifiers(study: Study) -> None:
+    """Call each verifier that is none of rlbhpc's on a problem of its set."""
+    for name, entry in study.problem_sets.items():
+        if entry.verifier and entry.verifier not in KINDS:
+            for problem in study.problems(name)[:1]:
+                refuse_what_raises(problem)
 
 
 def try_own_rewards(study: Study, models: Sequence[str]) -> None:

@@ -213,8 +213,13 @@ def set_up(draft: Draft, job: Job) -> list[str]:
 def site_set_up(cluster: Cluster, folder: Path) -> list[str]:
     """Lines of shell that every job of a site begins with."""
     variables = sorted({**ALWAYS, **cluster.environment}.items())
+    lines = [f"cd {shlex.quote(str(folder))} || exit 64"]
+    if cluster.setup:
+        # The parent calls Slurm, which `module purge` may take out of PATH.
+        lines.append("scontrol=$(command -v scontrol)")
+        lines += [*cluster.setup, '[ -z "$scontrol" ] || PATH="$PATH:${scontrol%/*}"']
     # What a site's lines source, such as conda's activation, reads variables that nobody has set.
-    lines = [f"cd {shlex.quote(str(folder))} || exit 64", *cluster.setup, "set -u"]
+    lines.append("set -u")
     lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
     return [*lines, f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-0}}-$$"']
 

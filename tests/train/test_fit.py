@@ -13,11 +13,13 @@ import yaml
 from click.testing import CliRunner, Result
 
 from rlbhpc.cli.check import check
+from rlbhpc.cli.main import cli
 from rlbhpc.cli.train import train
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.train.forecast import device_memory
 from tests.cli.test_store_verbs import printed
+from tests.studies import untrained
 from tests.sweep.study_folder import CONFIGS, study_folder
 from tools.step_cost import SHAPES, memory_rows, seconds_rows
 
@@ -219,6 +221,56 @@ def test_check_and_a_start_refuse_it_too(
     started = CliRunner().invoke(train, [str(shipped["algorithms"]), "grpo"], standalone_mode=False)
     assert isinstance(started.exception, UserError)
     assert "model grpo: " in str(started.exception) and "fits: " in str(started.exception)
+
+
+VERBS = (
+    ["check", "--set", "cluster=small"], ["plan", "--cluster", "small"],
+    ["launch", "--cluster", "small"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_every_verb_refuses_what_the_gpus_of_its_cluster_cannot_hold(
+    shipped: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """Trainings, and copies to sample from: 32.8 × 10⁹ parameters of 2 bytes are 61 GiB."""
+    monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path))
+    site = tmp_path / "small.yaml"
+
+    def refusal(study: Path, *more: str) -> str:
+        output = f"output={tmp_path / 'run'}"
+        called = call(words[0], study, *words[1:], "--set", output, *more)
+        return str(called.exception)
+
+    site.write_text("train: {gpus: 2}\ngpu_memory: 40\n")
+    assert "model simplerl: " in refusal(shipped["recipes"])
+    study = sampled(tmp_path, SHAPES["32B"])
+    assert "`tensor_parallel: 2`" in refusal(study)
+    assert refusal(study, "--set", "engine.tensor_parallel=2") == "None"
+    assert "`tensor_parallel: 4`" in refusal(study, "--set", "engine.options.memory=0.5")
+    assert "1 to 8" in refusal(study, "--set", "engine.tensor_parallel=16")
+    site.write_text("sample: {gpus: 16}\ngpu_memory: 3\n")
+    assert "no node holds it" in refusal(study, "--set", "engine.tensor_parallel=16")
+    site.write_text("gpu_memory: 80\n")
+    assert refusal(study) == "None"
+
+
+def call(verb: str, *words: object) -> Result:
+    result = CliRunner().invoke(cli, [verb, *map(str, words)], standalone_mode=False)
+    assert result.exception is None or isinstance(result.exception, UserError), result.exception
+    return result
+
+
+def sampled(folder: Path, shape: dict[str, int]) -> Path:
+    """A study that samples from a model that says of itself what a real one does."""
+    make_tiny_model(folder / "model")
+    config = folder / "model" / "config.json"
+    values = {**json.loads(config.read_text()), **shape}
+    values |= {"max_window_layers": shape["num_hidden_layers"], "layer_types": None}
+    config.write_text(json.dumps(values))
+    path = folder / "sampled.yaml"
+    path.write_text(untrained("sampled", engine={"name": "vllm"}))
+    return path
 
 
 def test_a_rank_asks_its_own_gpu_how_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.completion import Completion, Request
-from rlbhpc.engines.engine import Score, failed, too_long
+from rlbhpc.engines.engine import VLLM_MEMORY, Score, failed, too_long
 from rlbhpc.engines.folder import context_length, sees
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.stop import StopText
@@ -69,7 +69,7 @@ class VllmEngine:
         max_length: int | None = None,
         tensor_parallel: int = 1,
         data_parallel: int = 1,
-        memory: float = 0.9,
+        memory: float = VLLM_MEMORY,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         folder = Path(model)
