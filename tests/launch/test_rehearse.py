@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlbhpc.errors import UserError
+from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import rehearse as rehearsing
 from rlbhpc.launch.rehearse import rehearse
 from tests.launch.made import Stubs, cluster_of
@@ -132,3 +132,42 @@ def test_a_rehearsal_is_looked_for_on_the_cluster_that_it_went_to(
     assert rehearse(tmp_path / "runs", cluster_of(tmp_path), options, lambda line: None)
     calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
     assert len(calls) == 3 and all(words[0] == "--clusters=big" for words in calls)
+
+
+def test_a_rehearsal_waits_in_the_queue_for_as_long_as_that_takes(
+    tmp_path: Path, stubs: Stubs
+) -> None:
+    """Here for an hour, of which each reason is told once; then a call goes on where one ended."""
+    stubs.add("sbatch", "echo 7")
+    stubs.add("scancel", GOOD)
+    squeue = """n=$(( $(cat "$0.n" 2>/dev/null || echo 0) + 1 )); echo $n >"$0.n"
+    reason=$([ $n -lt 30 ] && echo Priority || echo Resources)
+    echo "7_[0-1]|PENDING|$reason|me"; """
+    interrupt = "[ $n -lt 60 ] || kill -INT $PPID; "
+    stubs.add("squeue", squeue + interrupt)
+    lines: list[str] = []
+    runs = tmp_path / "runs"
+    with pytest.raises(UserError, match="scancel 7") as interrupted:
+        rehearse(runs, cluster_of(tmp_path), {}, lines.append)
+    assert interrupted.value.code == TRY_AGAIN
+    assert [line.rpartition(" ")[2] for line in lines[1:]] == ["Priority", "Resources"]
+    assert not stubs.calls("scancel")
+    (place,) = runs.iterdir()
+    began = f"[ $n -lt 65 ] || {{ cd '{place}'; echo started >events.0; echo started >events.1; }}"
+    # The cancelled task is gone once it has drained.
+    stubs.add("squeue", f"grep -qs drained '{place}/events.1' && exit 0\n{squeue}{began}")
+    assert rehearse(runs, cluster_of(tmp_path), {}, lines.append)
+    assert lines[-len(STEPS) :] == STEPS
+    assert len(stubs.calls("sbatch")) == 1
+
+
+@pytest.mark.parametrize("reason", ["PartitionDown", "PartitionTimeLimit", "JobHeldUser"])
+def test_a_rehearsal_that_cannot_start_says_so_at_once(
+    tmp_path: Path, stubs: Stubs, reason: str
+) -> None:
+    stubs.add("sbatch", "echo 7")
+    stubs.add("squeue", f"echo '7_[0-1]|PENDING|{reason}|me'")
+    with pytest.raises(UserError, match=f"{reason}; .* 7") as blocked:
+        rehearse(tmp_path / "runs", cluster_of(tmp_path), {}, print)
+    assert blocked.value.code == TRY_AGAIN
+    assert not (stubs.folder / "naps").exists()
