@@ -225,6 +225,8 @@ def _action(cause: str, trains: bool) -> str:
     if "is not there" in cause:
         before = "see why the training before it ended" if trains else "restore the model's folder"
         return f"{before}, then launch again"
+    if "No such file" in cause:
+        return "let `setup` in the cluster's file leave Slurm's commands in PATH, then launch again"
     if "requeued" in cause:
         return "launch again: the site lets jobs neither requeue themselves nor call sbatch"
     if "warned before" in cause:

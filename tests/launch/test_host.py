@@ -90,6 +90,20 @@ def run(tmp_path: Path) -> Iterator[Run]:
         made.process.wait()
 
 
+def test_a_node_without_slurms_commands_is_told_at_once(run: Run) -> None:
+    """Nothing comes after a minute that was not there before."""
+    (run.stubs.folder / "scontrol").unlink()
+    for name in ("bash", "sleep", "touch"):
+        (run.stubs.folder / name).symlink_to(f"/usr/bin/{name}")
+    path = str(run.stubs.folder)
+    begun = time.monotonic()
+    run.start("--drain", "20", "--last", "20", "--", "bash", "-c", "exit 75", PATH=path)
+    _, said = run.ended()
+    assert said.count("scontrol: No such file") == 1
+    assert "scontrol: No such file" in failures(run)["runs"][-1]["cause"]
+    assert time.monotonic() - begun < 20, "a second try alone would come after two"
+
+
 def requeues(run: Run) -> int:
     calls = [words for words in run.stubs.calls("scontrol") if words[0] == "requeue"]
     assert all(words == ["requeue", "7_2"] for words in calls), "the whole array would restart"

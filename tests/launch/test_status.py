@@ -92,6 +92,7 @@ def test_failures_are_told_by_cause_with_what_to_do(run: Run, stubs: Stubs) -> N
         ("killed, most likely for its memory", "give jobs more memory (--mem)"),
         ("could not be started: a module is not there", "check `rlbhpc`, `container` and `setup`"),
         ("base-0 is not there", "restore the model's folder, then launch again"),
+        ("could not be requeued: scontrol: No such file or directory", "let `setup`"),
         ("could not be requeued: 1", "launch again: the site lets jobs neither requeue"),
         ("warned before it had made anything new", "give more time (-t), a smaller `warning`"),
         ("died of signal 11", "read"),

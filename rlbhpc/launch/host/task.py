@@ -70,7 +70,7 @@ class SlurmTask(SlurmJobEnvironment):
                 # Slurm has put it back itself, and a new run must not meet this one.
                 sys.exit(TRY_AGAIN)
             say(f"scontrol requeue {self.job_id}: {text.strip() or code}")
-            if "isabled" in text or "ermission" in text or "nvalid" in text:
+            if re.search("isabled|ermission|nvalid|No such file", text):
                 break
             time.sleep(min(2.0 * 2**attempt, 20.0))
         raise OSError(text.strip() or "no answer")
@@ -233,7 +233,9 @@ def call(*command: str) -> tuple[int, str]:
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
+        return 127, f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired as error:
         return 127, str(error)
     return done.returncode, done.stdout.decode(errors="replace")
 
