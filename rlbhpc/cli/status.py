@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ def as_record(study_status: look.Status) -> dict[str, Any]:
         "tokens_per_second_and_worker": study_status.rate,
         "seconds_left": study_status.left,
         "behind": study_status.behind,
-        "efficiency": asdict(study_status.efficiency) if study_status.efficiency else None,
         "failures": [
             {"cause": entry.cause, "jobs": list(entry.jobs), "action": entry.action}
             for entry in (*study_status.blocked, *study_status.failures)
@@ -109,8 +107,6 @@ def show(study_status: look.Status) -> None:
     if study_status.rate:
         to_go = f", {duration(study_status.left)} to go" if study_status.left else ""
         click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
-    if study_status.efficiency:
-        click.echo(str(study_status.efficiency))
     for title, entries, advice in (
         ("Jobs that cannot start", study_status.blocked, "what would start them"),
         ("Failures", study_status.failures, "what to do"),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.launch import slurm
-from rlbhpc.launch.efficiency import Efficiency, efficiency
 from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.jobs import behind
 from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, is_made, launches, traced
@@ -57,7 +56,6 @@ class Status:
     ``blocked`` are jobs in the queue that their turn alone does not start.
     ``behind`` is what follows the samples and is not up to date, once all samples are there.
     ``at_work`` says who submits or runs a launch right now, apart from the jobs in the queue.
-    ``efficiency`` is None before an attempt has begun.
     """
 
     blocks: list[Presence]
@@ -70,7 +68,6 @@ class Status:
     failures: list[Failure]
     at_work: str
     behind: list[str]
-    efficiency: Efficiency | None
 
     @property
     def missing(self) -> int:
@@ -142,7 +139,6 @@ def status(layout: Layout) -> Status:
         ],
         at_work=holder,
         behind=behind(layout) if folders and not missing else [],
-        efficiency=efficiency(attempts),
     )
 
 

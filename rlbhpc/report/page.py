@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import Final
 
 from rlbhpc import __version__
-from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.aspects import aspects_of, pooled, ready_and_waiting
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
@@ -18,8 +17,6 @@ from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.markup import Cell, Node, document, el, note, table
 from rlbhpc.report.matrix import line, matrix
 from rlbhpc.stats.metrics import metric
-from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.attempt import read_attempts
 
 # Marks of mathematics and code in the first line of a docstring.
 _MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
@@ -132,8 +129,6 @@ def _methods(report: Report) -> Iterator[Node]:
         text = "repeated records of its files were left out (duplicates: drop)."
         yield el("p", f"Of {name}, {count:,} {text}")
     yield el("p", f"Study {report.study_hash or '(none)'}, run {report.folder.name}.")
-    if spent := efficiency(read_attempts(Layout(report.folder))):
-        yield el("p", f"Time of sampling: {spent}.")
     origins = json.dumps(report.provenance, ensure_ascii=False, indent=1, sort_keys=True)
     yield el("details", el("summary", "Provenance of the samples"), el("pre", origins))
 

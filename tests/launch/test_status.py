@@ -12,13 +12,10 @@ from submitit.core.utils import UncompletedJobError
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.launch.api import find
-from rlbhpc.launch.efficiency import efficiency
 from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
-from rlbhpc.store import checked
-from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.attempt import Attempt, read_attempts
+from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.plan import Plan
 from tests.launch.launched import ME, Run, call, make, plan_of, run, shards_of, status, stubs
 from tests.launch.made import TRAINED, Stubs, study_in
@@ -160,44 +157,6 @@ def test_only_the_owner_of_a_held_job_is_told_to_release_it(
     own, hers = (one["action"] for one in found["failures"])
     assert own.startswith("scontrol release 1;")
     assert "jobs of ann" in hers
-
-
-def test_what_the_devices_did_is_one_line(tmp_path: Path) -> None:
-    """Two GPUs: loaded for 36 s, killed, loaded again for 36 s, and 1,800 tokens in 288 s more."""
-    whole = {"started": 100.0, "loaded": 136.0, "devices": ["0", "1"], "plan": "p", "shard": 0}
-    layout = Layout(tmp_path)
-    records = [
-        {**whole, "ended": 136.0, "tokens": 0},
-        {**whole, "started": 200.0, "loaded": 236.0},  # killed: it has no end
-        {**whole, "started": 300.0, "loaded": 336.0, "ended": 624.0, "tokens": 1800},
-        {**whole, "started": 300.0, "shard": 1},  # still at work
-    ]
-    for number, record in enumerate(records):
-        checked.write(layout.attempts / f"{number}.json", record)
-    (layout.attempts / "3.json.partial").write_text("{")
-    assert str(efficiency(read_attempts(layout))) == (
-        "0.2 device hours, 2 useful tokens per device second, 20% of the time on loading, 10% on "
-        "loading again; attempts without an end, killed or still at work, are not counted: 2"
-    )
-    # Whether a killed shard was begun again says nothing about the time that it cost.
-    (killed, *_) = (record for record in read_attempts(layout) if "ended" not in record)
-    assert str(efficiency([killed])) == (
-        "no attempt has ended; attempts without an end, killed or still at work, are not counted: 1"
-    )
-    assert efficiency([]) is None
-
-
-def test_what_workers_without_a_gpu_did_is_not_told_in_device_hours() -> None:
-    failed = {"started": 0.0, "ended": 20.0, "devices": [], "plan": "p", "shard": 0, "tokens": 0}
-    assert str(efficiency([failed])) == "20 s of workers without a GPU, and no sample was stored"
-    whole = {**failed, "started": 20.0, "loaded": 30.0, "ended": 60.0, "tokens": 6000}
-    assert str(efficiency([failed, whole])) == (
-        "1 min of workers without a GPU, 100 useful tokens per second, 50% of the time on loading, "
-        "17% on loading again"
-    )
-    assert str(efficiency([{**failed, "ended": 3.6e6}])).startswith("1000.0 h of workers")
-    short = {**whole, "devices": ["0"], "started": 0.0, "shard": 1}
-    assert str(efficiency([short])).startswith("1 min of device time, 100 useful tokens per device")
 
 
 def test_slurm_is_asked_twice_and_never_in_a_hurry(run: Run, stubs: Stubs) -> None:
