@@ -67,7 +67,7 @@ def row(name: str, length: int) -> str:
         plan = make_plan(study, there, round(SHARD / shorter))
         arms = len(study.arms)
     samples = round(asked.samples * plan.tokens / asked.tokens)
-    cost = predict(plan, Rates(RATE / shorter, START, ""), cluster, WIDTH, 256)
+    cost = predict(plan, Rates(RATE / shorter, START, ""), cluster, WIDTH)
     cells = [
         f"`{name}.yaml`", arms, f"{samples:,}", f"{length:,}", f"{in_billions(plan, shorter)}",
         f"{cost.gpu_hours:,.0f}", len(plan.shards), cost.sbatch_calls, cost.files,

@@ -17,7 +17,7 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose, copies_per_task
-from rlbhpc.launch.predict import Prediction, Rates, measured, predict, rows_in_flight
+from rlbhpc.launch.predict import Prediction, Rates, measured, predict
 from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
 from rlbhpc.stats.power import CHANCE, smallest_loss
 from rlbhpc.study.layout import Layout
@@ -113,8 +113,7 @@ def plan(
             tell_next(looks, str(study))
     if new_plan.samples and rates is not None:
         workers = width or len(new_plan.shards)
-        in_flight = rows_in_flight(resolved.file.engine.options)
-        prediction = predict(new_plan, rates, site, workers, in_flight, gpus_per_copy)
+        prediction = predict(new_plan, rates, site, workers, gpus_per_copy)
         record |= {"rates": asdict(rates), "width": workers, "prediction": asdict(prediction)}
         if not as_json:
             print_cost(rates, workers, prediction)
@@ -180,8 +179,7 @@ def print_cost(rates: Rates, width: int, prediction: Prediction) -> None:
         f"{prediction.start_share:.0%} of them loading; "
         f"{duration(prediction.wall_seconds)} on {width:,} workers\n"
         f"  about {prediction.files:,} files, {prediction.megabytes:,.0f} MB, "
-        f"{prediction.sbatch_calls} sbatch calls\n"
-        f"  a preemption without warning loses about {prediction.loss_tokens:,.0f} tokens"
+        f"{prediction.sbatch_calls} sbatch calls"
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rlbhpc.launch.cluster import Cluster, copies_per_task
 from rlbhpc.launch.jobs import SEALED_TOGETHER
@@ -35,8 +35,7 @@ class Prediction:
     """What a plan will cost.
 
     ``gpu_hours`` counts the GPUs of each worker, its start included; ``start_share`` is the part
-    of that time in which models load. ``loss`` is what one preemption without warning costs: the
-    responses in flight, half-made on average, in tokens; what is finished is stored.
+    of that time in which models load.
     """
 
     gpu_hours: float
@@ -45,7 +44,6 @@ class Prediction:
     files: int
     megabytes: float
     sbatch_calls: int
-    loss_tokens: float
 
 
 def measured(layout: Layout) -> Rates | None:
@@ -62,9 +60,9 @@ def measured(layout: Layout) -> Rates | None:
 
 
 def predict(
-    plan: Plan, rates: Rates, cluster: Cluster, width: int, in_flight: int, gpus_per_copy: int = 1
+    plan: Plan, rates: Rates, cluster: Cluster, width: int, gpus_per_copy: int = 1
 ) -> Prediction:
-    """Cost of a plan on ``width`` workers at a time, each with ``in_flight`` responses at once.
+    """Cost of a plan on ``width`` workers at a time.
 
     A worker holds one copy of the model, on ``gpus_per_copy`` GPUs.
     """
@@ -75,7 +73,6 @@ def predict(
     sealed_waves = -(-SEALED_TOGETHER // cluster.max_array_size)
     seals = max(0, waves - 1) // sealed_waves
     groups = sum(len({(s.arm, s.set_name) for s in shard.spans}) for shard in plan.shards)
-    mean = plan.tokens / max(1, plan.samples)
     size = plan.tokens * BYTES_PER_TOKEN + plan.samples * BYTES_PER_SAMPLE
     return Prediction(
         gpu_hours=busy * gpus_per_copy / 3600,
@@ -85,7 +82,6 @@ def predict(
         files=groups + len(times) + tasks + waves + 2 * seals + FIXED_FILES,
         megabytes=size / 1e6,
         sbatch_calls=waves + seals + 2,
-        loss_tokens=in_flight * mean / 2,
     )
 
 
@@ -95,12 +91,3 @@ def wall(times: Iterable[float], width: int) -> float:
     for seconds in times:
         heapq.heapreplace(free, free[0] + seconds)
     return max(free)
-
-
-def rows_in_flight(options: Mapping[str, Any]) -> int:
-    """Responses that an engine makes at once, by its settings or their usual default."""
-    for key in ("max_num_seqs", "rows"):
-        value = options.get(key)
-        if isinstance(value, int):
-            return value
-    return 256

@@ -73,7 +73,7 @@ def predictions() -> Iterator[Row]:
         tokens = make_plan(study, present, 10**12).tokens
         plan = make_plan(study, present, tokens // 2)
         assert len(plan.shards) == 2
-        expected = predict(plan, rates, Cluster(), 1, 32)
+        expected = predict(plan, rates, Cluster(), 1)
         remember(study)
         path = plan.save(study.layout.plans)
         # As array tasks do it: each shard in a process of its own.

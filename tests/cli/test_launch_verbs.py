@@ -35,7 +35,6 @@ COST = """\
 At 10 tokens/s and 5 s to load (as given):
   0.02 hours of a device, 26% of them loading; 39 s on 2 workers
   about 25 files, 0 MB, 3 sbatch calls
-  a preemption without warning loses about 1,536 tokens
 """
 
 

@@ -159,7 +159,7 @@ def test_a_large_launch_seals_as_it_goes(tmp_path: Path, limit: int | None) -> N
     if limit is None:
         plan = Plan.load(draft.study.layout.plans / f"{draft.plan}.json")
         rates = Rates(1_000.0, 60.0, "as given")
-        assert predict(plan, rates, cluster, 64, 256).sbatch_calls == len(jobs)
+        assert predict(plan, rates, cluster, 64).sbatch_calls == len(jobs)
     assert limit is None or sum(count or 1 for count in tasks.values()) <= limit
     *_, compact, report = jobs
     seals = [job for job in jobs if job.name.startswith("seal")]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbhpc.launch import predict as costs
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
 from rlbhpc.launch.predict import Rates, measured, predict, wall
@@ -31,41 +30,30 @@ def plan_of(shards: int, tokens: int) -> Plan:
 
 
 def test_cost_of_a_plan() -> None:
-    found = predict(plan_of(10, 360_000), RATES, Cluster(), width=4, in_flight=256)
+    found = predict(plan_of(10, 360_000), RATES, Cluster(), width=4)
     assert found.gpu_hours == pytest.approx(10 * 420 / 3600)
     assert found.start_share == pytest.approx(60 / 420)
     assert found.wall_seconds == pytest.approx(3 * 420), "ten pieces on four workers: 4, 4, 2"
     assert found.sbatch_calls == 3
-    assert found.loss_tokens == pytest.approx(256 * 360_000 / 64 / 2)
 
 
 def test_what_a_plan_of_many_arrays_costs() -> None:
     cluster = Cluster(max_array_size=100)
-    prediction = predict(plan_of(1200, 360_000), RATES, cluster, width=4, in_flight=256)
+    prediction = predict(plan_of(1200, 360_000), RATES, cluster, width=4)
     assert (prediction.files, prediction.sbatch_calls) == (3630, 17)
     assert prediction.megabytes == pytest.approx(2601.216)
     # Waves of 100 tasks: three of them are sealed once a fourth may run beside that.
-    calls = [predict(plan_of(n, 1), RATES, cluster, 4, 256).sbatch_calls for n in (300, 301, 400)]
+    calls = [predict(plan_of(n, 1), RATES, cluster, 4).sbatch_calls for n in (300, 301, 400)]
     assert calls == [5, 7, 7]
 
 
 def test_a_plan_without_samples_costs_nothing() -> None:
-    prediction = predict(plan_of(0, 0), RATES, Cluster(), width=4, in_flight=256)
-    assert (prediction.start_share, prediction.loss_tokens, prediction.megabytes) == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "rows"),
-    [({}, 256), ({"rows": 32}, 32), ({"rows": 32, "max_num_seqs": 8}, 8), ({"rows": "auto"}, 256)],
-)
-def test_responses_at_once_are_those_of_the_engines_options(
-    options: dict[str, object], rows: int
-) -> None:
-    assert costs.rows_in_flight(options) == rows
+    prediction = predict(plan_of(0, 0), RATES, Cluster(), width=4)
+    assert (prediction.start_share, prediction.megabytes) == (0, 0)
 
 
 def test_64_shards_stay_within_300_files() -> None:
-    assert predict(plan_of(64, 1), RATES, Cluster(), 64, 256).files <= 300
+    assert predict(plan_of(64, 1), RATES, Cluster(), 64).files <= 300
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 20))
