@@ -121,8 +121,9 @@ def results(path: Path) -> tuple[list[str], UserError]:
 
 
 def without_ids(lines: list[str]) -> list[str]:
-    """Without the lines that name what was submitted, such as compact: 2."""
-    return [line for line in lines if not re.fullmatch(r"[\w-]+: \d+", line)]
+    """Without the lines that name what was submitted, such as compact: 2, and without the cost."""
+    told = [line for line in lines if not re.fullmatch(r"[\w-]+: \d+", line)]
+    return [re.sub(r", about [^;]*", "", line) for line in told]
 
 
 def test_a_login_node_does_no_work_while_its_slurm_is_away(tmp_path: Path, stubs: Stubs) -> None:
