@@ -41,7 +41,10 @@ log = logging.getLogger(__name__)
 # What the processes that a verb starts are as verbose by.
 VERBOSE: Final = "RLBHPC_VERBOSE"
 # Packages that a login node can do without, and the extra that brings each.
-EXTRAS: Final = {"torch": "train", "transformers": "train", "deepspeed": "train", "vllm": "vllm"}
+EXTRAS: Final = {
+    "torch": "train", "transformers": "train", "deepspeed": "train", "vllm": "vllm",
+    "tensorboard": "boards",
+}  # fmt: skip
 
 
 # Each with the line that ``--help`` shows for it: first those of every study, then the others, both
@@ -75,7 +78,6 @@ MORE_VERBS: Final = {
     "cancel": "End a run's jobs; nothing is lost.",
     "doctor": "Look at this site: Slurm, containers, files.",
     "review": "Have people read the reasoning of rare right answers.",
-    "curves": "Copy training curves to TensorBoard or W&B.",
     "image": "Build and check Apptainer images.",
 }
 VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}

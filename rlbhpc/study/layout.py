@@ -102,9 +102,6 @@ class Layout:
         logs = {model.name: model / "dynamics.jsonl" for model in entries(self.root / "training")}
         return {model: path for model, path in logs.items() if path.exists()}
 
-    boards = _Fixed("boards")
-    """Training curves as other tools draw them; can be deleted at any time."""
-
     def journals(self, arm: str, set_name: str) -> Path:
         """Append-only journals of one arm and problem set, one file per attempt."""
         return self.root / "journals" / arm / set_name

@@ -26,7 +26,6 @@ PATHS = {
     "training/m": HERE.training("m"),
     "training/m/state": HERE.states("m"),
     "training/m/rollouts": HERE.rollouts("m"),
-    "boards": HERE.boards,
     "journals/a/s": HERE.journals("a", "s"),
     "parts/a/s": HERE.parts("a", "s"),
     "cube.zarr": HERE.cube,

@@ -17,6 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.counts import write_csv, write_json
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
 from rlbhpc.exchange.exports.samples import write_dataset, write_parquet
+from rlbhpc.exchange.exports.tensorboard import write_tensorboard
 from rlbhpc.study.layout import Layout
 
 
@@ -44,6 +45,7 @@ FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
     ".dataset": FolderFormat(write_dataset, "the same as a folder for datasets.load_from_disk"),
     ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
     ".json": FileFormat(write_json, "the same as a list of objects"),
+    ".tensorboard": FolderFormat(write_tensorboard, "training curves as event files", "steps"),
     ".eee": FolderFormat(write_every_eval_ever, "a folder in the schema of Every Eval Ever"),
 }
 
