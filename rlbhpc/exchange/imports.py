@@ -11,6 +11,7 @@ import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +41,7 @@ from rlbhpc.verify.verdict import Status
 _BATCH: Final = 256
 # Names of a folder's contents in one line.
 _MOST_NAMED: Final = 8
-_NAMES: Final = "; ".join(form.name for form in FORMATS)
+_FORMATS: Final = "`rlbhpc import --help` lists the formats; a CSV of problem,n,c is one"
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,7 @@ def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
     if folder.is_file():
         form = _form(folder)
         if form is None:
-            raise UserError(
-                f"{folder}: {_what_is_there(folder)}of no format that is known: {_NAMES}"
-            )
+            raise UserError(f"{folder}: {_what_is_there(folder)}of no known format; {_FORMATS}")
         return {folder: form}, []
     if not folder.is_dir():
         raise UserError(f"{folder}: no such file or folder")
@@ -195,14 +194,19 @@ def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
             else:
                 forms[path] = form
     if not forms:
-        endings = ", ".join(ENDINGS)
-        subfolders = [name for name in others if name.endswith("/")]
-        hint = f", and its subfolders {_listed(subfolders)} are not entered: name one of them"
-        raise UserError(
-            f"{folder}: none of its files ({endings}) is of a known format{hint * bool(subfolders)}"
-            f"; known: {_NAMES}"
-        )
+        # NeMo-Skills and lm-eval write a folder for each benchmark or model.
+        below = sorted({path.parent for path in folder.rglob("*") if ending(path) in ENDINGS})
+        inside = next((path for path in below if path != folder and _has_results(path)), None)
+        hint = f"results are in {inside}: give that folder" if inside else _FORMATS
+        raise UserError(f"{folder}: none of its own files is of a known format; {hint}")
     return forms, others
+
+
+def _has_results(folder: Path) -> bool:
+    files = (path for path in folder.iterdir() if path.is_file() and ending(path) in ENDINGS)
+    with suppress(UserError):
+        return any(map(_form, files))
+    return False
 
 
 def _listed(names: Sequence[str]) -> str:

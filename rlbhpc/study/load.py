@@ -346,7 +346,13 @@ def longest(study: Study, model: str, steady: bool = False) -> int | None:
 
 
 def _stage(name: str, path: str) -> str:
-    """The command that fetches a problem set to where the study looks for it."""
+    """The command that fetches a problem set to where the study looks for it.
+
+    Records of the study's own are no registered set: those may lie on the hub, as owner/name.
+    """
+    if name not in SETS:
+        hub = shlex.quote("/".join(Path(path).parts[-2:]))
+        return f"hf download --repo-type dataset {hub} --local-dir {shlex.quote(path)}"
     return f"rlbhpc stage {shlex.quote(name)} --to {shlex.quote(str(Path(path).parent))}"
 
 

@@ -141,6 +141,10 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
         ("models.base.path=models/bas", "no such folder"),
         ("models.base={path: models/x, hub: a/b@main}", "network: hf download a/b --revision main"),
         ("problem_sets.math500.path=data/my set", "rlbhpc stage math500 --to "),
+        (
+            "problem_sets.mine={path: openai/gsm8k, fields: {question: q, gold: a}}",
+            "hf download --repo-type dataset openai/gsm8k --local-dir ",
+        ),
         ("models.line.steps=[100, 150]", "no checkpoint of step 150 at"),
         ("models.line.steps=[100, 150]", "steps there: 100, 200"),
         ("models.line.steps=[100, 100]", "100 stands twice in the list"),
