@@ -11,7 +11,6 @@ import click
 from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE
-from rlbhpc.report.second import second_process
 from rlbhpc.study.layout import Layout
 
 if TYPE_CHECKING:
@@ -63,10 +62,7 @@ def report(
     folder = load_study(run).layout.root if run.is_file() else run
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
-    pool = context.with_resource(second_process(folder)) if writes else None
-    # A second of imports, which the second process takes for its own.
     from rlbhpc.cli.table import screen
-    from rlbhpc.report.ahead import work_ahead
     from rlbhpc.report.aspects.regraded import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import several
@@ -77,7 +73,6 @@ def report(
     gathered = gather(folder, pairs)
     if regraded is not None:
         lay_beside(gathered, regraded, pairs)
-    work_ahead(gathered, pool)
     if as_json:
         click.echo(as_records(gathered))
         return exit_code(gathered)

@@ -1,7 +1,4 @@
-"""What a report can leave to another process: pure functions of counts, the slow ones.
-
-Nothing here reads a run or draws, so that the other process starts in little time.
-"""
+"""What a report works out of counts alone: pure functions, the slow ones."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from rlbhpc.stats import Answer, Counts, Crossing, ProblemWeights, extrapolate
-from rlbhpc.stats.decision import MARGIN, decide
-from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats import Counts, ProblemWeights, extrapolate
+from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.finding import Finding
 from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
@@ -66,14 +62,6 @@ class Sides:
     problems: tuple[str, ...]
     comparisons: int
     looked: tuple[Finding, Finding] | None = None
-
-
-def answer_of(sides: Sides, settings: Settings) -> tuple[Answer, Crossing]:
-    """Decide one comparison; where its curves cross was found on the way."""
-    weights = settings.weights(sides.problems)
-    curve = difference_curve(sides.base, sides.trained, weights, prob=settings.prob)
-    answer = decide(curve, settings.margin, comparisons=sides.comparisons, looked=sides.looked)
-    return answer, curve.crossing
 
 
 def prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:

@@ -7,16 +7,12 @@ together. The registry in :mod:`rlbhpc.report.aspects` lists all of them in the 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, wraps
 from pathlib import Path
-from threading import RLock
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -160,9 +156,6 @@ def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
 #: From a report to its figures, each with a name for its files.
 Draw = Callable[[Report], Iterator[tuple[str, Chart]]]
 
-# One that it works on, and one that it finds when that is done.
-_AT_ONCE: Final = 2
-
 
 def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
     """Keep the result of ``work`` with the report that it was made from."""
@@ -187,67 +180,9 @@ def once_each(work: Callable[[Report], Iterator[T]]) -> Callable[[Report], list[
     return once(listed)
 
 
-@dataclass(eq=False)
-class _Call(Generic[T]):
-    """One call of an errand. ``job`` is there once another process may have begun it."""
-
-    work: Callable[..., T]
-    values: tuple[Any, ...]
-    job: Future[T] | None = None
-
-    @cached_property
-    def result(self) -> T:
-        # Waits, and never cancels: in Python 3.11 a process that dies after that may block the end.
-        if self.job is not None:
-            with suppress(OSError, BrokenExecutor):
-                return self.job.result()
-        return self.work(*self.values)
-
-
-class Helper:
-    """Another process, which gets calls two at a time: what it has not begun can be taken back."""
-
-    def __init__(self, pool: Executor) -> None:
-        self._pool = pool
-        self._waiting: deque[_Call[Any]] = deque()
-        self._given = 0
-        self._lock = RLock()
-
-    def send(self, calls: Sequence[_Call[Any]]) -> None:
-        """Let the other process begin, call by call."""
-        self._waiting.extend(calls)
-        self._give()
-
-    def take_back(self, calls: Sequence[_Call[T]]) -> _Call[T] | None:
-        """Take the last of some calls that the other has not begun; None once it has all."""
-        with self._lock:
-            for call in reversed(calls):
-                if call in self._waiting:
-                    self._waiting.remove(call)
-                    return call
-        return None
-
-    def _give(self) -> None:
-        with self._lock, suppress(OSError, RuntimeError):  # the other process died, or all is over
-            while self._waiting and self._given < _AT_ONCE:
-                call = self._waiting[0]
-                job = self._pool.submit(call.work, *call.values)
-                call.job = job
-                self._waiting.popleft()
-                self._given += 1
-                job.add_done_callback(self._give_next)
-
-    def _give_next(self, job: Future[Any]) -> None:
-        # The executor may hold a lock while it tells that its process died.
-        if not isinstance(job.exception(), BrokenExecutor):
-            with self._lock:
-                self._given -= 1
-            self._give()
-
-
 @dataclass(frozen=True, eq=False)
 class Errand(Generic[T]):
-    """Slow work of several calls that another process can do.
+    """Slow work of several calls, done once a report.
 
     ``work``: a pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`. ``arguments``:
     what it takes, one call after the other.
@@ -256,22 +191,10 @@ class Errand(Generic[T]):
     work: Callable[..., T]
     arguments: Callable[[Report], list[tuple[Any, ...]]]
 
-    def send(self, report: Report, helper: Helper) -> None:
-        """Let another process begin."""
-        calls = [_Call(self.work, values) for values in self.arguments(report)]
-        report.memo[self, Helper] = helper, calls
-        helper.send(calls)
-
     def results(self, report: Report) -> list[T]:
-        """Give all results; what another process has not begun is worked out here, from the end."""
+        """Give all results."""
         if self not in report.memo:
-            if (self, Helper) in report.memo:
-                helper, calls = report.memo.pop((self, Helper))
-                while (call := helper.take_back(calls)) is not None:
-                    _ = call.result
-            else:
-                calls = [_Call(self.work, values) for values in self.arguments(report)]
-            report.memo[self] = [call.result for call in calls]
+            report.memo[self] = [self.work(*values) for values in self.arguments(report)]
         results: list[T] = report.memo[self]
         return results
 
@@ -334,9 +257,7 @@ class Aspect:
     ``part``: where it stands on the page. ``section``: its nodes; none where the run has nothing of
     it. ``comparison``: its nodes for one comparison at its last step, shown inside of that
     comparison. ``tables``: its numbers by the name of their file. ``metrics``: names in the
-    registry of metrics, described under Methods where there are tables. ``waits``: whether the
-    tables need the answers of the comparisons, which take a while. ``errand``: what of its work
-    another process can do.
+    registry of metrics, described under Methods where there are tables.
     """
 
     part: Part
@@ -344,8 +265,6 @@ class Aspect:
     comparison: Callable[[Report, Comparison], Iterable[Node]] | None = None
     tables: Tables = _no_tables
     metrics: tuple[str, ...] = ()
-    waits: bool = False
-    errand: Errand[Any] | None = None
 
     def frames(self, report: Report) -> dict[str, pd.DataFrame]:
         """Give the tables that have rows, worked out once per report."""

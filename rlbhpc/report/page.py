@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Final
 
 from rlbhpc import __version__
-from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.aspects import aspects_of, pooled, ready_and_waiting
+from rlbhpc.report.aspect import Part, Report
+from rlbhpc.report.aspects import aspects_of, pooled
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.markup import Cell, Node, document, el, note, table
@@ -36,15 +36,11 @@ def pages(report: Report) -> dict[str, str]:
 
 def page(report: Report) -> str:
     """Write the main page."""
-    ready, waiting = ready_and_waiting(report)
-    # The other process does the comparisons first, and the rest while these are drawn.
-    sections = _sections(report, ready)
-    comparisons = _comparisons(report)
-    sections |= _sections(report, waiting)
     parts: dict[Part, list[Node]] = {part: [] for part in Part}
-    parts[Part.COMPARISONS] += comparisons
+    parts[Part.COMPARISONS] += _comparisons(report)
     for aspect in aspects_of(report):
-        parts[aspect.part] += sections.get(aspect, [])
+        if aspect.section is not None:
+            parts[aspect.part] += aspect.section(report)
     parts[Part.METHODS] = list(_methods(report))
     present = {part: nodes for part, nodes in parts.items() if nodes}
     links = [("Answer", "answer"), ("Curves", "curves")]
@@ -64,10 +60,6 @@ def page(report: Report) -> str:
         ),
     ]
     return document(f"{report.name}: report", body)
-
-
-def _sections(report: Report, aspects: Iterable[Aspect]) -> dict[Aspect, list[Node]]:
-    return {a: list(a.section(report)) for a in aspects if a.section is not None}
 
 
 def _comparisons(report: Report) -> list[Node]:

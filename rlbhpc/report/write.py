@@ -10,7 +10,7 @@ from pathlib import Path
 from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Report
-from rlbhpc.report.aspects import aspects_of, ready_and_waiting
+from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.conclusions import conclusions_frame
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
 from rlbhpc.report.aspects.samples import samples_frame
@@ -52,14 +52,11 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
         folder = Layout(report.folder).report
-    ready, waiting = ready_and_waiting(report)
-    numbers = {aspect: _numbers(report, aspect) for aspect in ready}
     contents = {name: text.encode() for name, text in pages(report).items()}
     contents[LATEX] = latex(report).encode()
     contents[CLAIM] = claim_card(report)
-    numbers |= {aspect: _numbers(report, aspect) for aspect in waiting}
     for aspect in aspects_of(report):
-        contents |= numbers[aspect]
+        contents |= _numbers(report, aspect)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         page, *others = contents

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,7 +18,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
-from rlbhpc.report import ahead, aspects, second
+from rlbhpc.report import aspects
 from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.aspects import evidence as shown
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
@@ -267,48 +266,10 @@ def test_long_evidence_has_a_page_of_its_own(
     assert not (tmp_path / EVIDENCE_PAGE).exists()
 
 
-@pytest.fixture
-def large(run: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """A report so large that it has its answers from a second process, as far as it is told."""
-    monkeypatch.setattr(second, "_LEAST", 2)
-    return gather(run)
-
-
-@pytest.mark.parametrize(("cores", "least"), [(2, 3), (1, 2), (None, 2)])
-def test_a_small_run_or_a_small_machine_has_no_second_process(
-    run: Path, monkeypatch: pytest.MonkeyPatch, cores: int | None, least: int
-) -> None:
-    monkeypatch.setattr(second, "_LEAST", least)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    with second.second_process(run) as pool:
-        assert pool is None
-
-
-def test_answers_worked_out_ahead_are_the_same(run: Path, html: str, large: Report) -> None:
-    with second.second_process(run) as pool:
-        ahead.work_ahead(large, pool)
-    assert "answer" in vars(large.final[0])
-    assert page(large) == html
-    # Also where many comparisons share the error, so that little is certain.
-    shared = tuple(replace(pair, comparisons=10**6) for pair in large.final)
-    with second.second_process(run) as pool:
-        ahead.work_ahead(replace(large, final=shared), pool)
-    for pair in shared:
-        assert repr(vars(pair)["answer"]) == repr(replace(pair).answer)
-
-
-def test_a_second_process_that_dies_changes_nothing(run: Path, html: str, large: Report) -> None:
-    with second.second_process(run) as pool:
-        assert pool is not None
-        pool.submit(os._exit, 1)
-        ahead.work_ahead(large, pool)
-        assert page(large) == html
-
-
 def test_a_table_of_a_study_takes_the_place_of_one_of_the_same_name(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also beside a table that waits for another process. Nobody checks the types of a plugin."""
+    """Nobody checks the types of a plugin."""
     metrics: Any = ["accuracy histogram"]
     frame = pd.DataFrame({"own": [1]})
     own = Aspect(Part.MORE, tables=lambda _: {"coverage": frame}, metrics=metrics)

@@ -90,12 +90,6 @@ def aspects_of(report: Report) -> tuple[Aspect, ...]:
     return (*ASPECTS, *map(_brought, report.settings.aspects))
 
 
-def ready_and_waiting(report: Report) -> tuple[list[Aspect], list[Aspect]]:
-    """The same in two: what can be shown at once, and what has work for another process."""
-    ready = [aspect for aspect in aspects_of(report) if aspect.errand is None]
-    return ready, [aspect for aspect in aspects_of(report) if aspect.errand is not None]
-
-
 def _brought(name: str) -> Aspect:
     plugin = plugins.find("aspects", name)
     if plugin is None or not isinstance(plugin.value, Aspect):

@@ -121,5 +121,4 @@ ASPECT = Aspect(
     section,
     tables=tables_of(beyond, extrapolation=extrapolation_frame),
     metrics=("power-law exponent",),
-    errand=_PREDICTIONS,
 )

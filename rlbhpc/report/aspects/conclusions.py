@@ -131,5 +131,4 @@ ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {"conclusions": conclusions_frame(report)},
-    waits=True,
 )

@@ -166,5 +166,4 @@ ASPECT = Aspect(
     section,
     tables=tables_of(covered, cover=cover_frame, area=area_frame),
     metrics=("Cover@tau", "area"),
-    errand=_ABOVE,
 )

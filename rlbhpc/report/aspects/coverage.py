@@ -182,5 +182,4 @@ ASPECT = Aspect(
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
     metrics=("coverage", "McNemar p", "support", "flip probability"),
-    errand=_CHANCES,
 )

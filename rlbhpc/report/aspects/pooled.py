@@ -218,5 +218,4 @@ ASPECT = Aspect(
         "seeds": recipes_frame(recipes(report)),
         "means": means_frame(means(report)),
     },
-    waits=True,
 )

@@ -138,5 +138,4 @@ ASPECT = Aspect(
     metrics=(
         "pass^k", "G-Pass@k", "mG-Pass@k", "Bayes@N", "detection threshold",
     ),
-    errand=_FIXED,
 )  # fmt: skip

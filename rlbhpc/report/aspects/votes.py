@@ -185,5 +185,4 @@ ASPECT = Aspect(
     section,
     tables=tables_of(votes, majority=majority_frame, answers=answers_frame),
     metrics=("maj@k", "answer entropy"),
-    errand=_MAJORITIES,
 )
