@@ -1,6 +1,6 @@
 """Training curves as event files of TensorBoard, a folder a model, made from the step logs.
 
-``tensorboard --logdir`` lays the models over each other; ``wandb sync`` takes the folders too.
+``tensorboard --logdir`` lays the models over each other.
 """
 
 from __future__ import annotations
