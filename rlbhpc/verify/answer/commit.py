@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rlbhpc.verify.answer.doubt import COPULA, DOUBT, HEDGE, OWN, PERSON, is_known
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Opaque, Value, Words
 
@@ -51,8 +50,31 @@ _HEADING: Final = re.compile(
     r"$(?=\n)",
     re.IGNORECASE | re.MULTILINE,
 )
-MAX_TRIES: Final = 8
+_MAX_TRIES: Final = 8
+# Within the clause of a value.
+_HEDGE: Final = re.compile(
+    r"\b(?:maybe|perhaps|possibly|probably|presumably|unsure|(?:don['’]t|do\s+not)\s+know|guess\w*|might|could|"
+    r"not|unknown|either|i think|depends|cannot|can't|approximately one of)\b|\?",
+    re.IGNORECASE,
+)
+_LEADS: Final = (
+    r"(?:therefore|thus|hence|so(?!\s+far)|consequently|finally|in\s+conclusion|altogether|overall|"
+    r"итого|следовательно|итак|таким\s+образом|donc|somit|daher|also|por\s+lo\s+tanto|portanto|quindi|"
+    r"따라서|그러므로|よって|したがって|ゆえに|因此|所以|综上(?:所述)?|故)"
+)
+# What may stand before "answer is" in its sentence.
+_OWN: Final = re.compile(
+    rf"(?:^|[^\w'’\"“ \t]|所以|因此|\b(?:{_LEADS}|then|yes|actually|now|and|indeed|that|but|is|"
+    r"only\s+one|we\s+conclude)\b,?)"
+    r"[\s*#_]*(?:the|my|our|this)?\s*(?:correct|right|actual|true|new|corrected|revised|required|requested|"
+    r"exact|desired|numerical|best|正确的?|最[后終终]|最終的な|최종|правильный|окончательный)?\s*$",
+    re.IGNORECASE,
+)
+# "It is" at the end of a Japanese or a Korean sentence.
+_COPULA: Final = re.compile(r"\s*(?:です|である|だ|입니다|이다|이에요)$")
 _MAX_WORDS: Final = 4
+# Characters at the end among which the last value is sought.
+_TAIL: Final = 2000
 # What a writer says of a solution, or where it is to be found: no answer to the question.
 _JUDGEMENTS: Final = frozenset(
     "correct incorrect right wrong clear valid verified confirmed consistent reasonable below "
@@ -82,12 +104,12 @@ def tag(body: str) -> Extracted | None:
     return Extracted(undelimited(inner), "tag") if inner else None
 
 
-_MARKER: Final = re.compile(r"####[ \t]*([^\n]+)")
+_MARKER: Final = re.compile(r"(?:####|^A:)[ \t]*([^\n]+)", re.MULTILINE)
 
 
 def marker(body: str) -> Extracted | None:
     """``#### 18`` as GSM8K ends its solutions; a Markdown heading looks alike and is none."""
-    for match in reversed(list(_MARKER.finditer(body))[-MAX_TRIES:]):
+    for match in reversed(list(_MARKER.finditer(body))[-_MAX_TRIES:]):
         line = undelimited(match[1].strip().rstrip("."))
         last = body.endswith(match[1]) and not re.search("[A-Za-z]{3}", line)  # an expression
         begins = last or re.match(r"[-+$£€\\(\[.]*\s*[\d\\]", line)
@@ -100,20 +122,16 @@ def marker(body: str) -> Extracted | None:
 def phrase(body: str) -> Extracted | None:
     """Find the last "answer is …" or heading whose clause holds a plain answer."""
     unread: str | None = None
-    for cue in reversed(list(cues(body))[-MAX_TRIES:]):
+    for cue in reversed(list(cues(body))[-_MAX_TRIES:]):
         text = clause(body[cue.end() : cue.end() + 300])
         if cue.groupdict().get("comma") and cue[0][-1] not in ":：":
             text = _COMMA.sub(r"\1.\2", text or "") or None
-        if text is None or _in_code(body, cue) or (cue.re is CUE and not is_own(body, cue)):
+        if text is None or _in_code(body, cue) or (cue.re is CUE and not _is_own(body, cue)):
             continue
         value = read(text)
         if is_value(value) or (isinstance(value, Words) and not judges(value)):
             return Extracted(text, "phrase")
         if isinstance(value, Opaque):
-            named = cue[0][-1] in ":：" and re.search("answer|答", cue[0], re.IGNORECASE)
-            counted = _only_number(text) if named else None
-            if counted is not None:
-                return Extracted(counted, "phrase")
             unread = unread or text
     return Extracted(unread, "phrase") if unread else None
 
@@ -122,25 +140,11 @@ def phrase(body: str) -> Extracted | None:
 _COMMA: Final = re.compile(r"^(-?\d+),(\d{1,2}|\d{4,})(?=\s|$)")
 
 
-def is_own(body: str, cue: re.Match[str], late: bool = False) -> bool:
-    """Whether "answer is" speaks of the writer's answer; ``late``: in a sentence of its own."""
-    before = body[max(0, cue.start() - 60) : cue.start()]
-    clause = _CLAUSES.split(before)[-1]
-    case = _FOR_A_CASE.search(clause)
-    if case is not None and not is_known(case[1]):
-        return False  # "For the smaller board, the answer is 5"
-    own = OWN.search(re.sub(r"[^\w\s]", "", clause) if late else before)
-    about = cue["about"] is None or is_known(cue["about"])
-    if body.startswith(">", body.rfind("\n", 0, cue.start()) + 1) and _OUTSIDE.search(
-        body, cue.end()
-    ):
-        return False  # a quotation that is talked about
-    return own is not None and about and DOUBT.search(clause) is None
+def _is_own(body: str, cue: re.Match[str]) -> bool:
+    """Whether "answer is" begins its sentence, so that it speaks of the whole task."""
+    return _OWN.search(body[max(0, cue.start() - 60) : cue.start()]) is not None
 
 
-_FOR_A_CASE: Final = re.compile(r"^\s*for\s+(?:the|an?)\s+([^,]+),[^,]*$", re.IGNORECASE)
-_OUTSIDE: Final = re.compile(r"\n[ \t]*[^>\s]")
-_CLAUSES: Final = re.compile(r"[.!?:;。\n>]")
 _CODE: Final = re.compile(r"```(?!text|txt|latex|markdown|output)[a-z]", re.IGNORECASE)
 
 
@@ -191,7 +195,7 @@ _LEAD: Final = re.compile(
     r"^(?!(?:yes|no|true|false)\b)(?:[^\d$\\=]|\$[^$\d=]*\$|\\\([^\d=]*?\\\))*\b(?:is|are|equals|be)\b[\s:]*",
     re.IGNORECASE,
 )
-LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_LETTERS: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
 
 def clause(text: str) -> str | None:
@@ -212,18 +216,18 @@ def clause(text: str) -> str | None:
     block = _FENCED.match(text)
     if block is not None:
         after = _sentence(text[block.end() :].lstrip())
-        return None if HEDGE.search(after) or after[:3].lower() == "or " else undelimited(block[1])
+        return None if _HEDGE.search(after) or after[:3].lower() == "or " else undelimited(block[1])
     if text[:1] == "`" and (end := text.find("`", 1)) > 0:
         return text[1:end].strip() or None
     lone = _ONE_BOLD.match(_sentence(text))
-    if lone is not None and not HEDGE.search(text) and is_value(read(lone[1])):
+    if lone is not None and not _HEDGE.search(text) and is_value(read(lone[1])):
         return undelimited(lone[1])
-    if bold and (end := text.find("**")) > 0 and not HEDGE.search(_sentence(text[end:])):
+    if bold and (end := text.find("**")) > 0 and not _HEDGE.search(_sentence(text[end:])):
         text = text[:end]
     math = _MATH.match(text)
     if math is not None:
         rest = _EXPLAINS.sub("", _sentence(text[math.end() :]))
-        if HEDGE.search(rest):
+        if _HEDGE.search(rest):
             return None
         unit = rest.strip(" *,")
         if not unit:
@@ -231,13 +235,13 @@ def clause(text: str) -> str | None:
         if re.fullmatch(r"[A-Za-z%]{1,12}", unit):
             return f"{_inner(math)} \\text{{ {unit}}}"
     line = _EXPLAINS.sub("", _sentence(text)).strip(" \t*_")
-    if not line or HEDGE.search(line):
+    if not line or _HEDGE.search(line):
         return None
-    line = COPULA.sub("", _LEAD.sub("", line))
+    line = _COPULA.sub("", _LEAD.sub("", line))
     formula = _MATH.match(line)
     if formula is not None and not line[formula.end() :].strip(" *.,!"):
         return _inner(formula)
-    short = len(LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
+    short = len(_LETTERS.findall(line)) <= _MAX_WORDS and len(line) <= 120
     return undelimited(line) if line and short else None
 
 
@@ -261,33 +265,52 @@ _SMALL_OPTION: Final = re.compile(
 _BOLD_OPTION: Final = re.compile(r"^[ \t]*(?:option|choice)\s+\*\*(?=\(?[A-J]\b)", re.IGNORECASE)
 # "**2** and **3**" is one list.
 _BOLD_LIST: Final = re.compile(r"\*\*(\s*(?:,|,?\s*and|,?\s*or)\s*)\*\*")
-# Whole sentences that say how many of a thing somebody has, and nothing else.
-_COUNTED: Final = re.compile(
-    rf"(?:{PERSON}\s+(?:has|have|needs?|bought|sold|earned|paid|spent|ate)"
-    r"|The\s+(?:temperature|total|cost|price)\s+(?:is|was))\s+"
-    r"(?P<number>[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s*[a-z]+)?)"
+# --- the last value ------------------------------------------------------------------------------
+
+# "16 - 3 = <<16-3=13>>13": what GSM8K's solutions note for a calculator.
+_CALCULATOR: Final = re.compile(r"<<[^<>\n]*>>")
+_FORMULA_LINES: Final = re.compile(r"(?<=\\\[)\s+|\s+(?=\\\])")
+_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
+_VALUES: Final = re.compile(
+    r"\$\$(.+?)\$\$|\$([^$\n]*[^$\s\\])\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]"
+    r"|(-?\\[dt]?frac\{[^{}]+\}\{[^{}]+\})"
+    r"|((?<![\w.{^])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?\s?(?:\\?%)?)"
 )
-_COUNTED_IN_RUSSIAN: Final = re.compile(
-    r"(?P<number>-?\d+(?:[.,]\d+)?)\s+(?!тысяч|миллион|миллиард|процент|сот|десят|дюжин|с\b|и\b|или\b)[а-яё]+"
-)
-_COUNTED_IN_CHINESE: Final = re.compile(
-    # Signs and words with which a subject denies, bounds and supposes nothing.
-    r"(?:长方形|正方形|三角形|半径|直径|周长|面积|体积|速度|时间|平均|现在|今年|全程|原来|[现原售定]价|"
-    r"[小明红华刚丽强李王张他她它们我这里个一共总甲乙丙两地人班校店本书车船桥楼树圆同学老师的还剩下相])*"
-    r"(?:是|为|有|相?距|(?:便宜|节省|增长|减少|降低|提高)了|"
-    r"需?要|(?:需?要)?[买卖走行跑花用付吃剩得赚要长宽高重]了?|剩下)\s*"
-    r"(?P<number>[-−]?\d+(?:\.\d+)?\s*(?:[个只人名页天岁张本件条辆棵支颗朵元米克吨升秒]|"
-    r"(?:千|[平立]方|厘|分|毫|平方厘|平方千|平方分)?米(?:/(?:秒|分|时|小时))?|千克|公里|"
-    r"毫升|小时|分钟|\\?%))(?:[书苹果花树]{0,2})"
-)
+_BARE: Final = re.compile(r"[^\n]{1,120}")
+# "Therefore x = 5"
+_LED: Final = re.compile(r"[A-Za-z]{2,},?\s.*\d")
 
 
-def _only_number(line: str) -> str | None:
-    """Return the number of ``John has 15 apples`` with its sign and noun."""
-    sentence = line.strip(" *.")
-    match = _COUNTED.fullmatch(sentence) or _COUNTED_IN_RUSSIAN.fullmatch(sentence)
-    match = match or _COUNTED_IN_CHINESE.fullmatch(sentence)
-    return None if match is None else match["number"]
+def last_value(body: str) -> Extracted | None:
+    """Find the last value of the last sentence that holds one, in a response that was finished.
+
+    Of a calculation it is the result: "80 / 10 = 8 weeks to collect 200". A sentence that calls
+    something the answer is left to :func:`phrase`, which has refused it.
+    """
+    tail = _FORMULA_LINES.sub(" ", _CALCULATOR.sub("", body)[-_TAIL:])
+    for sentence in reversed(_SENTENCES.split(tail)):
+        values: list[str] = []
+        results: list[str] = []
+        for match in _VALUES.finditer(sentence):
+            text = _inner(match).rpartition("=")[2].strip().rstrip(".,;")
+            if is_value(read(text)):
+                values.append(text)
+                if sentence[: match.start()].rstrip().endswith("="):
+                    results.append(text)
+        if values:
+            called = CUE.search(sentence) is not None
+            return None if called else Extracted((results or values)[-1], "last value")
+    return None
+
+
+def bare(body: str) -> Extracted | None:
+    """Take a response that is nothing but an answer, as the no-think prompt asks for."""
+    text = fenced(body.strip())
+    if not _BARE.fullmatch(text) or text[0] in "#<" or _HEDGE.search(text) or _LED.match(text):
+        return None
+    text = undelimited(text.rstrip("."))
+    plain = any(c.isalnum() for c in text) and len(_LETTERS.findall(text)) <= 2
+    return Extracted(text, "bare") if plain else None
 
 
 _FENCED: Final = re.compile(r"```\w*\n([^\n`]{1,120})\n\s*```")

@@ -1,9 +1,9 @@
 """The committed answer of a response, found in linear time.
 
-The order of the rules is the order in which models commit: a box, an ``<answer>`` tag, the GSM8K
-marker, a phrase such as "the answer is", a closing sentence, a response that is nothing but an
-answer. Within a rule the last commitment counts. A number that merely stands last in a
-response is never taken: in a response that ran into its length limit it is an accident.
+A response is read strictly first: a box, an ``<answer>`` tag, a marker, a phrase such as "the
+answer is". Within a rule the last commitment counts. Only one that has none of these is read
+leniently, and only if it was finished: a response that is nothing but an answer, or the last value
+of its last sentence that holds one. In a response that was cut, a last number is an accident.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.record import ends_in_box
-from rlbhpc.verify.answer.around_box import denied, joined, scale
-from rlbhpc.verify.answer.commit import CUE, marker, phrase, tag
+from rlbhpc.verify.answer.around_box import joined, scale
+from rlbhpc.verify.answer.commit import CUE, bare, last_value, marker, phrase, tag
 from rlbhpc.verify.answer.commit import Extracted as Extracted
-from rlbhpc.verify.answer.concluding import bare, closing
-from rlbhpc.verify.answer.late import commits, late, stands, unless_taken_back
 
 #: Names of the rules, from the surest to the last resort.
-RULES: Final = ("box", "tag", "marker", "phrase", "bare", "closing")
+RULES: Final = ("box", "tag", "marker", "phrase", "bare", "last value")
 
 # What a model writes after its turn belongs to another turn.
 _TURN_END: Final = re.compile(
@@ -54,7 +52,7 @@ def extract(response: str, finish: str = "") -> Extracted | None:
         body = _after_thinking(_own_turn(_final_channel(response)))
     if body is None:
         return None
-    return _from_last_box(body) or _from_whole(body, cut=finish == "length")
+    return _from_last_box(body) or _from_whole(body, finish)
 
 
 def _from_last_box(body: str) -> Extracted | None:
@@ -73,7 +71,7 @@ def _from_last_box(body: str) -> Extracted | None:
         if box is None:
             return None
         text, end = box[1], box.end()
-    if not text or text.isspace() or "box" in text or denied(body, start, end):
+    if not text or text.isspace() or "box" in text:
         return None
     if _EARLIER_BOX.search(body, 0, start) is not None:
         between = body[body.rfind("}", 0, start) + 1 : start]
@@ -91,48 +89,55 @@ def _suffix(rest: str) -> str | None:
 
     Few endings are written again and again, such as a full stop and the end of a formula.
     """
-    if rest.count("}") > rest.count("{") or "box" in rest or _NEXT_TASK.search(rest) is not None:
+    if any(mark in rest for mark in ("box", "####", "\nA:", "answer")):
+        return None
+    if rest.count("}") > rest.count("{") or _NEXT_TASK.search(rest) is not None:
         return None  # a brace too many may close a box around the last one
-    return None if commits(rest) else scale(rest)
+    return scale(rest)
 
 
 # The last clause that was finished, of a response that was cut.
 _FINISHED: Final = re.compile(r".*(?:[\n。！？]|[.!?]\s|</answer>)", re.DOTALL)
 
 
-def _from_whole(body: str, cut: bool) -> Extracted | None:
+def _from_whole(body: str, finish: str) -> Extracted | None:
     body = _first_task(_INVISIBLE.sub("", body))
-    box = _box(body)
+    cut = finish == "length"
     if cut and ends_in_box(body):
         return None
-    last = _FINISHED.match(body) if cut else None
-    end = len(body) if not cut else 0 if last is None else last.end()
+    return _committed(body, cut) or (None if cut else _last_value(body, finish))
+
+
+def _committed(body: str, cut: bool) -> Extracted | None:
+    """Read strictly: a box, a tag, a marker, or a phrase whose whole clause is a value.
+
+    Of prose behind a box nothing counts: it checks or explains, and only a tag or a marker replaces
+    the box.
+    """
+    box = _box(body)
+    boxed = None
     if box is not None:
-        rest = body[box.end : end]
-        void = denied(body, box.start, box.end) or not stands(rest, box.text)
-        whole = joined(body, box.start, box.text, scale(body[box.end :]))
-        instead = late(rest, box.text)
-        return instead or (_but_not(body, box) if void else Extracted(whole, "box"))
-    body = body[:end]
-    explicit = tag(body) or marker(body)
-    if explicit is not None:
-        return explicit
-    phrased = phrase(body)
-    if phrased is not None:
-        return unless_taken_back(body, phrased)
-    return None if cut else closing(body) or bare(body)
+        boxed = Extracted(joined(body, box.start, box.text, scale(body[box.end :])), "box")
+    if cut:
+        clauses = _FINISHED.match(body)
+        body = "" if clauses is None else clauses[0]
+    rest = body if box is None else body[box.end :]
+    return tag(rest) or marker(rest) or boxed or phrase(rest)
 
 
-_BUT_NOT: Final = re.compile(
-    r"(?P<stated>(?:[^.\n]|\.\d)+?),?\s+(?:and\s+|but\s+)?(?:not|rather\s+than|instead\s+of)[\s*$({\\]*"
-)
+def _last_value(body: str, finish: str) -> Extracted | None:
+    """Read leniently: a response that is its answer, or the last value of its last sentence.
+
+    Where nobody knows how a response ended, it must end as a sentence does: a number that stands
+    last may have been cut.
+    """
+    answer = bare(body)
+    if answer is None and (finish or body.rstrip().endswith(_COMPLETE)):
+        answer = last_value(body)
+    return answer
 
 
-def _but_not(body: str, box: _Box) -> Extracted | None:
-    r"""What is called the answer in place of a box: "The answer is 5, not \\boxed{4}"."""
-    sentence = re.split(r"\n|\. ", body[max(0, box.start - 300) : box.start])[-1]
-    match = _BUT_NOT.fullmatch(sentence)
-    return None if match is None else phrase(match["stated"])
+_COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。", ")")
 
 
 _CHANNEL: Final = "<|channel|>"
@@ -206,7 +211,6 @@ def _box(body: str) -> _Box | None:
         return None
     boxes = _balanced_boxes(body)
     filled = [box for box in boxes if box.text.strip()]
-    filled = _undenied(body, filled) or filled
     if not filled:
         return None if boxes else _bare_box(body) or _unclosed_box(body)
     parts_of_one = _parts(body, boxes)
@@ -232,19 +236,6 @@ def _box(body: str) -> _Box | None:
         closing = body[end:].lstrip("$ ")
         text = f"({text})" if closing.startswith((")", "\\right)")) else text
     return _Box(text, start, end)
-
-
-def _undenied(body: str, boxes: list[_Box]) -> list[_Box]:
-    """Leave out each box that is denied, and those that only a comma parts from it."""
-    kept: list[_Box] = []
-    end = -1  # of the last box that was left out
-    for box in boxes:
-        goes_on = end >= 0 and body[end : box.start].strip() == ","
-        if goes_on or denied(body, box.start, box.end):
-            end = box.end
-        else:
-            kept.append(box)
-    return kept
 
 
 # "(a) The cost is …" at the beginning of a line.

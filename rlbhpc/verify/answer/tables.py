@@ -9,8 +9,3 @@ def lines(name: str) -> list[str]:
     """Lines of a file, without blank ones and comments."""
     text = resources.files("rlbhpc.verify.answer").joinpath(name).read_text("utf-8")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
-
-
-def words(name: str) -> list[str]:
-    """Words of a file, whatever line they stand on."""
-    return " ".join(lines(name)).split()

@@ -64,3 +64,37 @@ def test_of_a_response_that_was_cut_only_what_it_finished_counts() -> None:
     for response in FINISHED:
         gold = "17" if "17" in response else "1"
         assert verify("math", gold, response, None, "length").right, response
+
+
+# Last lines of real solutions of GSM8K's problems, of which none has a box, a marker or a phrase.
+LAST_LINES = [
+    ("18", "She sells 2 eggs at $9 per day so she makes $2 * 9 = $18 every day."),
+    ("8", "She will need 80 / 10 = 8 more weeks to collect 200 toothpicks."),
+    ("12", "So it would take 10*1.2=12 minutes to speak 10 pages."),
+    ("18", "She makes 2 * 9 = $<<2*9=18>>18 every day."),
+]
+
+
+@pytest.mark.parametrize(("gold", "line"), LAST_LINES)
+def test_the_last_value_of_a_finished_response_is_its_answer(gold: str, line: str) -> None:
+    body = f"There are 5 of them.\n{line}"
+    for finish in ("", "eos", "stop_string"):
+        for end in ("", " I hope it is correct."):
+            assert verify("math", gold, body + end, None, finish).right
+        assert not verify("math", "5", body, None, finish).right
+    assert verify("math", gold, body, None, "length").status is Status.NO_ANSWER
+
+
+def test_a_number_that_stands_last_may_have_been_cut() -> None:
+    body = "There are 5 of them.\nShe makes 2 * 9 = $18"
+    assert verify("math", "18", body, None, "eos").right
+    assert verify("math", "18", body).status is Status.NO_ANSWER
+    assert verify("math", "18", f"{body}\nA: 18").right
+
+
+def test_only_a_tag_or_a_marker_replaces_a_box() -> None:
+    for rest in ("Some say that the final answer is 7.", "To check: $5 + 2 = 7$.", "Wait, 7."):
+        assert verify("math", "5", f"It is $\\boxed{{5}}$. {rest}").right
+    for rest in ("#### 7", "<answer>7</answer>", "A: 7"):
+        assert verify("math", "7", f"It is $\\boxed{{5}}$.\n{rest}").right
+    assert verify("math", "5", "It is $\\boxed{5}$.\n#### 7", None, "length").right

@@ -31,7 +31,7 @@ def tree(text):
         ("<answer>5</answer>", "5", "tag"),
         ("#### 5", "5", "marker"),
         ("The answer is 5.", "5", "phrase"),
-        ("Therefore x = 5.", "x = 5", "closing"),
+        ("Therefore x = 5.", "5", "last value"),
         ("5", "5", "bare"),
         (r"(a) \boxed{3} (b) \boxed{4}", "3, 4", "box"),
         (r"x=\boxed{3}, y=\boxed{4}", "x=3, y=4", "box"),
