@@ -27,7 +27,7 @@ from rlbhpc.verify.answer.witness import joined, quoted, with_claims
 from rlbhpc.verify.registry import NO_ANSWER
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = f"math-13 mpmath-{importlib.metadata.version('mpmath')}"
+FINGERPRINT: Final = f"math-14 mpmath-{importlib.metadata.version('mpmath')}"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
 
