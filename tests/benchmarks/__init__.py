@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 
@@ -42,6 +43,25 @@ def median_seconds(work: Callable[[], Any], runs: int = 5, warm_up: int = 1) -> 
         work()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+@cache
+def loop_seconds() -> float:
+    """Seconds of this machine for a million squares in plain Python, which no processor's
+    instructions of its own make faster."""
+    times = []
+    for _ in range(9):
+        start = time.process_time()
+        sum(i * i for i in range(1_000_000))
+        times.append(time.process_time() - start)
+    return statistics.median(times)
+
+
+def in_loops(what: str, seconds: float, most: float, note: str = "") -> Row:
+    """A time as a multiple of :func:`loop_seconds` in the same run, and the most that it may be."""
+    loops = seconds / loop_seconds()
+    stated = f"{seconds:.3g} s; {note}" if note else f"{seconds:.3g} s"
+    return Row(what, loops, "loops of a million", f"<= {most:g}", loops <= most, stated)
 
 
 def paired_medians(

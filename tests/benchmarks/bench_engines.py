@@ -33,7 +33,7 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import SPAN, make_plan
 from rlbhpc.sweep.presence import presence
-from tests.benchmarks import Row
+from tests.benchmarks import Row, in_loops
 from tests.studies import untrained, write_unloadable_model
 
 PROMPT, NEW, PROMPTS = 16, 48, 64
@@ -268,8 +268,8 @@ def plan_rows(folder: Path) -> list[Row]:
         )  # fmt: skip
         seconds, samples, mib = map(float, done.stdout.split())
         found += [
-            Row(f"plan of 1,024,000 samples, {state}", seconds, "s", "<= 2", seconds <= 2,
-                f"{samples:,.0f} samples to make"),
+            in_loops(f"plan of 1,024,000 samples, {state}", seconds, 20,
+                     f"{samples:,.0f} samples to make"),
             Row("its memory, all of the process", mib / 1024, "GiB", "<= 1", mib <= 1024),
         ]  # fmt: skip
     return found

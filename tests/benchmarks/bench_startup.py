@@ -14,7 +14,7 @@ COMMANDS = {
     "import rlbhpc": [sys.executable, "-c", "import rlbhpc"],
     "rlbhpc --help": [sys.executable, "-m", "rlbhpc", "--help"],
 }
-LIMITS = {"import rlbhpc": 0.10, "rlbhpc --help": 0.25}
+LIMITS = {"import rlbhpc": 4, "rlbhpc --help": 10}
 
 
 def wall(command: list[str]) -> float:
@@ -32,14 +32,5 @@ def run(runs: int = 10) -> list[Row]:
     rows = [Row("python -c pass", medians["python -c pass"], "s")]
     for name, limit in LIMITS.items():
         ratio = medians[name] / medians["python -c pass"]
-        rows.append(
-            Row(
-                name,
-                medians[name],
-                "s",
-                f"<= {limit}",
-                medians[name] <= limit,
-                f"{ratio:.1f} x bare",
-            )
-        )
+        rows.append(Row(name, ratio, "x bare", f"<= {limit}", ratio <= limit))
     return rows

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlbhpc.stats import Counts, ProblemWeights, answer, difference_curve, k_grid, pass_curve
 from rlbhpc.stats.crossings import crossing
-from tests.benchmarks import Row, median_seconds
+from tests.benchmarks import Row, in_loops, median_seconds
 
 PROBLEMS, SAMPLES, STEPS, ARMS, REPLICATES = 500, 2048, 10, 4, 1000
 
@@ -63,11 +63,11 @@ def run() -> list[Row]:
     per_curve = time.perf_counter() - start
     of_all = f"all {len(every)} curves of {PROBLEMS} × {SAMPLES} × {STEPS} × {ARMS}"
     return [
-        Row(f"{REPLICATES} bootstraps of {of_all}", ours, "s", "≤ 2 s", ours <= 2),
+        in_loops(f"{REPLICATES} bootstraps of {of_all}", ours, 20),
         Row(f"{of_all} with their intervals", curves, "s"),
         Row("their differences, two bands and a sign-flip test", differences, "s"),
         Row("one crossing, exact over every k", median_seconds(lambda: crossing(one)), "s"),
-        Row("one answer", median_seconds(lambda: answer(one.base, one.trained)), "s", "≤ 0.5 s"),
+        in_loops("one answer", median_seconds(lambda: answer(one.base, one.trained)), 5),
         Row("resampling each curve problem by problem ÷ ours", per_curve * len(every) / ours, "×"),
     ]
 
