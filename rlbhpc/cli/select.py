@@ -30,9 +30,8 @@ def select(run: Path, arm: str, problem_set: str, take: str, step: int | None) -
     tree = open_cube(run)
     path = f"{arm}/{problem_set}"
     if f"/{path}" not in tree.groups:
-        names = ", ".join(
-            sorted(group.strip("/") for group in tree.groups if group.count("/") == 2)
-        )
+        groups = [node.path.strip("/") for node in tree.subtree if "verdict" in node]
+        names = ", ".join(sorted(groups))
         raise UserError(f"{run}: no samples of {path}; there are {names}")
     counts = tree[path].to_dataset().rlb.counts()
     steps = counts["step"].values.tolist()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.study.layout import Layout
-from tests.benchmarks.bench_store_scale import ARMS, PLAN, measured, merged
+from tests.benchmarks.bench_store_scale import ARMS, PLAN, measured, study_of_arms
 from tests.report.large import make_large
 
 #: A key has 8 bytes; a list of those of one arm, of four, is 2 for each sample of all.
@@ -37,7 +37,9 @@ def bytes_per_sample(small: tuple[Layout, int], large: tuple[Layout, int], body:
 
 @pytest.mark.slow
 def test_a_plan_keeps_bits_of_each_sample(tmp_path: Path) -> None:
-    sizes = [(merged(tmp_path / str(n), 200, n).layout, ARMS * 200 * n) for n in (2_000, 20_000)]
+    sizes = [
+        (study_of_arms(tmp_path / str(n), 200, n).layout, ARMS * 200 * n) for n in (2_000, 20_000)
+    ]
     assert bytes_per_sample(*sizes, PLAN) < OF_A_PLAN
 
 

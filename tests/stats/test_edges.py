@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import xarray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
@@ -23,7 +22,6 @@ from rlbhpc.stats import (
     pass_curve,
     solvable_sets,
     support_metrics,
-    xr,
 )
 from rlbhpc.stats.bayes import bayes_at_n
 from rlbhpc.stats.binomial import clopper_pearson, detection_threshold
@@ -262,19 +260,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: verifier_floor(1.1, 1), "a false-positive rate is a share from 0 to 1"),
     (lambda: verifier_floor(-0.1, 1), "a false-positive rate is a share from 0 to 1"),
     (lambda: smallest_loss(8, 0, ONE_RNG), "a study of 8 problems with 0 samples"),
-    (
-        lambda: xr.pass_curve(xarray.Dataset({"n": 4}), ONE),
-        "counts need a variable 'n' over 'problem'",
-    ),
-    (lambda: xr.per_problem("avg@k", xarray.Dataset(), 1), "avg@k is no function of n, c and k"),
-    (
-        lambda: xr.per_problem("maj@k", xarray.Dataset(), 1),
-        "call rlbhpc.stats.majority.maj_at_k_by",
-    ),
-    (
-        lambda: xr.coverage(*[xarray.Dataset({"n": ("problem", [4])})] * 2),
-        "the Dataset has no variable 'c'; take its counts first",
-    ),
 ]
 
 

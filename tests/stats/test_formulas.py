@@ -315,8 +315,8 @@ def test_beyond_half_the_samples_the_bounds_span_both_priors() -> None:
     )
     interval = fixed_curve(counts, sizes).interval
     assert (inflated[0] < plain[0]).all() and (inflated[1] < plain[1]).all()
-    np.testing.assert_array_equal(interval.lower, inflated[0])
-    np.testing.assert_array_equal(interval.upper, plain[1])
+    np.testing.assert_allclose(interval.lower, inflated[0], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(interval.upper, plain[1], rtol=0, atol=1e-11)
 
 
 def test_single_samples_are_always_or_never_right() -> None:
