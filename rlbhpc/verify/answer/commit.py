@@ -104,7 +104,8 @@ def tag(body: str) -> Extracted | None:
     return Extracted(undelimited(inner), "tag") if inner else None
 
 
-_MARKER: Final = re.compile(r"(?:####|^A:)[ \t]*([^\n]+)", re.MULTILINE)
+# "A: 12" above "B: 15" is an option that is weighed, or one of two amounts.
+_MARKER: Final = re.compile(r"(?:####|^A:(?=[^\n]*+(?!\s*^B:)))[ \t]*([^\n]+)", re.MULTILINE)
 
 
 def marker(body: str) -> Extracted | None:
@@ -273,8 +274,8 @@ _FORMULA_LINES: Final = re.compile(r"(?<=\\\[)\s+|\s+(?=\\\])")
 _SENTENCES: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _VALUES: Final = re.compile(
     r"\$\$(.+?)\$\$|\$([^$\n]*[^$\s\\])\$(?!\d)|\\\((.+?)\\\)|\\\[(.+?)\\\]"
-    r"|(-?\\[dt]?frac\{[^{}]+\}\{[^{}]+\})"
-    r"|((?<![\w.{^])-?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?\s?(?:\\?%)?)"
+    r"|([-−]?\\[dt]?frac\{[^{}]+\}\{[^{}]+\})"
+    r"|((?<![\w.{^])[-−]?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?\s?(?:\\?%)?)"
 )
 _BARE: Final = re.compile(r"[^\n]{1,120}")
 # "Therefore x = 5"

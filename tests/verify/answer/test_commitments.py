@@ -72,6 +72,7 @@ LAST_LINES = [
     ("8", "She will need 80 / 10 = 8 more weeks to collect 200 toothpicks."),
     ("12", "So it would take 10*1.2=12 minutes to speak 10 pages."),
     ("18", "She makes 2 * 9 = $<<2*9=18>>18 every day."),
+    ("-18", "So the temperature was −18 degrees."),
 ]
 
 
@@ -98,3 +99,12 @@ def test_only_a_tag_or_a_marker_replaces_a_box() -> None:
     for rest in ("#### 7", "<answer>7</answer>", "A: 7"):
         assert verify("math", "7", f"It is $\\boxed{{5}}$.\n{rest}").right
     assert verify("math", "5", "It is $\\boxed{5}$.\n#### 7", None, "length").right
+
+
+def test_a_list_of_options_is_no_marker() -> None:
+    for gap in ("\n", "\n\n"):
+        options = gap.join(("A: 12", "B: 15", "C: 18"))
+        response = f"Let us look at the options.\n\n{options}\n\nSince $3 * 5 = 15$, the answer is"
+        assert verify("choice", "B", f"{response} B.").right
+        assert verify("math", "15", f"{response} 15.").right
+        assert verify("choice", "B", f"{response} B.", None, "eos").right
