@@ -25,7 +25,7 @@ from rlbhpc.verify.audit.chain_judge import fenced, last_word, parse_judge
 from rlbhpc.verify.verdict import Status, Verdict
 
 CONCURRENT: Final = True
-VERSION: Final = 1
+VERSION: Final = 2
 SERVER: Final = "RLBHPC_JUDGE"
 KEY: Final = "RLBHPC_JUDGE_KEY_ENV"
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=512)

@@ -22,7 +22,7 @@ from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict
 
 CONCURRENT: Final = True
-VERSION: Final = 1
+VERSION: Final = 2
 SCORES: Final = "rlbhpc.verify.code.gym_scores"
 LIMITS: Final = Limits(cpu=5.0, result=1 << 10)
 # Characters of an answer; the longest that a task asks for has a tenth.
