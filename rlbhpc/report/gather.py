@@ -280,8 +280,8 @@ def _notes(arm: Measured) -> Iterator[str]:
         )
     if stragglers := len(arm.rows) - len(arm.curve_rows):
         yield (
-            f"{name}: its curve leaves out {several(stragglers, 'problem')} with far fewer samples "
-            "than the others."
+            f"{name}: its curve leaves out {several(stragglers, 'problem')} with fewer samples "
+            "than 98 % of the others."
         )
     if arm.topped_up:
         yield (

@@ -37,6 +37,18 @@ def test_few_problems_decide_nothing(tmp_path: Path) -> None:
     assert "undecided" in " ".join(one.words)
 
 
+def test_what_a_curve_leaves_out_is_told_as_it_is(tmp_path: Path) -> None:
+    """One failed sample is not far fewer."""
+    study = make_study(tmp_path, 50, 16)
+    verdicts = {(0, 3): Status.FAILED}
+    put_samples(study, "base", np.tile(np.arange(16) < 4, (50, 1)), verdicts=verdicts)
+    report = gather(tmp_path)
+    [base] = report.measured
+    assert (len(base.curve_rows), base.curve.k[-1] if base.curve else 0) == (49, 16)
+    said = " ".join(report.notes)
+    assert "leaves out 1 problem with fewer samples than 98 % of the others" in said
+
+
 def test_nothing_that_is_missing_is_silent(report: Report) -> None:
     base, trained = report.measured
     assert base.tally.asked == trained.tally.asked == PROBLEMS * N
