@@ -207,7 +207,7 @@ def _with_curve(arm: Measured, settings: Settings) -> Measured:
     counts = arm.counts[arm.curve_rows]
     own = [k for k in settings.k if k <= counts.reach]
     k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
-    weights = settings.weights([arm.problems[i] for i in arm.curve_rows])
+    weights = settings.weights(arm.curve_problems)
     return replace(arm, curve=pass_curve(counts, weights, k, settings.prob))
 
 

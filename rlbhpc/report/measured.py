@@ -104,6 +104,11 @@ class Measured:
         return self.rows[supporting(counts, [counts])]
 
     @cached_property
+    def curve_problems(self) -> tuple[str, ...]:
+        """Ids of the problems in its curve."""
+        return tuple(self.problems[i] for i in self.curve_rows.tolist())
+
+    @cached_property
     def sampled_problems(self) -> tuple[str, ...]:
         """Ids of the problems that have a judged sample."""
         return tuple(self.problems[i] for i in self.rows.tolist())

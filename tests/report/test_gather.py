@@ -9,6 +9,7 @@ import pytest
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects.cover import area_frame, covered
 from rlbhpc.report.gather import gather
 from rlbhpc.stats import Verdict, Word, coverage, delta_se, pass_at_k
 from rlbhpc.verify.verdict import Status
@@ -45,6 +46,7 @@ def test_what_a_curve_leaves_out_is_told_as_it_is(tmp_path: Path) -> None:
     report = gather(tmp_path)
     [base] = report.measured
     assert (len(base.curve_rows), base.curve.k[-1] if base.curve else 0) == (49, 16)
+    assert [area.k.tolist() for area in [area_frame(covered(report))]] == [[16]]
     said = " ".join(report.notes)
     assert "leaves out 1 problem with fewer samples than 98 % of the others" in said
 

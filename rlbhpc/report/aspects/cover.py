@@ -53,11 +53,11 @@ def covered(report: Report) -> list[Covered]:
 
 
 def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
-    counts = arm.counts[arm.rows]
+    counts = arm.counts[arm.curve_rows]
     cover = report.mean(_above(report, arm)[arm.rows], arm.sampled_problems, "posterior Cover")
     area = None
     if counts.reach > 1:
-        area = report.mean(log_area(counts, counts.reach), arm.sampled_problems)
+        area = report.mean(log_area(counts, counts.reach), arm.curve_problems)
     if pair is None or not carries_rates(pair.base.counts):
         return Covered(arm, cover, area)
     apart = _above(report, arm)[pair.rows[1]] - _above(report, pair.base)[pair.rows[0]]
@@ -99,7 +99,7 @@ def section(report: Report) -> Iterator[Node]:
             heads += [f"Cover@{level:g}", "− base"]
         yield table(f"Cover@τ on {set_name}, percent", heads, rows)
         rows = [
-            [arm.of.label, arm.of.counts[arm.of.rows].reach, bounds(arm.area),
+            [arm.of.label, arm.of.counts[arm.of.curve_rows].reach, bounds(arm.area),
              bounds(arm.area_difference, sign=True)]
             for arm in arms
         ]  # fmt: skip
@@ -151,7 +151,7 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Area under pass@k over log k and the difference to the base, one row per arm."""
     rows = []
     for arm in arms:
-        reach = arm.of.counts[arm.of.rows].reach
+        reach = arm.of.counts[arm.of.curve_rows].reach
         row = {**arm.of.key, "k": reach, "base": arm.pair.base.arm if arm.pair else ""}
         # What no arm has is no column.
         for name, interval in (("area", arm.area), ("difference", arm.area_difference)):
