@@ -41,7 +41,7 @@ from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.presence import presence
 from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
-stocks = {(b.arm, b.set_name): stock(b, {n}) for b in study.blocks()}
+stocks = dict(((b.arm, b.set_name), stock(b, {n})) for b in study.blocks())
 inventory.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
 work = lambda: make_plan(study, presence(layout, list(study.blocks())), 1 << 34)
 """

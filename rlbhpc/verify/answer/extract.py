@@ -35,6 +35,7 @@ _NEXT_TASK: Final = re.compile(
     r"\n[#* ]*(?:Human|User|Question|Problem|Q|Instruction|Exercise|Example|Input)"
     r"\s*(?:\d*\s*[:：]|\d+\.\s)"
 )
+_QUESTION: Final = re.compile(r"\n[#* ]*(?:Human|User|Question|Problem|Q)\b")
 _EARLIER_BOX: Final = re.compile("box")
 _BRACES: Final = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTALL)
 _MAX_JOINED: Final = 16
@@ -101,7 +102,10 @@ _FINISHED: Final = re.compile(r".*(?:[\n。！？]|[.!?]\s|</answer>)", re.DOTAL
 
 
 def _from_whole(body: str, finish: str) -> Extracted | None:
-    body = _first_task(_INVISIBLE.sub("", body))
+    body = _INVISIBLE.sub("", body)
+    first = _first_task(body)
+    if first is not body:
+        body, finish = first, "eos"  # what a model leaves behind for another task it has finished
     cut = finish == "length"
     if cut and ends_in_box(body):
         return None
@@ -181,11 +185,21 @@ def _after_thinking(response: str) -> str | None:
 
 
 def _first_task(body: str) -> str:
-    """Cut off what follows the first committed answer under the heading of another question."""
+    """Cut off what follows the first answer under the heading of another question.
+
+    Without a box, a last value is an answer too, if the heading begins a question: an example or an
+    input may be a part of a solution.
+    """
     boxes = "boxed" in body
     for task in islice(_NEXT_TASK.finditer(body), _MAX_JOINED):
         before = body[: task.start()]
-        if _box(before) is not None if boxes else (marker(before) or phrase(before)) is not None:
+        if boxes:
+            answer: object = _box(before)
+        else:
+            answer = marker(before) or phrase(before)
+            if answer is None and _QUESTION.match(task[0]):
+                answer = _last_value(before, "eos")
+        if answer is not None:
             return before
     return body
 

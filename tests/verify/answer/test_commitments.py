@@ -93,6 +93,15 @@ def test_a_number_that_stands_last_may_have_been_cut() -> None:
     assert verify("math", "18", f"{body}\nA: 18").right
 
 
+@pytest.mark.parametrize("finish", ["eos", "length"])
+@pytest.mark.parametrize("heading", ["Question:", "Q:", "Problem 2:", "### Question 2:", "Human:"])
+def test_a_last_value_before_another_question_is_the_answer(heading: str, finish: str) -> None:
+    """A base model answers, asks itself something else, and is cut or ends there."""
+    text = f"He pays 3 * 6 = 18 dollars.\n\n{heading} Tom has 3 apples and buys 4. Now he has 7 app"
+    assert verify("math", "18", text, finish=finish).right
+    assert not verify("math", "7", text, finish=finish).right
+
+
 def test_only_a_tag_or_a_marker_replaces_a_box() -> None:
     for rest in ("Some say that the final answer is 7.", "To check: $5 + 2 = 7$.", "Wait, 7."):
         assert verify("math", "5", f"It is $\\boxed{{5}}$. {rest}").right
