@@ -96,8 +96,10 @@ def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str
 
 def with_gpus(cluster: Cluster, options: Mapping[str, str]) -> Cluster:
     """The cluster with as many GPUs a node as options ask for, such as --gres=gpu:a100:4."""
-    for name in ("gres", "gpus", "gpus-per-node"):
-        count = re.search(r"(?:^|:)(\d+)(?:,|$)", options.get(name, ""))
+    for name in ("gres", "gpus", "gpus-per-node", "gpus-per-task"):
+        # --gres also names what is no GPU, such as lscratch:100.
+        kind_of_gpu = "(?:^|,)gpu:" if name == "gres" else "^"
+        count = re.search(rf"{kind_of_gpu}(?:[^,:]+:)?(\d+)(?:,|$)", options.get(name, ""))
         if count is None:
             continue
         for kind in ("sample", "train"):

@@ -129,6 +129,8 @@ def test_options_of_sbatch_that_the_help_names_are_passed_on() -> None:
         ({"gpus": 5}, [], 1, [5]),  # two shards would do; each copy has one
         ({"gpus": 8}, [], 3, [2]),
         ({"gpus": 1}, ["--gres=gpu:a100:4"], 1, [4]),
+        ({"gpus": 1}, ["--gres=lscratch:100,gpu:a100:2"], 1, [2]),
+        ({"gpus": 1}, ["--gpus-per-task=2"], 1, [2]),
         ({"gpus": 1}, ["-G", "2"], 1, [2]),
         ({"gpus": 1}, [], 1, [1, 1]),
         ({"gpus": 0}, [], 1, [1, 1]),
