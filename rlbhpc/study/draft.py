@@ -238,9 +238,10 @@ def write_study(draft: Draft, target: Path | None = None) -> Path:
 def unedited_draft(file: Path) -> Draft | None:
     """The draft that a study file was written from; None for a file that was changed since."""
     text = file.read_text()
-    words = shlex.split(text.partition("\n")[0])[3:]
-    options = dict(zip(words[::2], words[1::2], strict=False))
-    with suppress(UserError, KeyError):
+    # The first line of somebody's own file may be anything, such as "# Ann's study".
+    with suppress(UserError, KeyError, ValueError):
+        words = shlex.split(text.partition("\n")[0])[3:]
+        options = dict(zip(words[::2], words[1::2], strict=False))
         models = [ModelSource.read(name, options[name]) for name in ("--base", "--trained")]
         for size in (ON_GPUS, ON_CPUS):
             sets = read_sets(options["--on"])

@@ -107,6 +107,16 @@ def test_ask_goes_on_with_an_edited_study_and_leaves_it_as_it_is(folder: Path) -
     assert file.read_text() == edited
 
 
+def test_a_file_with_words_of_ones_own_above_it_is_left_as_it_is(folder: Path) -> None:
+    """An apostrophe in them is no open quotation of a command."""
+    file = ask_for("math500", "local")
+    own = f"# Ann's study\n{file.read_text()}"
+    file.write_text(own)
+    with pytest.raises(UserError, match="Ann's study"):
+        ask_for("math500", "local")
+    assert file.read_text() == own
+
+
 def test_a_slurm_that_is_away_leaves_no_file_in_the_way(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
