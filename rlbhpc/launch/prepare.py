@@ -157,14 +157,18 @@ def _reject_large_copies(study: Study, cluster: Cluster) -> None:
         )
     if cluster.gpu_memory is None:
         return
+    options = study.file.engine.options
     for model, engine in {study.arms[arm].model: study.engine(arm) for arm in study.arms}.items():
+        # vLLM can make weights smaller as it loads them, or keep some in the host's memory.
+        if engine == "vllm" and {"quantization", "cpu_offload_gb"} & {*options.get("options", ())}:
+            continue
         folder = None if engine == "endpoint" else _folder_like(study, model)
         if folder is None:
             continue
         needed = weight_bytes(folder, study.file.engine.dtype) / GIB
         gpus, share = 1, 1.0
         if engine == "vllm":
-            gpus, share = gpus_per_copy, study.file.engine.options.get("memory", VLLM_MEMORY)
+            gpus, share = gpus_per_copy, options.get("memory", VLLM_MEMORY)
         room = cluster.gpu_memory * share
         if needed > gpus * room:
             enough = next((n for n in (2, 4, 8, most) if needed <= n * room), None)

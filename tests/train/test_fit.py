@@ -248,6 +248,7 @@ def test_every_verb_refuses_what_the_gpus_of_its_cluster_cannot_hold(
     assert "`tensor_parallel: 2`" in refusal(study)
     assert refusal(study, "--set", "engine.tensor_parallel=2") == "None"
     assert "`tensor_parallel: 4`" in refusal(study, "--set", "engine.options.memory=0.5")
+    assert refusal(study, "--set", "engine.options.options.quantization=fp8") == "None"
     assert "1 to 8" in refusal(study, "--set", "engine.tensor_parallel=16")
     site.write_text("sample: {gpus: 16}\ngpu_memory: 3\n")
     assert "no node holds it" in refusal(study, "--set", "engine.tensor_parallel=16")
