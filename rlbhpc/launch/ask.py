@@ -202,9 +202,16 @@ def _wait_for_earlier(layout: Layout, say: Say) -> None:
 
 
 def _watch(layout: Layout, say: Say) -> None:
-    """Wait until no job of the run is in the queue; one line where something has changed."""
+    """Wait until no job of the run is in the queue; one line where something has changed.
+
+    For jobs that Slurm hides nobody waits: they may be gone, and the next launch helps with them.
+    """
     line = ""
-    while (now := status(layout)).queue != {}:
+    while True:
+        now = status(layout)
+        hidden = slurm.HIDDEN.lower()
+        if now.queue is not None and all(state.startswith(hidden) for state in now.queue):
+            return
         queue = "Slurm does not answer"
         if now.queue is not None:
             jobs = ", ".join(f"{count} {state}" for state, count in now.queue.items())

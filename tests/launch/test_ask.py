@@ -256,3 +256,25 @@ def test_who_asks_again_while_jobs_wait_launches_nothing(
     assert ask.make_results(path, say) == study.layout
     assert lines == ["48 samples are missing; in the queue: 1 pending (Priority)"]
     assert [folder.name for folder in study.layout.launches.iterdir()] == ["0001"]
+
+
+def test_nobody_waits_for_hidden_jobs_that_show_no_sign_of_life(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be gone for ever: their shards are launched, and the end of that launch counts."""
+    path, study = study_in(tmp_path / "s")
+    waiting = SimpleNamespace(sleep=lambda seconds: pytest.fail("it waits"))
+    monkeypatch.setattr(ask, "time", waiting)
+    stubs.add("sinfo")
+    assert call("launch", path, "--submit")[0] == DONE
+    record = study.layout.launches / "0001" / "launch.json"
+    record.write_text(record.read_text().replace(f'"user": "{ME}"', '"user": "ann"'))
+    stubs.add("scontrol", "echo 'PrivateData = jobs'")
+    stubs.add("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    _, error = results(path)
+    assert str(error).startswith(STUCK)
+    plans = [
+        json.loads((study.layout.launches / number / "launch.json").read_text())["plan"]
+        for number in ("0001", "0002")
+    ]
+    assert plans[0] == plans[1]
