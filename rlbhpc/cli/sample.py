@@ -10,7 +10,7 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import tell
-from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch.lock import note
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
@@ -69,4 +69,5 @@ def sample(
         seal_and_clean(resolved.layout)
     if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):
         return INCOMPLETE
-    return code
+    # A worker that was killed leaves work undone; the same command goes on from there.
+    return TRY_AGAIN if code > 128 else code

@@ -96,5 +96,6 @@ def run_workers(
             except subprocess.TimeoutExpired:
                 continue
     codes = [process.returncode for process in running]
-    # A worker that died (a negative code) leaves work undone; the same command goes on from there.
-    return max((TRY_AGAIN if code < 0 else code for code in codes), default=DONE)
+    # That a worker died of a signal (a negative code) is told as a shell tells it, so that the
+    # parent of a job sees a failure, such as of memory, and not that all have drained.
+    return max((128 - code if code < 0 else code for code in codes), default=DONE)

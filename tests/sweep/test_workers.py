@@ -108,7 +108,7 @@ def test_each_worker_has_its_share_of_shards_and_the_devices_of_one_copy(
 
 @pytest.mark.parametrize(
     ("names", "code"),
-    [(["FAILED", "ok"], 3), (["KILLED", "ok"], TRY_AGAIN), (["FAILED", "WAITS"], TRY_AGAIN)],
+    [(["FAILED", "ok"], 3), (["KILLED", "ok"], 137), (["FAILED", "WAITS"], TRY_AGAIN)],
 )
 def test_the_worst_end_of_a_worker_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], code: int
