@@ -18,11 +18,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlbhpc import files
@@ -37,8 +38,8 @@ from rlbhpc.store.view import View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
-# What two responses to one problem have in common that agree token by token.
-_RESPONSE: Final = [*Cell._fields, "n_tokens", "logprob_sum", "text"]
+# What shows whether two responses to one problem agree token by token.
+_COMPARED: Final = [*Cell._fields, "sample", "n_tokens", "logprob_sum", "text"]
 # Shorter responses may well be equal by chance.
 _LONG: Final = 32
 _CHUNK: Final = 16 << 20
@@ -159,7 +160,9 @@ def _twins(both: View) -> Iterator[str]:
     keys = both.keys
     seeds = both.read(np.arange(both.count), ["seed"])["seed"].to_numpy()
     order = np.argsort(seeds, kind="stable")
-    for i in np.flatnonzero(np.diff(seeds[order]) == 0).tolist():
+    # Imported samples have no seed, −1, where their files tell none.
+    same = (np.diff(seeds[order]) == 0) & (seeds[order][1:] >= 0)
+    for i in np.flatnonzero(same).tolist():
         a, b = sorted(order[i : i + 2].tolist())
         rows = keys.take([a, b]).to_pylist()
         cell = Cell(*(rows[0][name] for name in Cell._fields))
@@ -167,19 +170,24 @@ def _twins(both: View) -> Iterator[str]:
             f"the second ({rows[1]['problem']}, step {rows[1]['step']}) has the seed of the first"
         )
         yield _pair(cell, rows[0]["sample"], rows[1]["sample"], what)
-    for _, table in both.batches(np.arange(both.count), [*_RESPONSE, "sample"]):
-        yield from _same_responses(table)
+    # Rows come cell by cell; a cell may have more text than is held at once.
+    for cell, responses in groupby(_long_responses(both), itemgetter(0)):
+        alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for _, response, sample in responses:
+            alike[response].append(sample)
+        for samples in alike.values():
+            if len(samples) > 1:
+                what = f"{len(samples)} responses agree token by token"
+                yield _pair(cell, samples[0], samples[1], what)
 
 
-def _same_responses(table: pa.Table) -> Iterator[str]:
-    long = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
-    same = long.group_by(_RESPONSE, use_threads=False).aggregate([("sample", "list")])
-    for row in same.drop_columns("text").to_pylist():
-        samples = row["sample_list"]
-        if len(samples) > 1:
-            cell = Cell(*(row[name] for name in Cell._fields))
-            what = f"{len(samples)} responses agree token by token"
-            yield _pair(cell, samples[0], samples[1], what)
+def _long_responses(both: View) -> Iterator[tuple[Cell, tuple[Any, ...], int]]:
+    """Cell, what two that agree have in common, and number of each long response."""
+    for _, table in both.batches(np.arange(both.count), _COMPARED):
+        long = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
+        columns = (long[name].to_pylist() for name in _COMPARED)
+        for *cell, sample, tokens, logprob, text in zip(*columns, strict=True):
+            yield Cell(*cell), (tokens, str(logprob), hash(text)), sample
 
 
 def _pair(cell: Cell, first: int, second: int, what: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, merge, schema, seal
+from rlbhpc.store import checked, merge, schema, seal, view
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
@@ -115,7 +115,12 @@ def test_how_many_contradict_is_told(here: Layout, there: Layout, count: int) ->
     assert keys(here) == before
 
 
-def test_twins_are_reported(here: Layout, there: Layout) -> None:
+@pytest.mark.parametrize("at_once", [1, view._BATCH_BYTES])
+def test_twins_are_reported(
+    here: Layout, there: Layout, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Also where a problem has more text than is read at once."""
+    monkeypatch.setattr(view, "_BATCH_BYTES", at_once)
     short = [long(1, i, "a short response", 31) for i in range(2)]
     made.journal(here, [long(0, 0, "the same response"), right(0, 3), *short], "one")
     twin = long(0, 1, "the same response")
@@ -126,6 +131,12 @@ def test_twins_are_reported(here: Layout, there: Layout) -> None:
         "first",
         "math/0 no. 0 and 1 (arm base, step 0): 2 responses agree token by token",
     ]
+
+
+def test_samples_without_a_seed_do_not_share_one(here: Layout, there: Layout) -> None:
+    """As imported ones, whose files tell none."""
+    made.journal(there, [dataclasses.replace(right(0, i), seed=-1) for i in range(3)], "a")
+    assert not merge.merge(here, there).twins
 
 
 def test_a_journal_that_grew_is_copied_again(
