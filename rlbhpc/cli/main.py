@@ -59,7 +59,7 @@ MAIN_VERBS: Final = {
     "report": "Say what a run shows: words, figures, tables.",
     "show": "Look at problems, samples and responses.",
     "import": "Take in results that other tools measured.",
-    "export": "Write results as Parquet, CSV, JSON or netCDF.",
+    "export": "Write results as Parquet, CSV or JSON.",
 }
 MORE_VERBS: Final = {
     "stage": "Fetch problem sets, or check those fetched before.",
