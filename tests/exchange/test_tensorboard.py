@@ -92,6 +92,7 @@ def test_without_training_or_without_the_package_nothing_is_left(
 ) -> None:
     (tmp_path / "run").mkdir()
     assert export(Layout(tmp_path / "run"), tmp_path / "none.tensorboard") == ""
+    assert not (tmp_path / "none.tensorboard").exists()
     write(tmp_path / "run/training/rl", range(1, 5), None)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
         monkeypatch.delitem(sys.modules, name)

@@ -90,7 +90,8 @@ def _folder(form: FolderFormat, layout: Layout, path: Path) -> int:
     partial.mkdir()
     try:
         count = form.write(layout, partial)
-        partial.rename(path)
+        if count:
+            partial.rename(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return count
