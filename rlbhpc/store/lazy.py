@@ -162,9 +162,12 @@ def _dataset(group: zarr.Group) -> xr.Dataset:
             coordinates[name] = of_array(dims, _plain(_load(array)), dict(array.attrs))
         else:
             variables[name] = _variable(dims, array, _LazyArray(array))
-        if name == "verdict":
-            # Whatever the version: in cubes of the first two, and among rollouts, there is none.
-            variables[RIGHT.name] = _variable(dims, array, _RightArray(array))
+    if "verdict" in variables:
+        # Whatever the version: in cubes of the first two, and among rollouts, there is none.
+        verdict: Any = group["verdict"]
+        right = _variable(variables["verdict"].dims, verdict, _RightArray(verdict))
+        right.attrs = {"long_name": RIGHT.attrs["long_name"]}
+        variables[RIGHT.name] = right
     sizes = {dim: size for v in variables.values() for dim, size in v.sizes.items()}
     # Scores have none, and samples had none in schema version 2.
     if "sample" in sizes and "sample" not in coordinates:

@@ -84,6 +84,8 @@ def test_a_sample_is_one_row_however_many_chunks_there_are(old: Path) -> None:
 def test_missing_samples_are_not_called_wrong(tree: xr.DataTree) -> None:
     dataset = tree[GROUP].to_dataset()
     assert dataset.right.dtype == np.float32
+    assert dataset.right.attrs.keys() == {"long_name"}, "the codes of `verdict` are others"
+    assert dataset.right.attrs["long_name"].startswith("1 where the verdict is right")
     assert (dataset.right.isnull() == (dataset.verdict == -1)).all()
     assert dataset.right.mean("sample").values.ravel().tolist() == [1, 1, 1, 0, 0, 0]
     assert dataset.right.mean().item() == pytest.approx(3 / 4.5)
