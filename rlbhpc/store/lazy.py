@@ -193,7 +193,7 @@ def _labels(dim: str, values: NDArray[Any], attrs: dict[str, Any] | None = None)
     return xr.Variable((dim,), index, attrs, fastpath=True)
 
 
-def _variable(dims: tuple[str, ...], array: zarr.Array[Any], values: BackendArray) -> xr.Variable:
+def _variable(dims: tuple[Any, ...], array: zarr.Array[Any], values: BackendArray) -> xr.Variable:
     """Wrap a lazy array as xarray's own readers do: read once, copied before it is changed."""
     lazy: Any = indexing.LazilyIndexedArray(values)
     data = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazy))  # type: ignore[no-untyped-call]
