@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-import xarray as xr
 
 import rlbhpc
 from rlbhpc.errors import LeftOutWarning, UserError
@@ -110,20 +109,10 @@ def own_files(folder: Path) -> list[str]:
     return sorted(str(name) for name in names if not name.name.startswith(added))
 
 
-def groups(path: Path) -> object:
-    with xr.open_datatree(path, engine="h5netcdf") as tree:
-        return {
-            name: str(tree[name].to_dataset().load().to_dict())
-            for name in (f"{arm}/{SET}" for arm in ARMS)
-            if name in tree
-        }
-
-
 EXPORTS: dict[str, Callable[[Path], object]] = {
     "csv": Path.read_bytes,
     "json": Path.read_bytes,
     "parquet": lambda path: pq.read_table(path).to_pylist(),
-    "nc": groups,
 }
 
 
