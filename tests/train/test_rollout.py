@@ -61,7 +61,7 @@ def run_of(judge: Judge, algorithm: str = "grpo") -> Run:
 def rolled(engine: Any, first_group: int = 0, step: int = 1) -> list[Rollout]:
     """Two groups of the same problem, which a short pass over the data can draw in one step."""
     prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
-    judge = Judge(lambda problem, text: Verdict(Status.RIGHT), lambda judged: 1.0)
+    judge = Judge(lambda problem, text, finish: Verdict(Status.RIGHT), lambda judged: 1.0)
     return roll_out(run_of(judge), engine, step, first_group, [prompt, prompt], 3, 1.0)
 
 
@@ -93,7 +93,7 @@ def test_a_reward_that_catches_everything_does_not_hold_up_a_warning() -> None:
         return 1.0
 
     prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
-    run = run_of(Judge(lambda problem, text: Verdict(Status.RIGHT), reward))
+    run = run_of(Judge(lambda problem, text, finish: Verdict(Status.RIGHT), reward))
     init_ranks()
     with Drain() as drain, pytest.raises(Interrupted):
         _sample(run, cast(Engine, Odd()), 1, 0, [prompt], 3, drain)
@@ -114,7 +114,7 @@ class Full:
 
 def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
     problem = Problem("toy/1", {"question": "?"}, "4", "math")
-    judge = Judge(lambda problem, text: pytest.fail(), lambda judged: pytest.fail())
+    judge = Judge(lambda problem, text, finish: pytest.fail(), lambda judged: pytest.fail())
     run = replace(run_of(judge, "absolute-zero"), ask=lambda problem: Prompt(problem, (3, 1, 4)))
     init_ranks()
 
@@ -159,7 +159,7 @@ def test_a_task_is_asked_in_the_longest_way_that_the_model_can_hold(
 
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:
     prompt = Prompt(Problem("toy/1", {"question": "?"}, "4", "math"), (3, 1, 4))
-    judge = Judge(lambda problem, text: pytest.fail(), lambda judged: pytest.fail())
+    judge = Judge(lambda problem, text, finish: pytest.fail(), lambda judged: pytest.fail())
     engine = cast(Engine, Full())
     with pytest.raises(UserError, match="rollout of toy/1: too long"):
         roll_out(run_of(judge), engine, 1, 0, [prompt], 1, 1.0)

@@ -52,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("m") / "tiny", hidden_size=32)
 
 
-def parity(problem: Problem, text: str) -> Verdict:
+def parity(problem: Problem, text: str, finish: str) -> Verdict:
     return Verdict(Status.RIGHT if sum(map(ord, text)) % 2 else Status.WRONG)
 
 
@@ -130,7 +130,7 @@ def test_votes_learn_the_same_whatever_the_gold_answers(
 ) -> None:
     """Gold is for the curves: another one moves them, and no weight."""
 
-    def judge(problem: Problem, text: str) -> Verdict:
+    def judge(problem: Problem, text: str, finish: str) -> Verdict:
         answer = sum(map(ord, text)) % 3
         return Verdict(Status.RIGHT if answer == gold else Status.WRONG, canonical=str(answer))
 
@@ -149,7 +149,7 @@ def test_votes_learn_the_same_whatever_the_gold_answers(
     assert scores[0] != scores[1]
 
 
-def never_right(problem: Problem, text: str) -> Verdict:
+def never_right(problem: Problem, text: str, finish: str) -> Verdict:
     """Nothing is ever right."""
     return Verdict(Status.WRONG, canonical=str(sum(map(ord, text)) % 3))
 
