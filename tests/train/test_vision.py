@@ -92,7 +92,7 @@ def a_run(
         name="seeing", base=model, folder=folder,
         exports={settings.steps: Export(folder / "exported", "seeing", "run")},
         settings=settings, algorithm=make_algorithm(algorithm), prompts=prompts,
-        judge=Judge(lambda problem, text, finish: Verdict(Status.WRONG, ""), vowels), sight=sight_of(model),
+        judge=Judge(lambda *_: Verdict(Status.WRONG, ""), vowels), sight=sight_of(model),
     )  # fmt: skip
 
 
