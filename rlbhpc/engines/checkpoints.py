@@ -78,7 +78,7 @@ def gather(parts: Path, target: Path) -> None:
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
 
     def weights() -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in _undamaged(read(parts, expected), parts):
+        for name, tensor in _yield_readable(read(parts, expected), parts):
             if tensor.shape != expected[name].shape:
                 shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name].shape)}"
                 raise UserError(
@@ -98,7 +98,7 @@ def gather(parts: Path, target: Path) -> None:
         )
 
 
-def _undamaged(
+def _yield_readable(
     tensors: Iterator[tuple[str, torch.Tensor]], parts: Path
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Hand on what is read, or say that a part of it is cut off or lost."""

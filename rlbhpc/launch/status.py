@@ -132,7 +132,7 @@ def status(layout: Layout) -> Status:
         queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
         rate=rate,
         left=tokens / (rate * working) if rate and working else None,
-        blocked=_blocked(rows or ()),
+        blocked=_list_blocked_jobs(rows or ()),
         failures=[
             *_by_cause(_own_failures(study, folders, measure), trains),
             *_by_cause(_slurm_failures(listed, rows or (), not missing), trains),
@@ -165,7 +165,7 @@ def _in_words(row: slurm.Row) -> str:
     return f"{state} ({row.reason})" if row.state in ("PENDING", slurm.HIDDEN) else state
 
 
-def _blocked(rows: Iterable[slurm.Row]) -> list[Failure]:
+def _list_blocked_jobs(rows: Iterable[slurm.Row]) -> list[Failure]:
     """Jobs that do not start by waiting alone, and what would start them."""
     jobs: dict[tuple[str, str, str], dict[str, None]] = {}
     for row in rows:
