@@ -82,12 +82,17 @@ def expansion(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
     return base, np.where(new, np.exp(rng.uniform(np.log(0.01), np.log(0.1), problems)), base)
 
 
-def churn(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
-    """Three in a hundred problems lost, three gained."""
+def churn(problems: int, rng: np.random.Generator, share: float = 0.03) -> tuple[Rates, Rates]:
+    """A share of the problems lost and as many gained, some of them rarely."""
     which, there = rng.random(problems), rng.beta(0.5, 3, problems)
     base = some(problems, rng)
-    trained = np.where(which < 0.03, 0.0, np.where(which > 0.97, there, base))
-    return np.where(which < 0.03, there, np.where(which > 0.97, 0.0, base)), trained
+    trained = np.where(which < share, 0.0, np.where(which > 1 - share, there, base))
+    return np.where(which < share, there, np.where(which > 1 - share, 0.0, base)), trained
+
+
+def much_churn(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
+    """Twice the churn, so that both shares lie well above the margin."""
+    return churn(problems, rng, 0.06)
 
 
 def hard(problems: int, rng: np.random.Generator) -> tuple[Rates, Rates]:
@@ -219,6 +224,7 @@ TRUTHS = {
         Truth("floor", 128, 256, floor),
         Truth("expansion", 500, 128, expansion),
         Truth("churn", 500, 256, churn),
+        Truth("much churn", 500, 256, much_churn),
         Truth("unequal n", 128, 256, lost, 1024),
         Truth("stragglers", 128, 256, gained, stragglers=2),
         Truth("three seeds", 128, 256, three_seeds),

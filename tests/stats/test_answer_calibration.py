@@ -126,6 +126,13 @@ def test_right_decisions_are_at_least_as_many_as_mcnemars(name: str, number: int
 
 def test_churn_is_called_on_both_sides(number: int) -> None:
     drawn = studies("churn", number)
+    sides = [(s.found.lost.verdict, s.found.gained.verdict) for s in drawn]
+    assert rate([both == (Verdict.YES, Verdict.YES) for both in sides]) >= 0.8
+    assert rate([s.mcnemar != 0 for s in drawn]) <= 0.2
+
+
+def test_churn_well_above_the_margin_has_the_word_for_both_sides(number: int) -> None:
+    drawn = studies("much churn", number)
     assert rate([s.found.word is Word.TRADES for s in drawn]) >= 0.8
     assert rate([s.mcnemar != 0 for s in drawn]) <= 0.2
 
