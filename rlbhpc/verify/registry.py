@@ -24,7 +24,8 @@ More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
     The form of that part under which verdicts are cached: equal forms, equal verdicts.
 ``extract(response, finish) -> Extracted | None``
 ``judge_extracted(gold, answer, problem) -> Verdict``
-    ``verify`` in two steps, so that no answer is sought twice; its text is the distinct part.
+    ``verify`` in two steps, so that no answer is sought twice. The distinct part is its text and
+    whether it was stated.
 ``CONCURRENT``
     Whether ``verify`` mostly waits for processes of its own, so that several threads gain by it.
 """

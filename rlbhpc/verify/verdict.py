@@ -40,6 +40,8 @@ class Verdict:
     ``witness``: what a RIGHT rests on (compared values, points), in the form that
     :mod:`rlbhpc.verify.answer.witness` states; empty where nothing small could say it. Not stored:
     the verifier gives it again for a stored response.
+    ``stated``: whether the response stated its answer (a box, a tag, a marker, a phrase whose whole
+    clause is a value); if not, the answer is the last value of its last sentence.
     """
 
     status: Status
@@ -49,8 +51,19 @@ class Verdict:
     grader: str = ""
     seconds: float = 0.0
     witness: str = ""
+    stated: bool = True
 
     @property
     def right(self) -> bool:
         """Whether the response solved the problem."""
         return self.status is Status.RIGHT
+
+    @property
+    def strict(self) -> Status:
+        """The status under the strict reading, for which an answer must be stated.
+
+        ``status`` is the lenient one. Faults of the verifier stay what they are.
+        """
+        if self.stated or self.status not in (Status.RIGHT, Status.WRONG):
+            return self.status
+        return Status.NO_ANSWER

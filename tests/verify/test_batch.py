@@ -213,3 +213,31 @@ def test_verdicts_are_shared_objects_with_the_graders_name():
     assert verdicts[0] is verdicts[1] is verdicts[2]
     expected = Verdict(Status.RIGHT, "5", "5", "box/text", FINGERPRINT, witness='"5"')
     assert verdicts[0] == expected
+
+
+STATED = [("#### 18", True), ("The total is 18.", False), ("The answer is 18.", True)]
+
+
+def test_one_answer_stated_and_unstated_has_two_verdicts(tmp_path):
+    batch = [("18", response, None, "eos") for response, _ in STATED]
+    for _ in ("judged", "from the cache"):
+        with VerdictCache(tmp_path, FINGERPRINT) as cache:
+            verdicts = BatchVerifier("math", cache).verify_many(batch)
+        assert [verdict.status for verdict in verdicts] == [Status.RIGHT] * 3
+        assert [verdict.stated for verdict in verdicts] == [stated for _, stated in STATED]
+        assert [verdict.strict for verdict in verdicts] == [
+            Status.RIGHT if stated else Status.NO_ANSWER for _, stated in STATED
+        ]
+
+
+@pytest.mark.parametrize("kind", ["math", "visual", "choice"])
+@pytest.mark.parametrize("response", ["Now it is $B$.", "The answer is B."])
+def test_whether_an_answer_was_stated_is_known_of_each_kind_that_extracts(kind, response):
+    verdict = verify(kind, "B", response, None, "eos")
+    assert verdict.right
+    assert (verdict.strict is Status.RIGHT) == verdict.stated == response.startswith("The answer")
+
+
+@pytest.mark.parametrize("status", [Status.ERROR, Status.TIMEOUT])
+def test_strictness_leaves_the_faults_of_a_verifier_alone(status):
+    assert Verdict(status, stated=False).strict is status

@@ -21,6 +21,15 @@ class Extracted(NamedTuple):
     text: str
     rule: str
 
+    @property
+    def stated(self) -> bool:
+        """Whether the response called it its answer, so that the strict reading has it too."""
+        return self.rule not in LENIENT_RULES
+
+
+#: Rules that take an answer which the response doesn't call one.
+LENIENT_RULES: Final = ("bare", "last value")
+
 
 _LINK: Final = (
     r"(?:\s+(?:is|are|was|equals|becomes|(?:should|must|would|will)\s+(?:be|equal)|"

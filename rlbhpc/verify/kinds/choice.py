@@ -13,7 +13,8 @@ from typing import Final
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare import compare
 from rlbhpc.verify.answer.exact import Undecided
-from rlbhpc.verify.answer.extract import extract
+from rlbhpc.verify.answer.extract import Extracted
+from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import Choice, Quantity, Value, Words
@@ -26,7 +27,11 @@ LETTERS: Final = "ABCDEFGHIJ"
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge which option a response commits to."""
-    answer = extract(response, finish)
+    return judge_extracted(gold, extract(response, finish), problem)
+
+
+def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
+    """Judge which option an extracted answer chooses."""
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     choices = problem.extras.get("choices") if problem is not None else None
@@ -37,7 +42,8 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
     if not chosen:
         return Verdict(Status.NO_ANSWER, answer.text, form, f"{answer.rule}/no option")
     status = Status.RIGHT if chosen == right else Status.WRONG
-    return Verdict(status, answer.text, chosen, f"{answer.rule}/option")
+    rule = f"{answer.rule}/option"
+    return Verdict(status, answer.text, chosen, rule, stated=answer.stated)
 
 
 def _chosen(value: Value, options: Sequence[Value]) -> str:

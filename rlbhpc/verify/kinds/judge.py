@@ -20,7 +20,8 @@ from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.arm import Sampling
-from rlbhpc.verify.answer.extract import extract
+from rlbhpc.verify.answer.extract import Extracted
+from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.audit.chain_judge import fenced, last_word, parse_judge
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -69,9 +70,14 @@ def distinct(response: str, finish: str = "") -> str:
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
-    """Ask the judge about one answer."""
-    answer = distinct(response, finish)
-    if not answer:
+    """Ask the judge about the answer of one response."""
+    return judge_extracted(gold, extract(response, finish), problem)
+
+
+def judge_extracted(gold: str, found: Extracted | None, problem: Problem | None) -> Verdict:
+    """Ask the judge about an answer that was extracted."""
+    answer = "" if found is None else found.text.strip()[:MOST_ANSWER]
+    if found is None or not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer")
     form = " ".join(answer.split())
     url, model = _server()
@@ -85,7 +91,8 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
     word = last_word(done.text, ("right", "wrong"))
     if not word or done.finish is Finish.LENGTH:
         return Verdict(Status.ERROR, answer, form, "judge: no verdict in its last line")
-    return Verdict(Status.RIGHT if word == "right" else Status.WRONG, answer, form, "judge")
+    status = Status.RIGHT if word == "right" else Status.WRONG
+    return Verdict(status, answer, form, "judge", stated=found.stated)
 
 
 def _server() -> tuple[str, str]:

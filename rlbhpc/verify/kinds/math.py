@@ -65,8 +65,15 @@ def judge(gold: str, answer: Extracted | None, hint: Hints) -> Verdict:
         return Verdict(Status.NO_ANSWER, rule="no answer")
     form = canonical(answer.text)
     status, rule, witness = _decision(gold, answer.text, form, hint)
-    rule = f"{answer.rule}/{rule}"
-    return Verdict(status, answer.text[:MAX_CHARS], form[:MAX_CHARS], rule, FINGERPRINT, 0, witness)
+    return Verdict(
+        status,
+        answer=answer.text[:MAX_CHARS],
+        canonical=form[:MAX_CHARS],
+        rule=f"{answer.rule}/{rule}",
+        grader=FINGERPRINT,
+        witness=witness,
+        stated=answer.stated,
+    )
 
 
 def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, str, str]:

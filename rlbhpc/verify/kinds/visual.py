@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare_scalar import Tolerance
-from rlbhpc.verify.answer.extract import extract
+from rlbhpc.verify.answer.extract import Extracted
+from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.kinds.math import FINGERPRINT as MATH
 from rlbhpc.verify.kinds.math import Hints, judge
@@ -26,10 +27,14 @@ FINGERPRINT: Final = f"visual-2 {MATH}"
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge the committed answer of a response to a question about a picture."""
+    return judge_extracted(gold, extract(response, finish), problem)
+
+
+def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
+    """Judge an extracted answer to a question about a picture."""
     extras: Mapping[str, Any] = {} if problem is None else problem.extras
     kind = str(extras.get("answer_type") or "")
     hint = Hints(unit=str(extras.get("unit") or ""), tolerance=_tolerance(kind, extras))
-    answer = extract(response, finish)
     if kind == "list" and answer is not None:
         hint = hint._replace(kind="Tuple")
         return judge(

@@ -65,8 +65,9 @@ class _New(NamedTuple):
     slot: int
     item: tuple[str, str, Problem | None, str]
     part: str
-    group: dict[str, int]
+    group: dict[tuple[str, bool], int]
     answer: object
+    stated: bool
     key: str = ""
 
 
@@ -98,7 +99,7 @@ class BatchVerifier:
         self._judge_extracted: Callable[..., Verdict] | None
         self._judge_extracted = getattr(self.module, "judge_extracted", None)
         self._canonical: Callable[[str], str] = getattr(self.module, "canonical", str)
-        self._groups: dict[tuple[str, str], dict[str, int]] = {}
+        self._groups: dict[tuple[str, str], dict[tuple[str, bool], int]] = {}
         self._verdicts: list[Verdict] = []
 
     def verify_many(self, items: Sequence[Item]) -> list[Verdict]:
@@ -129,7 +130,7 @@ class BatchVerifier:
         groups, verdicts = self._groups, self._verdicts
         extract = getattr(self.module, "extract", None) if self._judge_extracted else None
         slots: list[int] = []
-        group: dict[str, int] = {}
+        group: dict[tuple[str, bool], int] = {}
         last: tuple[str, Problem | None] | None = None
         for item in items:
             gold, response, problem, finish = item if len(item) == 4 else (*item, "")
@@ -139,17 +140,18 @@ class BatchVerifier:
                 name = (gold, "" if problem is None else f"{problem.content_hash} {problem.id}")
                 group = groups.setdefault(name, {})
             if extract is None:
-                answer = None
+                answer, stated = None, True
                 part = distinct(response, finish) if asks else distinct(response)
             else:
                 answer = extract(response, finish)
                 part = NO_ANSWER if answer is None else answer.text
-            slot = group.get(part)
+                stated = answer is None or answer.stated
+            slot = group.get((part, stated))
             if slot is None:
-                slot = group[part] = len(verdicts)
+                slot = group[part, stated] = len(verdicts)
                 verdicts.append(_UNSEEN)
                 asked = (gold, response, problem, finish)
-                new.append(_New(slot, asked, part, group, answer))
+                new.append(_New(slot, asked, part, group, answer, stated))
             slots.append(slot)
         return slots
 
@@ -172,7 +174,8 @@ class BatchVerifier:
         missing: list[_New] = []
         for pair in new:
             gold, _, problem, _ = pair.item
-            key = cache.key(gold, problem, self._canonical(pair.part))
+            form = self._canonical(pair.part)
+            key = cache.key(gold, problem, form if pair.stated else f"{form}\0")
             entry = cache.get(key)
             if entry is None:
                 missing.append(pair._replace(key=key))
@@ -180,7 +183,7 @@ class BatchVerifier:
             status, rule = entry
             answer = pair.part if status is not Status.NO_ANSWER else ""
             self._verdicts[pair.slot] = Verdict(
-                status, answer, self._form(pair), rule, self.module.FINGERPRINT
+                status, answer, self._form(pair), rule, self.module.FINGERPRINT, stated=pair.stated
             )
             self.tally.from_cache += 1
         return missing
@@ -209,7 +212,7 @@ class BatchVerifier:
         """Let timeouts, errors and what was not judged be tried again by the next call."""
         for pair in new:
             if self._verdicts[pair.slot].status in _PASSING:
-                del pair.group[pair.part]
+                del pair.group[pair.part, pair.stated]
 
 
 def _response_and_end(response: str, finish: str) -> str:

@@ -91,7 +91,7 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
         return [
             int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
-            0.0, verdict.witness,
+            0.0, verdict.witness, verdict.stated,
         ]  # fmt: skip
 
     return judge
