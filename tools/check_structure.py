@@ -18,10 +18,20 @@ PACKAGE = ROOT / "rlbhpc"
 # A room may import the rooms before it, never those after it.
 ROOMS = (
     "problems", "study", "stats", "engines", "verify", "store", "exchange",
-    "sweep", "train", "launch", "report", "cli",
+    "sweep", "train", "launch", "report", "view", "cli",
 )  # fmt: skip
 # Rooms a login node uses: these may not import any of HEAVY, not even inside a function.
-LIGHT_ROOMS = {"problems", "study", "stats", "verify", "store", "exchange", "launch", "report"}
+LIGHT_ROOMS = {
+    "problems",
+    "study",
+    "stats",
+    "verify",
+    "store",
+    "exchange",
+    "launch",
+    "report",
+    "view",
+}
 HEAVY = {"torch", "transformers", "vllm", "deepspeed", "dask"}
 # Rooms that a parameter may be handed through, and the noun that each room may be handed.
 MAX_PASSED = 3

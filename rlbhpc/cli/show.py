@@ -12,10 +12,10 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json, print_table, tell, visible
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.report.browse import Browser, Choice, ProblemRow, SampleRow
 from rlbhpc.store.questions import Question
 from rlbhpc.store.samples import Found
 from rlbhpc.verify.verdict import Status
+from rlbhpc.view.browse import Browser, Choice, ProblemRow, SampleRow
 
 
 @click.command(

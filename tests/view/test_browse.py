@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.report import browse
-from rlbhpc.report.browse import Browser, Choice
 from rlbhpc.verify.verdict import Status
+from rlbhpc.view import browse
+from rlbhpc.view.browse import Browser, Choice
 from tests.report.golden import agree
 from tests.report.made import SET, make_study, put_counts, put_samples
 
