@@ -7,7 +7,7 @@ image=${RLBHPC_TEST_IMAGE:-/var/cache/rlbhpc/bare.sif}
 tools/install_apptainer.sh
 [ -f "$image" ] && exit 0
 mkdir -p "$(dirname "$image")"
-# The mirror of the machine's own packages, as rlbhpc/launch/image.py finds it.
+# The mirror of the machine's own packages, as rlbhpc/launch/container.py finds it.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
     awk '/\/debian\/*$/ && !own { own = $0 } END { print own ? own : "http://deb.debian.org/debian" }')
 apptainer build --force --build-arg "mirror=$mirror" "$image.partial" containers/bare.def

@@ -13,7 +13,7 @@ import yaml
 
 from rlbhpc.cli.main import VERBS, cli
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.options import SHARED, SIZES
+from rlbhpc.launch.script import SHARED, SIZES
 from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
 from rlbhpc.study.schema import StudyFile

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbhpc.launch.cluster import load_cluster
-from rlbhpc.launch.predict import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
+from rlbhpc.launch.prepare import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import presence

@@ -13,9 +13,9 @@ from rlbhpc.cli.table import print_json, print_table, tell
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose, folders
 from rlbhpc.launch.doctor import examine, write_entry
+from rlbhpc.launch.doctor import rehearse as run_rehearsal
 from rlbhpc.launch.launches import layout_of
-from rlbhpc.launch.options import read_options
-from rlbhpc.launch.rehearse import rehearse as run_rehearsal
+from rlbhpc.launch.script import read_options
 from rlbhpc.launch.status import diagnose
 from rlbhpc.study.layout import Layout
 

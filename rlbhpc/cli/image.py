@@ -10,7 +10,7 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.table import print_json
 from rlbhpc.errors import DONE
 from rlbhpc.files import sha256_of
-from rlbhpc.launch import image as images
+from rlbhpc.launch import container
 
 
 @click.group(epilog="Example: rlbhpc image build cpu -o images/rlbhpc-cpu.sif")
@@ -22,11 +22,11 @@ def image() -> None:
 
 
 @image.command(epilog="Example: rlbhpc image build gpu -o /project/images/rlbhpc-gpu.sif")
-@click.argument("kind", type=click.Choice(images.KINDS))
+@click.argument("kind", type=click.Choice(container.KINDS))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: rlbhpc-KIND.sif.")
 def build(kind: str, output: Path | None) -> int:
     """Build the image KIND from the checkout's containers/KIND.def."""
-    sif = images.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
+    sif = container.build(kind, output or Path(f"rlbhpc-{kind}.sif"))
     click.echo(f"{sif}: sha256 {sha256_of(sif)}")
     return DONE
 
@@ -36,7 +36,7 @@ def build(kind: str, output: Path | None) -> int:
 @shared.as_json
 def verify(sif: Path, as_json: bool) -> int:
     """Check that rlbhpc starts in the image SIF; show its labels and digest."""
-    record = images.verify(sif)
+    record = container.verify(sif)
     if as_json:
         print_json(record)
         return DONE

@@ -16,10 +16,9 @@ from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.container import expanded
 from rlbhpc.launch.launches import launch_in
-from rlbhpc.launch.local import reject_missing
-from rlbhpc.launch.options import read_options
 from rlbhpc.launch.prepare import SHARD_TOKENS, Prepared, prepare
-from rlbhpc.launch.send import start_estimates
+from rlbhpc.launch.script import read_options
+from rlbhpc.launch.send import reject_missing, start_estimates
 
 
 @click.command(

@@ -17,8 +17,14 @@ from rlbhpc.cli.table import print_json, print_table
 from rlbhpc.cli.until import look_rows, print_looks, tell_next
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.launch.cluster import choose, copies_per_task
-from rlbhpc.launch.predict import Prediction, Rates, measured, predict
-from rlbhpc.launch.prepare import SHARD_TOKENS, reject_what_jobs_would
+from rlbhpc.launch.prepare import (
+    SHARD_TOKENS,
+    Prediction,
+    Rates,
+    measured,
+    predict,
+    reject_what_jobs_would,
+)
 from rlbhpc.stats.power import CHANCE, smallest_loss
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study

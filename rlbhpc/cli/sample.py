@@ -11,7 +11,7 @@ from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.plan import print_summary
 from rlbhpc.cli.table import tell
 from rlbhpc.errors import INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
-from rlbhpc.launch.lock import note
+from rlbhpc.launch.launches import note
 from rlbhpc.launch.prepare import SHARD_TOKENS
 from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.sweep.drain import Drain

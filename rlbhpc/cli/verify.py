@@ -17,7 +17,7 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.requests import Verification
+from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.again import Stored, grade_again
 from rlbhpc.sweep.judge import kind_of
 from rlbhpc.verify.audit.second_look import Comparison, compare_graders, thin_list

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rlbhpc import plugins
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 
 class StopText:

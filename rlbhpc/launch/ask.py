@@ -18,10 +18,8 @@ from rlbhpc.files import put
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE, choose, folders
-from rlbhpc.launch.launches import launches
-from rlbhpc.launch.lock import at_work
-from rlbhpc.launch.predict import measured
-from rlbhpc.launch.prepare import prepare
+from rlbhpc.launch.launches import at_work, launches
+from rlbhpc.launch.prepare import measured, prepare
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set

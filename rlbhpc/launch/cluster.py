@@ -15,7 +15,7 @@ from pydantic import Field
 from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import nearest, validated
 from rlbhpc.study.fields import Entry, Text, Words
-from rlbhpc.study.include import load_tree
+from rlbhpc.study.tree import load_tree
 from rlbhpc.sweep.devices import devices
 
 # A word that Slurm and the shell take as it is: no blank, no quote, nothing that expands.

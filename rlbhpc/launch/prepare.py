@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import heapq
 import importlib.util
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -21,16 +23,16 @@ from rlbhpc.engines.folder import weight_bytes
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import Cluster, choose, copies_per_task
-from rlbhpc.launch.jobs import Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, reject_namesake, traced
-from rlbhpc.launch.lock import at_work
-from rlbhpc.launch.options import with_gpus
-from rlbhpc.launch.script import Draft
+from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, behind, ends_of, jobs_of
+from rlbhpc.launch.launches import Gaps, LaunchFolder, at_work, in_queue, reject_namesake, traced
+from rlbhpc.launch.script import Draft, with_gpus
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import set_aside, untrained
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Shard, make_plan
 from rlbhpc.sweep.presence import Presence, presence
@@ -316,3 +318,86 @@ def _only(jobs: list[Job], names: Collection[str]) -> list[Job]:
     """Some of the jobs; those that they waited for are gone, so they wait for fewer."""
     named_jobs = [job for job in jobs if job.name in names]
     return [replace(job, after=tuple(n for n in job.after if n in names)) for job in named_jobs]
+
+
+# What a plan will cost, from rates that were measured or given.
+
+
+# Sealed or not, a response takes about so much where nothing was stored yet to measure it on.
+BYTES_PER_TOKEN: Final = 6.0
+BYTES_PER_SAMPLE: Final = 120.0
+# Files of a launch besides one script per wave: parent, submit.sh, record, ids, two light jobs
+# with their logs, the plan and the study.
+FIXED_FILES: Final = 12
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How fast one worker is: response tokens per second once loaded, and seconds until loaded."""
+
+    tokens: float
+    start: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a plan will cost.
+
+    ``gpu_hours`` counts the GPUs of each worker, its start included; ``start_share`` is the part
+    of that time in which models load.
+    """
+
+    gpu_hours: float
+    start_share: float
+    wall_seconds: float
+    files: int
+    megabytes: float
+    sbatch_calls: int
+
+
+def measured(layout: Layout) -> Rates | None:
+    """Rates of the workers that have ended, over all launches of a run."""
+    loads, tokens, seconds = [], 0, 0.0
+    for attempt in read_attempts(layout):
+        if "ended" in attempt and "loaded" in attempt and attempt.get("tokens"):
+            loads.append(attempt["loaded"] - attempt["started"])
+            tokens += attempt["tokens"]
+            seconds += attempt["ended"] - attempt["loaded"]
+    if seconds <= 0:
+        return None
+    return Rates(tokens / seconds, sum(loads) / len(loads), f"{len(loads)} attempts of this run")
+
+
+def predict(
+    plan: Plan, rates: Rates, cluster: Cluster, width: int, gpus_per_copy: int = 1
+) -> Prediction:
+    """Cost of a plan on ``width`` workers at a time.
+
+    A worker holds one copy of the model, on ``gpus_per_copy`` GPUs.
+    """
+    times = [rates.start + shard.tokens / rates.tokens for shard in plan.shards]
+    busy = sum(times)
+    tasks = -(-len(times) // copies_per_task(cluster, gpus_per_copy))
+    waves = -(-tasks // cluster.max_array_size)
+    sealed_waves = -(-SEALED_TOGETHER // cluster.max_array_size)
+    seals = max(0, waves - 1) // sealed_waves
+    groups = sum(len({(s.arm, s.set_name) for s in shard.spans}) for shard in plan.shards)
+    size = plan.tokens * BYTES_PER_TOKEN + plan.samples * BYTES_PER_SAMPLE
+    return Prediction(
+        gpu_hours=busy * gpus_per_copy / 3600,
+        start_share=rates.start * len(times) / busy if busy else 0.0,
+        wall_seconds=wall(times, width),
+        # One journal per arm and set of a shard, one attempt and one log per task.
+        files=groups + len(times) + tasks + waves + 2 * seals + FIXED_FILES,
+        megabytes=size / 1e6,
+        sbatch_calls=waves + seals + 2,
+    )
+
+
+def wall(times: Iterable[float], width: int) -> float:
+    """Seconds until all is done when ``width`` workers take one piece after the other, in order."""
+    free = [0.0] * width
+    for seconds in times:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)

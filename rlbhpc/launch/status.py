@@ -16,9 +16,17 @@ from typing import Any, Final
 from rlbhpc.launch import slurm
 from rlbhpc.launch.host import UNRECORDED
 from rlbhpc.launch.jobs import behind
-from rlbhpc.launch.launches import Gaps, LaunchFolder, in_queue, is_made, launches, traced
-from rlbhpc.launch.lock import at_work, claimed_here
-from rlbhpc.launch.signs import ACTIONS, NO_ROOM, SIGNS, what_starts
+from rlbhpc.launch.launches import (
+    Gaps,
+    LaunchFolder,
+    at_work,
+    claimed_here,
+    in_queue,
+    is_made,
+    launches,
+    traced,
+)
+from rlbhpc.launch.slurm import ACTIONS, NO_ROOM, SIGNS, what_starts
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study

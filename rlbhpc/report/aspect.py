@@ -29,7 +29,7 @@ from rlbhpc.stats.mean_interval import mean_interval
 from rlbhpc.stats.paired import paired_interval
 from rlbhpc.stats.priors import carries_rates
 from rlbhpc.stats.ratio import ratio_interval
-from rlbhpc.study.arm import Arm
+from rlbhpc.study.keys import Arm
 
 T = TypeVar("T")
 

@@ -18,9 +18,8 @@ from typing import Any, Final, NamedTuple, get_origin
 from rlbhpc import plugins
 from rlbhpc.study.complaints import unknown_key
 from rlbhpc.study.fields import Entry, IsPath, Refers, Shape, Tag, fields
-from rlbhpc.study.include import local_path
 from rlbhpc.study.schema import SamplingDefaults, StudyFile
-from rlbhpc.study.tree import Node
+from rlbhpc.study.tree import Node, local_path
 
 MAX_MEMBERS: Final = 1_000
 MAX_ENTRIES: Final = 5_000

@@ -16,9 +16,9 @@ from typing import Final, TextIO
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.study.expand import expand
-from rlbhpc.study.include import load_tree
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
+from rlbhpc.study.tree import load_tree
 
 # Seconds for all of them; PyTorch alone takes a few.
 PATIENCE: Final = 120
@@ -113,7 +113,6 @@ if __name__ == "__main__":
         print(json.dumps(_complaint()), file=parent, flush=True)
 
 
-# ---- plugin copies -------------------------------------------------------------------------------
 # Copies of the Python files that a study brings, named by content, for its jobs.
 
 

@@ -6,13 +6,14 @@ its explanation there.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rlbhpc.study.arm import Sampling
 from rlbhpc.study.fields import (
+    ArmName,
     Checkpoints,
+    Count,
     Entry,
     FilePath,
     ModelName,
@@ -34,8 +35,179 @@ from rlbhpc.study.fields import (
     Words,
     different,
 )
-from rlbhpc.study.recipe import Recipe
-from rlbhpc.study.requests import Analysis, EntropyMatch, ScoreRequest, Verification
+from rlbhpc.study.keys import Sampling
+
+# Training recipes: which algorithm, on which data, with which settings.
+
+
+# Options of how the work is cut and kept, of which what is learnt does not depend: they may change
+# while a training goes on, and are no part of what a model is made by.
+FREE_OPTIONS: Final = frozenset({"micro_tokens", "recompute", "rollout_memory", "save_every"})
+
+
+class Teacher(Entry):
+    """Responses that an arm of this study sampled, to learn from."""
+
+    arm: ArmName
+    """The arm that answered."""
+    keep: Literal["right", "all"] = "right"
+    """Only answers that were verified as right, or all."""
+    per_problem: Count = 1
+    """At most this many responses per problem, the lowest sample indices first."""
+
+
+class Recipe(Entry):
+    """One way to train.
+
+    The keys that most recipes share stand here; what belongs to one algorithm goes under
+    ``options``, which that algorithm checks. A key left out has the default of the algorithm and
+    preset. The learning data are ``problems`` (RL), or ``texts`` or ``teacher`` (distillation).
+    """
+
+    algorithm: Annotated[PluginName, Tag("")]
+    """The algorithm: grpo, ppo, rloo, sft …, or a file of your own."""
+    preset: Name | None = None
+    """Take the defaults of another framework: verl, trl, oat, openrlhf."""
+    problems: SetName | None = None
+    """The problem set whose problems are trained on."""
+    prompt: PromptName | None = None
+    """The prompt that the problems are put into."""
+    texts: FilePath | None = None
+    """A file of prompt–response pairs to learn from."""
+    teacher: Teacher | None = None
+    """Responses of an arm of this study to learn from."""
+    architecture: dict[str, Any] = Field(default_factory=dict)
+    """The shape of a new model, for training from random weights: keys of its config.json."""
+    seed: Seed = 0
+    """Decides the order of the data and every rollout. `seeds: [0, 1, 2]` in its place makes one
+    training per seed; the report shows them as one trained arm too.
+    """
+    prompts_per_step: Annotated[Count | None, Tag("batch")] = None
+    """Problems per training step."""
+    samples_per_prompt: Annotated[Count | None, Tag("group")] = None
+    """Rollouts per problem and step."""
+    temperature: Temperature | None = None
+    """Temperature of the rollouts."""
+    max_tokens: Tokens | None = None
+    """Longest rollout, in tokens."""
+    learning_rate: Annotated[float, Field(gt=0, le=10), Tag("lr")] | None = None
+    """Peak learning rate."""
+    kl: Annotated[float, Field(ge=0, le=1_000), Tag("kl")] | None = None
+    """Weight of the KL term; 0 loads no reference model."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Settings of this one algorithm. A list is a value here; to sweep write `{sweep: [1, 2]}`."""
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it learns from responses that are given, and not from its own."""
+        return self.algorithm == "sft"
+
+
+# What a study asks for beyond samples: verification, scores, matched arms, analysis.
+
+
+class Verification(Entry):
+    """How answers are judged."""
+
+    timeout: Annotated[float, Field(gt=0, le=3_600)] = 3.0
+    """Processor seconds that `rlbhpc audit` gives Math-Verify for one answer, and that a verifier
+    of your own has for one, before it is tried alone with four times as many. Programs have the
+    time that their benchmark gives them.
+    """
+    paper: bool = False
+    """Also keep the verdicts of the published study's lenient grader on answers in mathematics, as
+    the cube's variable `paper` beside the sound ones.
+    """
+    code: Literal["sound", "compat"] = "sound"
+    """Judge programs soundly, or as the official harness of the benchmark would."""
+    unsafe: bool = False
+    """Run programs even where no sandbox is available; every such verdict is marked."""
+
+
+class ScoreRequest(Entry):
+    """Log-probability of texts under a model, from which perplexity follows.
+
+    The texts are the responses of an arm, or those of a file; all steps of the model score them.
+    """
+
+    model: ModelName
+    """The model that scores."""
+    responses: ArmName | None = None
+    """Score what this arm answered …"""
+    texts: FilePath | None = None
+    """… or the prompt–response pairs of this file."""
+    per_problem: Count = 32
+    """Responses per problem, the lowest sample indices first."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ScoreRequest:
+        if (self.responses is None) == (self.texts is None):
+            raise ValueError("give either `responses` or `texts`")
+        return self
+
+
+class EntropyMatch(Entry):
+    """A new arm at the temperature at which one arm has the entropy of another.
+
+    The temperature is found by bisection on a seeded subset of the problems, until the mean token
+    entropies differ by at most ``tolerance``.
+    """
+
+    arm: ArmName
+    """The arm whose temperature is searched."""
+    to: ArmName
+    """The arm whose entropy it should have."""
+    tolerance: Annotated[float, Field(gt=0, le=1), Tag("tol")] = 0.01
+    """Largest difference of the entropies, in nats per token."""
+    problems: Count = 64
+    """Problems of the subset."""
+    n: Samples = 8
+    """Samples per problem of the subset."""
+    seed: Seed = 0
+    """Decides which problems form the subset."""
+
+
+class Comparison(Entry):
+    """Two arms to compare: the question of the study."""
+
+    base: ArmName
+    """The arm before training."""
+    trained: ArmName
+    """The arm after it."""
+
+
+class Average(Entry):
+    """Problem sets whose mean has a name, each with the same weight."""
+
+    name: Text
+    """The name, such as MAvg."""
+    problem_sets: SetNames
+    """The sets."""
+
+
+class Analysis(Entry):
+    """What the report shows. Without this section: everything that the samples allow."""
+
+    compare: list[Comparison] = Field(default_factory=list)
+    """Pairs of arms. When empty, each arm of a trained model with the arm of its base that has
+    the same prompt and sampling.
+    """
+    k: list[Count] = Field(default_factory=list)
+    """The k of pass@k; when empty, the powers of two up to n."""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Level of every interval."""
+    bootstrap: Count = 1_000
+    """Resamples for the bootstrap intervals."""
+    statistics: list[PluginName] = Field(default_factory=list)
+    """Statistics of your own: functions `statistic(n, c)` of the samples and right samples of each
+    problem, which give a value per problem. The report shows their means with intervals.
+    """
+    aspects: list[PluginName] = Field(default_factory=list)
+    """Figures and tables of your own: files with an `ASPECT`, as in `rlbhpc/report/aspects/`."""
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Share of problems, and difference in pass@k, that counts as the same."""
+    averages: list[Average] = Field(default_factory=list)
+    """Means over problem sets."""
 
 
 class Training(Entry):

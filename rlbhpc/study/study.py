@@ -26,8 +26,7 @@ from rlbhpc.problems.problemset import Selection, in_one_line, own_set
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.subset import listed
-from rlbhpc.study.arm import Arm, common_name
-from rlbhpc.study.keys import Block, fingerprint
+from rlbhpc.study.keys import Arm, Block, common_name, fingerprint
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 

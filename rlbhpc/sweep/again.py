@@ -26,8 +26,7 @@ from rlbhpc.store.rewrite import cells, rewrite
 from rlbhpc.store.sources import Group, Sources, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study, study_of
-from rlbhpc.study.requests import Verification
-from rlbhpc.study.schema import Storage
+from rlbhpc.study.schema import Storage, Verification
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.verify.audit.second_look import Comparison, Record, Regrader

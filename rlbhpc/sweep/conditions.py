@@ -15,7 +15,7 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.store import samples, tables
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import fingerprint
-from rlbhpc.study.requests import ScoreRequest
+from rlbhpc.study.schema import ScoreRequest
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 

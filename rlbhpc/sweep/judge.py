@@ -13,7 +13,7 @@ from rlbhpc.engines.completion import Completion, Finish, finish_name
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
-from rlbhpc.study.requests import Verification
+from rlbhpc.study.schema import Verification
 from rlbhpc.verify.answer.extract import RULES
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verifier

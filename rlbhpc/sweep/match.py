@@ -19,7 +19,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.keys import SampleKey, sample_seed
-from rlbhpc.study.requests import EntropyMatch
+from rlbhpc.study.schema import EntropyMatch
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import load_engine, refuse_unseen
 

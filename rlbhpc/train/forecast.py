@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from rlbhpc.engines.hf.backend import model_kind, read_config
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
-from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.schema import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble

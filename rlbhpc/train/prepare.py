@@ -14,7 +14,7 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import begin_training, check_weights
-from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.schema import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.forecast import settings_here
 from rlbhpc.train.policy import sight_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
-from rlbhpc.study.options import from_options
-from rlbhpc.study.recipe import Recipe
+from rlbhpc.study.complaints import from_options
+from rlbhpc.study.schema import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.study.tree import shown
 from rlbhpc.train.algorithms import algorithm_class, check_algorithm, make_algorithm

@@ -20,8 +20,7 @@ from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Scorer, Store

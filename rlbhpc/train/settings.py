@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.complaints import Share, Weight, Whole, check_values
 from rlbhpc.study.fields import Count, Seed, Words
-from rlbhpc.study.options import Share, Weight, Whole, check_values
-from rlbhpc.study.recipe import FREE_OPTIONS
+from rlbhpc.study.schema import FREE_OPTIONS
 
 # What may change when a run goes on: its length, its pieces, its memory, its saves.
 FREE = FREE_OPTIONS | {"steps"}

@@ -24,8 +24,8 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.problems.sets.countdown import read_rules
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
-from rlbhpc.study.options import from_options
-from rlbhpc.study.recipe import Recipe, Teacher
+from rlbhpc.study.complaints import from_options
+from rlbhpc.study.schema import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import checkpoint

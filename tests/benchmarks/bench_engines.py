@@ -27,8 +27,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.keys import SampleKey, Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import SPAN, make_plan

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.predict import measured, predict
+from rlbhpc.launch.prepare import measured, predict
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey

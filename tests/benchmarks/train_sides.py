@@ -101,7 +101,7 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
     from rlbhpc.engines.completion import Request
     from rlbhpc.engines.engine import make_engine
     from rlbhpc.engines.tokens import Tokens
-    from rlbhpc.study.arm import Sampling
+    from rlbhpc.study.keys import Sampling
     from rlbhpc.train.algorithms import make_algorithm
     from rlbhpc.train.algorithms.algorithm import Signals
     from rlbhpc.train.batch import Response

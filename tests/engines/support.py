@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 # A byte that ends a response as well.
 SECOND_END = 200

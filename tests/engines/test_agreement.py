@@ -15,8 +15,7 @@ from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.distribution import log_distribution
 from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from tests.engines.support import SECOND_END, Truth, by_tag, check_draws, nucleus, requests
 
 pytestmark = [pytest.mark.engine, pytest.mark.core]

@@ -17,7 +17,7 @@ from rlbhpc.engines.endpoint import engine
 from rlbhpc.engines.endpoint.engine import completion, token_id
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 KEY = "not-a-secret-for-tests"
 

@@ -14,7 +14,7 @@ import torch
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.support import by_tag, requests, same
 
 pytestmark = pytest.mark.engine

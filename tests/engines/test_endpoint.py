@@ -23,7 +23,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.server import serving
 from tests.engines.support import Truth
 

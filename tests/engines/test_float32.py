@@ -9,7 +9,7 @@ import torch
 
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.support import Truth, by_tag, requests
 
 pytestmark = pytest.mark.engine

@@ -18,7 +18,7 @@ from rlbhpc.engines.hf import sampler
 from rlbhpc.engines.hf.backend import ATTENTION, NARROWEST, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.support import Truth, by_tag, requests, same
 
 pytestmark = pytest.mark.engine

@@ -18,7 +18,7 @@ from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.problems.prompts import render
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.support import by_tag
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]

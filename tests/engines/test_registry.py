@@ -23,7 +23,7 @@ from rlbhpc.engines.engine import (
     too_long,
 )
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 
 @pytest.mark.engine

@@ -12,8 +12,7 @@ from scipy.stats import chisquare
 from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from tests.engines.support import Truth, by_tag, requests
 
 pytestmark = [pytest.mark.engine, pytest.mark.core]

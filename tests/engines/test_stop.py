@@ -15,7 +15,7 @@ from rlbhpc.engines.tiny import SPECIAL, byte_tokenizer
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 pytestmark = pytest.mark.engine
 

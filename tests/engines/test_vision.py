@@ -19,7 +19,7 @@ from rlbhpc.engines.hf import sight
 from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.engines.support import by_tag, requests, same
 
 pytestmark = pytest.mark.engine

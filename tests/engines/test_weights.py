@@ -18,7 +18,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.vllm.engine import _environment
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 pytestmark = pytest.mark.engine
 

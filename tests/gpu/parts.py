@@ -19,7 +19,7 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN
 from rlbhpc.store.step_log import lines
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from tests.gpu import PARTS, Figures, NotHereError, part
 
 CUDA = torch.cuda.is_available()

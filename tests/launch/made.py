@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from rlbhpc.launch.api import write_launch
 from rlbhpc.launch.cluster import Cluster, load_cluster
-from rlbhpc.launch.folder import write_launch
 from rlbhpc.launch.jobs import Job, jobs_of
 from rlbhpc.launch.script import Draft
 from rlbhpc.study.load import load_study

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
+from rlbhpc.launch.api import HOST_PACKAGES, image_of, next_folder, write_host, write_launch
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.folder import HOST_PACKAGES, image_of, next_folder, write_host, write_launch
-from rlbhpc.launch.options import read_options
-from rlbhpc.launch.script import Draft
+from rlbhpc.launch.script import Draft, read_options
 from rlbhpc.study.layout import Layout
 from tests.launch.made import cluster_of, jobs_in, launch_in
 

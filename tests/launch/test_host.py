@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rlbhpc.launch import host
-from rlbhpc.launch.folder import write_host
+from rlbhpc.launch.api import write_host
 from rlbhpc.launch.host.__main__ import Record, cause_of
 from rlbhpc.launch.host.claims import here, started
 from tests.launch.made import JOB, PARTITION, Stubs, shown

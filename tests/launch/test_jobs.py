@@ -20,10 +20,8 @@ from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
 from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, _seals
-from rlbhpc.launch.options import REFUSED, read_options
-from rlbhpc.launch.predict import Rates, predict
-from rlbhpc.launch.prepare import prepare
-from rlbhpc.launch.script import directives, set_up
+from rlbhpc.launch.prepare import Rates, predict, prepare
+from rlbhpc.launch.script import REFUSED, directives, read_options, set_up
 from rlbhpc.sweep.plan import Plan
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in, study_in
 from tests.studies import trained

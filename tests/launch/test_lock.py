@@ -16,8 +16,7 @@ import pytest
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import SILENT, here, started
-from rlbhpc.launch.launches import cancel
-from rlbhpc.launch.lock import claimed_here, lock, note, sender
+from rlbhpc.launch.launches import cancel, claimed_here, lock, note, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.launched import call, stubs
@@ -125,7 +124,7 @@ def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
             launch.submit()
     assert len(stubs.calls("sbatch")) == sent
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("rlbhpc.launch.local._as_processes", lambda *rest: {})
+    monkeypatch.setattr("rlbhpc.launch.send._as_processes", lambda *rest: {})
     launch = written(prepare(path, cluster="local"))
     assert launch.submit(say=lambda line: None) == {}
 
@@ -245,9 +244,8 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
     with lock(layout.launches, "submits launch 0002"):
         # To this process it is no hindrance, to every other it is.
         assert sender(layout) == ""
-        code = (
-            "import sys; from rlbhpc.launch.lock import *; print(sender(Layout(Path(sys.argv[1]))))"
-        )
+        imports = "import pathlib, sys; from rlbhpc.launch.launches import Layout, sender"
+        code = f"{imports}; print(sender(Layout(pathlib.Path(sys.argv[1]))))"
         told = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], text=True, capture_output=True, check=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -11,12 +11,12 @@ import pytest
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.launches import launch_in, launches
-from rlbhpc.launch.local import reject_missing
 from rlbhpc.launch.prepare import prepare
+from rlbhpc.launch.send import reject_missing
 from rlbhpc.store import checked, versions
 from rlbhpc.store.compact import compact
+from rlbhpc.study.content import record_checkpoint
 from rlbhpc.study.load import load_study
-from rlbhpc.study.origin import record_checkpoint
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.remember import remember

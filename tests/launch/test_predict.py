@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.predict import Rates, measured, predict, wall
+from rlbhpc.launch.prepare import Rates, measured, predict, wall
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.launch import rehearse as rehearsing
-from rlbhpc.launch.rehearse import rehearse
+from rlbhpc.launch import doctor
+from rlbhpc.launch.doctor import rehearse
 from tests.launch.made import Stubs, cluster_of
 
 STEPS = [
@@ -39,7 +39,7 @@ def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
     clock = itertools.count(0.0, 60.0)
     naps = found.folder / "naps"
     time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: naps.touch())
-    monkeypatch.setattr(rehearsing, "time", time)
+    monkeypatch.setattr(doctor, "time", time)
     found.add("squeue")
     return found
 

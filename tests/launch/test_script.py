@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.launch import container
-from rlbhpc.launch.options import read_options
-from rlbhpc.launch.script import call, directives, resources_of
+from rlbhpc.launch.script import call, directives, read_options, resources_of
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
 
 RANKS = f"{sys.executable} -m rlbhpc.train.ranks --nproc-per-node"

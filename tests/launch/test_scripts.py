@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.launch.folder import write_launch
-from rlbhpc.launch.options import read_options
-from rlbhpc.launch.rehearse import rehearse
+from rlbhpc.launch.api import write_launch
+from rlbhpc.launch.doctor import rehearse
+from rlbhpc.launch.script import read_options
 from tests.launch.made import (
     SAMPLED,
     TRAINED,

@@ -18,10 +18,10 @@ import submitit
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
-from rlbhpc.launch.folder import write_launch
+from rlbhpc.launch.api import write_launch
 from rlbhpc.launch.launches import cancel
 from rlbhpc.launch.launches import launch_in as found_in
-from rlbhpc.launch.options import read_options
+from rlbhpc.launch.script import read_options
 from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
 from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_in

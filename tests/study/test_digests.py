@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.digests import Digests
-from rlbhpc.study.keys import SampleKey, fingerprint, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, fingerprint, sample_seed
+from rlbhpc.study.lineage import Digests
 from rlbhpc.study.load import load_study
 
 TEACHER = "recipes.grpo.teacher={arm: base}"

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import common_name
 from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
+from rlbhpc.study.keys import common_name
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.tree import parse
 

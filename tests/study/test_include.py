@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.include import load_tree, local_path
-from rlbhpc.study.tree import Node
+from rlbhpc.study.tree import Node, load_tree, local_path
 
 
 def write(folder: Path, **files: str) -> Path:

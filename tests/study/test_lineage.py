@@ -18,8 +18,9 @@ from rlbhpc.cli.score import score
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
 from rlbhpc.study import content
-from rlbhpc.study.digests import Digests
+from rlbhpc.study.content import NAME, read_record, record_checkpoint
 from rlbhpc.study.lineage import (
+    Digests,
     begin_training,
     check_weights,
     keep_contents,
@@ -30,7 +31,6 @@ from rlbhpc.study.lineage import (
     untrained,
 )
 from rlbhpc.study.load import load_study
-from rlbhpc.study.origin import NAME, read_record, record_checkpoint
 from rlbhpc.study.study import Study
 from tests.study.folder import write_model
 

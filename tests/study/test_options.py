@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from rlbhpc.errors import UserError
-from rlbhpc.study.options import Share, Weight, Whole, check_values, from_options
+from rlbhpc.study.complaints import Share, Weight, Whole, check_values, from_options
 
 
 @dataclass(frozen=True)

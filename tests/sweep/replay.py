@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.errors import DONE
-from rlbhpc.study.arm import Sampling
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain

@@ -17,7 +17,7 @@ from rlbhpc.engines.engine import Score
 from rlbhpc.errors import UserError
 from rlbhpc.store import tables
 from rlbhpc.store.sources import Group
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score

@@ -15,7 +15,7 @@ from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
-from rlbhpc.study.requests import Verification
+from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.judge import Asked, Judge, kind_of, verifying_processes
 from rlbhpc.sweep.recorder import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE

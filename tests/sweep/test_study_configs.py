@@ -14,9 +14,8 @@ import yaml
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.study.expand import expand
-from rlbhpc.study.include import load_tree
-from rlbhpc.study.recipe import Recipe
-from rlbhpc.study.tree import read_tree
+from rlbhpc.study.schema import Recipe
+from rlbhpc.study.tree import load_tree, read_tree
 from tests.engines.server import serving
 from tests.sweep.study_folder import CONFIGS, canary, study_folder
 

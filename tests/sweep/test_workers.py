@@ -20,7 +20,7 @@ from rlbhpc import __version__
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.errors import DONE, TRY_AGAIN, LeftOutWarning, UserError
 from rlbhpc.store import checked
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep import drain as draining
 from rlbhpc.sweep import local, progress

@@ -20,7 +20,7 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import rollouts
 from rlbhpc.store.step_log import lines
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import states

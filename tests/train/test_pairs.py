@@ -17,7 +17,7 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
-from rlbhpc.study.recipe import Recipe, Teacher
+from rlbhpc.study.schema import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, PolicyScorer

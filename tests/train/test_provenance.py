@@ -9,9 +9,8 @@ import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, USAGE
-from rlbhpc.study.content import content_digest
+from rlbhpc.study.content import NAME, content_digest, read_origin
 from rlbhpc.study.load import load_study
-from rlbhpc.study.origin import NAME, read_origin
 from tests.children import Child
 from tests.studies import trained
 

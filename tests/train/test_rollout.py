@@ -21,7 +21,7 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.hf.sight import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm

@@ -27,7 +27,7 @@ from rlbhpc.engines.stop import before_stop
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 if TYPE_CHECKING:
     import torch

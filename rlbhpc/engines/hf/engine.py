@@ -18,7 +18,7 @@ from rlbhpc.engines.hf.sampler import Finished, Sampler
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 # Response positions whose logits are computed together when scoring.
 SCORED = 256

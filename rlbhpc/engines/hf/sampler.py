@@ -17,7 +17,7 @@ from rlbhpc.engines.engine import failed, too_long
 from rlbhpc.engines.hf.backend import Backend, Slots, Window, round_up, width_for
 from rlbhpc.engines.stop import StopText
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 # ---- draw ----------------------------------------------------------------------------------------
 # Draw next tokens: penalties, temperature, cuts, inverse distribution function.

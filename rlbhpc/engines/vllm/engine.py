@@ -22,7 +22,7 @@ from rlbhpc.engines.pictures import opened
 from rlbhpc.engines.stop import StopText
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 
 if TYPE_CHECKING:
     import torch

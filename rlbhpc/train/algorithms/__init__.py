@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.study.options import from_options
+from rlbhpc.study.complaints import from_options
 
 if TYPE_CHECKING:  # torch, which a look at the names does not need
     from rlbhpc.train.algorithms.algorithm import Algorithm

@@ -15,8 +15,8 @@ from torch import Tensor
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
+from rlbhpc.study.complaints import Weight, Whole
 from rlbhpc.study.fields import Count
-from rlbhpc.study.options import Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Round, Rounds, Signals, Store, whiten
 from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
 from rlbhpc.train.batch import Rollout

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.options import Weight, check_values
+from rlbhpc.study.complaints import Weight, check_values
 from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.losses import surrogate
 from rlbhpc.train.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rlbhpc.study.options import Weight
+from rlbhpc.study.complaints import Weight
 from rlbhpc.train.algorithms.algorithm import Cells
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.losses import MAX_LOG_RATIO

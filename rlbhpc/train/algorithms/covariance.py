@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlbhpc.study.options import Share, Weight
+from rlbhpc.study.complaints import Share, Weight
 from rlbhpc.train.algorithms.algorithm import Cells
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.losses import MAX_LOG_RATIO

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlbhpc.study.options import Weight, Whole
+from rlbhpc.study.complaints import Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Batch, DualClip, Store, group_std, scored_where
 from rlbhpc.train.algorithms.grpo import GRPO
 

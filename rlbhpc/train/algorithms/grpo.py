@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, zeros_like
 
-from rlbhpc.study.options import Weight
+from rlbhpc.study.complaints import Weight
 from rlbhpc.train.algorithms.algorithm import (
     Algorithm,
     Degrees,

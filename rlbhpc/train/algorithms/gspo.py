@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlbhpc.study.options import Weight
+from rlbhpc.study.complaints import Weight
 from rlbhpc.train.algorithms.grpo import GRPO
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlbhpc.study.options import Weight
+from rlbhpc.study.complaints import Weight
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals, spread
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlbhpc.study.options import Share, Weight, Whole
+from rlbhpc.study.complaints import Share, Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Algorithm, Degrees, Signals, reward_to_go, whiten
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlbhpc.study.complaints import Weight, Whole
 from rlbhpc.study.fields import Count
-from rlbhpc.study.options import Weight, Whole
 from rlbhpc.train.algorithms.dapo import DAPO
 
 

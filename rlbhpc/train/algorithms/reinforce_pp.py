@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlbhpc.study.options import Share, Weight
+from rlbhpc.study.complaints import Share, Weight
 from rlbhpc.train.algorithms.algorithm import (
     Algorithm,
     Degrees,

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.study.complaints import Share, Weight, Whole
 from rlbhpc.study.fields import Count
-from rlbhpc.study.options import Share, Weight, Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Scorer, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import Response

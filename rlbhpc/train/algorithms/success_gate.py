@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from rlbhpc.study.options import Whole
+from rlbhpc.study.complaints import Whole
 from rlbhpc.train.algorithms.algorithm import Batch, Store, group_mean, scored_where
 from rlbhpc.train.algorithms.grpo import GRPO
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlbhpc.study.options import Share
+from rlbhpc.study.complaints import Share
 from rlbhpc.train.algorithms.algorithm import Batch, Store
 from rlbhpc.train.algorithms.grpo import GRPO
 

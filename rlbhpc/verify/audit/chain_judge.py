@@ -17,7 +17,7 @@ from typing import Final, cast
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.verify.audit.review import WORDS, Chain, Judgements, Sheet, Word
 
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=2048)

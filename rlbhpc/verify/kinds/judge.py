@@ -19,7 +19,7 @@ from rlbhpc.engines.completion import Finish, Request
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.arm import Sampling
+from rlbhpc.study.keys import Sampling
 from rlbhpc.verify.answer.extract import Extracted
 from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.audit.chain_judge import fenced, last_word, parse_judge
