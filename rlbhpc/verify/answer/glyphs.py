@@ -1,10 +1,18 @@
-"""Unicode mathematics written back as LaTeX, and words of other scripts as tokens."""
+"""Unicode mathematics written back as LaTeX, words of other scripts as tokens, and tables."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from importlib import resources
 from typing import Final
+
+
+def lines(name: str) -> list[str]:
+    """Lines of a file, without blank ones and comments."""
+    text = resources.files("rlbhpc.verify.answer").joinpath(name).read_text("utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
 
 Token = tuple[str, str]
 

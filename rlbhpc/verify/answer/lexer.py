@@ -11,12 +11,12 @@ Kinds of tokens: ``n`` number, ``s`` symbol of one letter or macro, ``w`` word, 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from rlbhpc.verify.answer.glyphs import Token as Token
-from rlbhpc.verify.answer.glyphs import foreign_tokens, to_latex
-from rlbhpc.verify.answer.tables import lines
+from rlbhpc.verify.answer.glyphs import foreign_tokens, lines, to_latex
 from rlbhpc.verify.answer.units import unit_named
 
 # Beyond this an answer is compared as text and not read at all.
@@ -339,3 +339,90 @@ def plain_number(digits: str, alone: bool) -> str:
         digits = digits.rstrip("0").rstrip(".") or "0"
         return digits[1:] if digits.startswith("0.") else digits
     return (digits.lstrip("0") or "0") if alone else digits
+
+
+# --- lists of tokens -----------------------------------------------------------------------------
+
+
+Tokens: TypeAlias = Sequence[Token]
+
+_OPEN: Final = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "<(": ">)"}
+_CLOSE: Final = frozenset(_OPEN.values())
+_FILLERS: Final = frozenset("about approximately exactly roughly only both".split())
+
+
+def settle_commas(tokens: Tokens, listed: bool) -> list[Token]:
+    """Decide of each ``1,234`` whether it is a number or a list.
+
+    Within brackets, and where a list is expected, tight digit groups are a list, unless a group
+    begins with a zero, or other separators stand outside of the groups.
+    """
+    depth = 0
+    others = any(text in (",", ";", "and", "or") for _, text in tokens)
+    out: list[Token] = []
+    for kind, text in tokens:
+        depth += (text in ("(", "[", "\\{", "<(")) - (text in (")", "]", "\\}", ">)"))
+        if kind == "n" and "," in text:
+            groups = text.split(",")
+            zero = any(group.startswith("0") for group in groups[1:])
+            if not zero and (depth > 0 or (listed and not others)):
+                for group in groups:
+                    out += [("n", group), ("o", ",")]
+                out.pop()
+                continue
+            text = text.replace(",", "")
+        out.append((kind, text))
+    return out
+
+
+def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Token]]:
+    """Cut tokens at separators that stand outside of all brackets."""
+    if frozenset(separators).isdisjoint(tokens):
+        return [list(tokens)], []
+    pieces: list[list[Token]] = [[]]
+    separators_met: list[Token] = []
+    for token, depth in zip(tokens, _depths(tokens), strict=True):
+        if depth == 0 and token in separators:
+            pieces.append([])
+            separators_met.append(token)
+        else:
+            pieces[-1].append(token)
+    return pieces, separators_met
+
+
+def closes_at_end(tokens: Tokens) -> bool:
+    """Whether the bracket that opens the tokens is closed by their last one."""
+    places = (place for place, depth in enumerate(_depths(tokens)) if depth == 0)
+    return next(places, None) == len(tokens) - 1
+
+
+def _depths(tokens: Tokens) -> Iterator[int]:
+    """Yield how many brackets are open behind each token."""
+    depth = 0
+    for kind, text in tokens:
+        if kind == "b" or (kind == "o" and text in _OPEN):
+            depth += 1
+        elif kind == "e" or (kind == "o" and text in _CLOSE):
+            depth -= 1
+        yield depth
+
+
+_TRAILING: Final = frozenset((".", ",", ";", ":", '"', "\\\\"))
+_LEADING: Final = frozenset((",", ";", ":", '"'))
+
+
+def trim(tokens: Tokens) -> Tokens:
+    """Strip punctuation, quotes, fillers and braces around the whole."""
+    start, end = 0, len(tokens)
+    while start < end:
+        kind, text = tokens[start]
+        inner = tokens[start:end]
+        if tokens[end - 1][0] == "o" and tokens[end - 1][1] in _TRAILING:
+            end -= 1
+        elif (kind == "o" and text in _LEADING) or (kind == "w" and text.lower() in _FILLERS):
+            start += 1
+        elif text == "{" and len(inner) > 1 and closes_at_end(inner):
+            start, end = start + 1, end - 1
+        else:
+            break
+    return tokens[start:end]

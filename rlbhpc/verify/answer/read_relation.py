@@ -8,23 +8,26 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from rlbhpc.verify.answer.exact import exact
-from rlbhpc.verify.answer.grammar import parse
-from rlbhpc.verify.answer.intervals import meet
-from rlbhpc.verify.answer.numerals import Unreadable, number
-from rlbhpc.verify.answer.numeric import numeric
-from rlbhpc.verify.answer.tokens import Tokens
-from rlbhpc.verify.answer.tree import Node, has, is_name, num, rename, symbols
+from rlbhpc.verify.answer.grammar import Unreadable, number, parse
+from rlbhpc.verify.answer.lexer import Tokens
+from rlbhpc.verify.answer.numeric import exact, numeric
+from rlbhpc.verify.answer.regions import meet
 from rlbhpc.verify.answer.value import (
     Interval,
     Items,
     Matrix,
     Named,
+    Node,
     Quantity,
     Region,
     Relation,
     Residue,
     Value,
+    has,
+    is_name,
+    num,
+    rename,
+    symbols,
 )
 
 Read = Callable[[Tokens], Value]

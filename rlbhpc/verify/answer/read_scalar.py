@@ -8,13 +8,10 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from rlbhpc.verify.answer.grammar import parse
-from rlbhpc.verify.answer.lexer import Token
-from rlbhpc.verify.answer.numerals import Unreadable, number
-from rlbhpc.verify.answer.tokens import Tokens
-from rlbhpc.verify.answer.tree import Node, num
+from rlbhpc.verify.answer.grammar import Unreadable, number, parse
+from rlbhpc.verify.answer.lexer import Token, Tokens
 from rlbhpc.verify.answer.units import DEGREE, NO_WORDS, PERCENT, Unit, read_unit, unit_named
-from rlbhpc.verify.answer.value import Based, Clock, Quantity, Value
+from rlbhpc.verify.answer.value import Based, Clock, Node, Quantity, Value, num
 from rlbhpc.verify.answer.words import HEDGES, spelled_base
 
 _MAX_UNIT_WORDS: Final = 5

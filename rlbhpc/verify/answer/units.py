@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from rlbhpc.verify.answer.glyphs import Token
-from rlbhpc.verify.answer.tables import lines
+from rlbhpc.verify.answer.glyphs import Token, lines
 
 
 class Unit(NamedTuple):

@@ -8,7 +8,7 @@ A witness is a line of claims, separated by ``;``::
     "east"
 
 Expressions stand in prefix form: ``(op argument …)`` with the operations of
-:class:`~rlbhpc.verify.answer.tree.Node`, numbers as exact fractions, variables with a ``$``,
+:class:`~rlbhpc.verify.answer.value.Node`, numbers as exact fractions, variables with a ``$``,
 unknown functions as ``(app:f …)``, and the constants ``pi``, ``e``, ``i`` and ``oo``. Both sides of
 ``=`` have one value at each point after ``@``; both of ``~`` differ by at most what follows ``+-``.
 Of a list every item has a claim. Texts stand in quotes: digits, letters of choices, brackets of
@@ -23,15 +23,15 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Final
 
-from rlbhpc.verify.answer.identity import (
+from rlbhpc.verify.answer.numeric import (
+    Point,
     about_integers,
     general_points,
     integer_points,
     only_counts,
     signed_points,
 )
-from rlbhpc.verify.answer.numeric import Point
-from rlbhpc.verify.answer.tree import Node, symbols
+from rlbhpc.verify.answer.value import Node, symbols
 
 _MAX_CHARS: Final = 2000
 _claims: ContextVar[list[str] | None] = ContextVar("claims", default=None)

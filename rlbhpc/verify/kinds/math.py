@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare import compare
 from rlbhpc.verify.answer.compare_scalar import EXACT, Tolerance, Unread
-from rlbhpc.verify.answer.exact import Undecided
 from rlbhpc.verify.answer.extract import Extracted, extract
-from rlbhpc.verify.answer.intervals import interval
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
+from rlbhpc.verify.answer.numeric import Undecided
 from rlbhpc.verify.answer.read import read
+from rlbhpc.verify.answer.regions import interval
 from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
 from rlbhpc.verify.answer.witness import joined, quoted, with_claims

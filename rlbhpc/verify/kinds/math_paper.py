@@ -15,22 +15,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.answer.exact import Undecided
-from rlbhpc.verify.answer.identity import same
 from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
-from rlbhpc.verify.answer.numeric import numeric
+from rlbhpc.verify.answer.numeric import Undecided, numeric, same
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.tree import Node, symbols
 from rlbhpc.verify.answer.value import (
     Choice,
     Interval,
     Items,
     Matrix,
     Named,
+    Node,
     Quantity,
     Region,
     Relation,
     Value,
+    symbols,
 )
 from rlbhpc.verify.verdict import Status, Verdict
 

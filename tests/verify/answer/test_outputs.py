@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlbhpc.verify import verify
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.tree import Node
+from rlbhpc.verify.answer.value import Node
 from tests.verify.test_math import boxed, rows_of
 
 TABLE = "answer/outputs.tsv"

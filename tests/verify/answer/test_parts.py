@@ -7,13 +7,11 @@ from fractions import Fraction
 import pytest
 
 from rlbhpc.verify import verify
-from rlbhpc.verify.answer.exact import Undecided, exact
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.answer.glyphs import to_latex
-from rlbhpc.verify.answer.grammar import parse
-from rlbhpc.verify.answer.identity import same
+from rlbhpc.verify.answer.grammar import Unreadable, parse
 from rlbhpc.verify.answer.lexer import canonical, tokenize
-from rlbhpc.verify.answer.numerals import Unreadable
+from rlbhpc.verify.answer.numeric import Undecided, exact, same
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.units import read_unit, unit_named
 from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
