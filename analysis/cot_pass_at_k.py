@@ -24,8 +24,8 @@ from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.script import arguments, draw_runs
 from rlbhpc.stats import PassCurve, k_grid
-from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.interval import mean_interval
+from rlbhpc.stats.verifier_error import cot_pass_at_k
 
 
 def draw(

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.report.claim import claim_schema
-from rlbhpc.stats.docs import metrics_page
+from rlbhpc.stats.metrics import metrics_page
 from rlbhpc.store import cube_schema
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first

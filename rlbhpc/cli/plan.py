@@ -25,7 +25,7 @@ from rlbhpc.launch.prepare import (
     predict,
     reject_what_jobs_would,
 )
-from rlbhpc.stats.power import CHANCE, smallest_loss
+from rlbhpc.stats.design import CHANCE, smallest_loss
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study

@@ -11,7 +11,7 @@ from rlbhpc.cli.table import print_table
 from rlbhpc.sweep.looks import LookRecord, Waiting, as_row
 
 if TYPE_CHECKING:
-    from rlbhpc.stats.finding import Finding
+    from rlbhpc.stats.joint import Finding
 
 _NEXT: Final = {
     "decided": "decided",

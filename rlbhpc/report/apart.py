@@ -12,7 +12,7 @@ import numpy as np
 from rlbhpc.stats import Counts, ProblemWeights, extrapolate
 from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
-from rlbhpc.stats.finding import Finding
+from rlbhpc.stats.joint import Finding
 from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
 
 # Samples of which a tenth can tell a distribution of rates.

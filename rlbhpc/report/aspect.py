@@ -25,10 +25,8 @@ from rlbhpc.report.draw.chart import Chart, Colours
 from rlbhpc.report.markup import Node
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import Interval, ProblemWeights
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.interval import mean_interval, paired_interval, ratio_interval
 from rlbhpc.stats.priors import carries_rates
-from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.study.keys import Arm
 
 T = TypeVar("T")

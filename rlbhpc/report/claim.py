@@ -19,7 +19,7 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import figure
 from rlbhpc.stats import Interval
-from rlbhpc.stats.finding import Finding
+from rlbhpc.stats.joint import Finding
 
 CLAIM: Final = "claim.json"
 

@@ -23,12 +23,10 @@ from rlbhpc.stats import (
     difference_curve,
     holm,
 )
+from rlbhpc.stats.coverage_table import never_solved_shift, support_intervals
 from rlbhpc.stats.decision import decide, supporting
-from rlbhpc.stats.difference import LARGE_K
-from rlbhpc.stats.efficiency import interval_at_one
-from rlbhpc.stats.finding import Finding
-from rlbhpc.stats.histogram import never_solved_shift
-from rlbhpc.stats.support import support_intervals
+from rlbhpc.stats.difference import LARGE_K, interval_at_one
+from rlbhpc.stats.joint import Finding
 from rlbhpc.sweep.looks import LookRecord, latest
 
 

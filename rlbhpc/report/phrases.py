@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
-from rlbhpc.stats.answer_text import points
+from rlbhpc.stats.decision import points
 from rlbhpc.stats.interval import without_noise
 
 # Significant digits of a number in a file. A seventh may differ from processor to processor.

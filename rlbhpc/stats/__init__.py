@@ -14,57 +14,53 @@ from typing import TYPE_CHECKING, Any
 from rlbhpc.stats.pass_at_k import log_fail_at_k, pass_at_k, pass_curves
 
 if TYPE_CHECKING:
-    from rlbhpc.stats.bayes import bayes_at_n
-    from rlbhpc.stats.binomial import clopper_pearson, detection_threshold
-    from rlbhpc.stats.counts import Counts
-    from rlbhpc.stats.coverage_table import Coverage, coverage, solvable_sets
-    from rlbhpc.stats.crossings import Crossing, crossing, crossing_points
+    from rlbhpc.stats.counts import Counts, pythia
+    from rlbhpc.stats.coverage_table import (
+        Coverage,
+        SupportMetrics,
+        accuracy_histogram,
+        coverage,
+        solvable_sets,
+        support_metrics,
+    )
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
     from rlbhpc.stats.decision import Answer, Word, answer
     from rlbhpc.stats.difference import (
+        Crossing,
         DifferenceCurve,
+        crossing,
+        crossing_points,
         delta_se,
         delta_se_interval,
         difference_curve,
     )
-    from rlbhpc.stats.examples import pythia
-    from rlbhpc.stats.extrapolation import extrapolate
-    from rlbhpc.stats.finding import Finding, Verdict
-    from rlbhpc.stats.fixed import fixed_curve
-    from rlbhpc.stats.histogram import accuracy_histogram
+    from rlbhpc.stats.exact import clopper_pearson, detection_threshold, holm, mcnemar_exact
+    from rlbhpc.stats.extrapolation import extrapolate, fixed_curve
     from rlbhpc.stats.interval import Interval, Target
-    from rlbhpc.stats.majority import maj_at_k_by_votes
-    from rlbhpc.stats.mcnemar import mcnemar_exact
-    from rlbhpc.stats.multiple import holm
+    from rlbhpc.stats.joint import Finding, Verdict
     from rlbhpc.stats.perplexities import perplexity
-    from rlbhpc.stats.reliability import g_pass_at_k, mg_pass_at_k, pass_hat_k
-    from rlbhpc.stats.support import SupportMetrics, support_metrics
+    from rlbhpc.stats.reliability import bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
+    from rlbhpc.stats.votes import maj_at_k_by_votes
     from rlbhpc.stats.weights import ProblemWeights
 
 _HOME = {
-    "bayes": ("bayes_at_n",),
-    "binomial": ("clopper_pearson", "detection_threshold"),
-    "counts": ("Counts",),
-    "coverage_table": ("Coverage", "coverage", "solvable_sets"),
-    "crossings": ("Crossing", "crossing", "crossing_points"),
-    "curve": ("PassCurve", "k_grid", "pass_curve"),
-    "decision": ("Answer", "Word", "answer"),
-    "difference": ("DifferenceCurve", "delta_se", "delta_se_interval", "difference_curve"),
-    "examples": ("pythia",),
-    "extrapolation": ("extrapolate",),
-    "finding": ("Finding", "Verdict"),
-    "fixed": ("fixed_curve",),
-    "histogram": ("accuracy_histogram",),
-    "interval": ("Interval", "Target"),
-    "majority": ("maj_at_k_by_votes",),
-    "mcnemar": ("mcnemar_exact",),
-    "multiple": ("holm",),
-    "perplexities": ("perplexity",),
-    "reliability": ("g_pass_at_k", "mg_pass_at_k", "pass_hat_k"),
-    "support": ("SupportMetrics", "support_metrics"),
-    "weights": ("ProblemWeights",),
+    "counts": "Counts pythia",
+    "coverage_table": "Coverage SupportMetrics accuracy_histogram coverage solvable_sets "
+    "support_metrics",
+    "curve": "PassCurve k_grid pass_curve",
+    "decision": "Answer Word answer",
+    "difference": "Crossing DifferenceCurve crossing crossing_points delta_se delta_se_interval "
+    "difference_curve",
+    "exact": "clopper_pearson detection_threshold holm mcnemar_exact",
+    "extrapolation": "extrapolate fixed_curve",
+    "interval": "Interval Target",
+    "joint": "Finding Verdict",
+    "perplexities": "perplexity",
+    "reliability": "bayes_at_n g_pass_at_k mg_pass_at_k pass_hat_k",
+    "votes": "maj_at_k_by_votes",
+    "weights": "ProblemWeights",
 }
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
+_MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
     "Answer", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.interval import PROB, Interval
-from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.interval import PROB, Interval, mean_interval
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
 

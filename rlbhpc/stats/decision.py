@@ -12,23 +12,30 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.answer_text import answer_sentences
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import k_grid
-from rlbhpc.stats.difference import DifferenceCurve, difference_curve
-from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
-from rlbhpc.stats.finding import Finding, Verdict, finding
+from rlbhpc.stats.difference import (
+    DifferenceCurve,
+    claimed_sign,
+    difference_curve,
+    interval_at_one,
+    sign_at_one,
+)
+from rlbhpc.stats.exact import attained_level, detection_threshold, mcnemar_exact
 from rlbhpc.stats.interval import PROB, Interval, Target
-from rlbhpc.stats.joint import Contrast, Joint, contrasts
-from rlbhpc.stats.mcnemar import attained_level, mcnemar_exact
+from rlbhpc.stats.joint import FACTOR, Contrast, Finding, Joint, Verdict, contrasts, finding
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.weights import ProblemWeights
+
+if TYPE_CHECKING:
+    from rlbhpc.stats.joint import Contrast, Finding
+
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02
@@ -133,7 +140,7 @@ def answer(
     not counting stragglers.
     ``margin``: share of problems, and difference of pass@k, that counts as the same.
 
-    >>> from rlbhpc.stats.examples import pythia
+    >>> from rlbhpc.stats.counts import pythia
     >>> models = pythia()
     >>> found = answer(models["2.8B"], models["6.9B"])
     >>> found.k, str(found.word)
@@ -197,7 +204,7 @@ def decide(
     ``curve``: difference of the two arms. ``margin``: what counts as the same. ``left_out``:
     positions of problems that are not in the curve, to be told. ``comparisons``: how many share the
     error: each is decided at its share of it, while intervals keep theirs. ``looked``: what looks
-    at more samples say of lost and gained (:mod:`rlbhpc.stats.sequential`): a second decision
+    at more samples say of lost and gained (:mod:`rlbhpc.stats.design`): a second decision
     beside theirs would have an error of its own.
     """
     if not 0 < margin < 1:
@@ -323,3 +330,143 @@ def _word(
     if fell or rose:
         return Word.SHRINKS if fell else Word.EXPANDS
     return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency() + 1]
+
+
+_OTHER: Final = {"lost": "the trained model", "gained": "the base"}
+
+
+def answer_sentences(answer: Answer) -> tuple[str, ...]:
+    """Lost and gained first, then the net, then k = 1, then what was left out."""
+    problems = answer.lost.problems
+    left_out = _left_out(answer)
+    if not answer.solved:
+        rate = float(detection_threshold(answer.k))
+        return (
+            f"Neither model solves any of the {_several(problems, 'problem')} in "
+            f"{_several(answer.k, 'sample')} each: "
+            f"rates below {100 * rate:.2g} % are not seen. Try easier problems or more samples.",
+            *left_out,
+        )
+    p = "" if math.isnan(answer.p_mcnemar) else f" (McNemar p {p_value(answer.p_mcnemar)})"
+    return (
+        f"In {_several(answer.k, 'sample')} of each of {_several(problems, 'problem')} the base "
+        f"alone solved {answer.lost.count:,} and the trained model alone "
+        f"{answer.gained.count:,}{p}.",
+        *_finding("lost", answer.lost, answer),
+        *_finding("gained", answer.gained, answer),
+        f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
+        f"{_against(answer)}{_at_one(answer)}.",
+        _further(answer),
+        *_crossing(answer),
+        *_trainings(answer),
+        *left_out,
+    )
+
+
+def _trainings(answer: Answer) -> tuple[str, ...]:
+    """Tell the components of the variance, where a recipe was trained several times."""
+    if answer.spread is None:
+        return ()
+    problems, seeds, rest = (
+        f"{100 * value:.1f}"
+        for value in (answer.spread.problems, answer.spread.seeds, answer.spread.rest)
+    )
+    return (
+        f"Mean of {answer.seeds} seeds. The difference at k = {answer.k:,} has a standard "
+        f"deviation of {seeds} points between seeds, {problems} between problems "
+        f"and {rest} of the rest.",
+    )
+
+
+def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
+    """Say what the joint model says of one side."""
+    high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
+    if side.verdict == "yes":
+        few = ""
+        if side.high < answer.margin:
+            few = f", fewer than the margin of {margin} %"
+        elif side.estimate < answer.margin:
+            few = f"; whether as many as the margin of {margin} % is open"
+        interval = f"[{100 * side.low:.1f}, {high}] % of problems{few}"
+        if math.isnan(side.low):
+            interval = f"% of problems; from {answer.seeds} seeds that share has no sound interval"
+        return (
+            f"Truly {verb}, in that {_OTHER[verb]} needs at least {FACTOR:g} times the samples: "
+            f"{100 * side.estimate:.1f} {interval}.",
+        )
+    if side.verdict == "no":
+        return (f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %.",)
+    slower = "slower" if verb == "lost" else "quicker"
+    return (
+        f"It is undecided whether problems were truly {verb} or it is only {slower}: between 0 "
+        f"and {high} % of them.",
+    )
+
+
+def _further(answer: Answer) -> str:
+    """Say what the joint model says of more samples than there are, and what stays open."""
+    _, more, limit = answer.contrasts
+    return (
+        f"The fit of all rates puts it at {_open(more)} at k = {more.k:,.0f} and at {_open(limit)} "
+        "in the limit."
+    )
+
+
+def _open(contrast: Contrast) -> str:
+    fit, low, high = (f"{100 * v:+.1f}" for v in (contrast.fit, contrast.low, contrast.high))
+    return f"{fit} (open: {low} to {high})"
+
+
+def _crossing(answer: Answer) -> tuple[str, ...]:
+    if answer.crossing is None:
+        return ()
+    low, high = answer.crossing.low, answer.crossing.high
+    last = f"beyond {answer.k:,}" if math.isinf(high) else f"{high:,.0f}"
+    return (
+        f"The curves last cross at k = {float(answer.crossing.estimate):,.0f}; the data allow "
+        f"{low:,.0f} to {last}.",
+    )
+
+
+def _against(answer: Answer) -> str:
+    """Point out where the counted cells and the interval of the net disagree."""
+    if math.isnan(answer.p_mcnemar) or math.isnan(answer.net.low):
+        return ""
+    if bool(answer.net.sign) == (answer.p_mcnemar < 1 - PROB):
+        return ""
+    return " (the interval and McNemar's test disagree: take it as open)"
+
+
+def _at_one(answer: Answer) -> str:
+    return f"; at k = 1 it is {points(answer.efficiency)}" if answer.k > 1 else ""
+
+
+def _left_out(answer: Answer) -> tuple[str, ...]:
+    number = len(answer.left_out)
+    if not number:
+        return ()
+    verb = "is" if number == 1 else "are"
+    return (
+        f"{_several(number, 'problem')} with fewer than {_several(answer.k, 'sample')} {verb} "
+        "left out.",
+    )
+
+
+def _several(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def points(interval: Interval, form: str = "+.1f") -> str:
+    """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
+    ends = interval.estimate, interval.lower, interval.upper
+    middle, low, high = ("–" if np.isnan(end) else f"{100 * float(end):{form}}" for end in ends)
+    if low == "–" and middle != "–":
+        return middle
+    return f"{middle} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
+
+
+def p_value(value: float) -> str:
+    """Print a p-value with its relation, in three digits."""
+    if value < 0.0005:
+        return "< .001"
+    return "= 1" if value >= 0.9995 else "= " + f"{value:.3f}"[1:]

@@ -5,33 +5,26 @@ Tables of the report and of the documentation are generated from it. A new metri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
 from typing import Any, Final, Literal
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.bayes import bayes_at_n
-from rlbhpc.stats.binomial import detection_threshold
-from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.coverage_table import coverage
-from rlbhpc.stats.crossings import crossing
+from rlbhpc.stats.coverage_table import accuracy_histogram, coverage, support_metrics
 from rlbhpc.stats.curve import log_area, pass_at_budget
-from rlbhpc.stats.difference import delta_se, difference_curve
-from rlbhpc.stats.diversity import duplicates
-from rlbhpc.stats.entropy import answer_entropy, token_entropy
+from rlbhpc.stats.difference import crossing, delta_se, difference_curve
+from rlbhpc.stats.exact import detection_threshold, mcnemar_exact
 from rlbhpc.stats.extrapolation import fit_power_law
-from rlbhpc.stats.histogram import accuracy_histogram
-from rlbhpc.stats.majority import maj_at_k_by_votes
-from rlbhpc.stats.mcnemar import mcnemar_exact
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.stats.perplexities import perplexity
+from rlbhpc.stats.perplexities import perplexity, sharpened
 from rlbhpc.stats.priors import flip_probability, posterior_above
-from rlbhpc.stats.reliability import avg_at_k, g_pass_at_k, mg_pass_at_k, pass_hat_k
-from rlbhpc.stats.sharpening import sharpened
-from rlbhpc.stats.support import support_metrics
-from rlbhpc.stats.verifier_floor import verifier_floor
+from rlbhpc.stats.reliability import avg_at_k, bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
+from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.votes import answer_entropy, duplicates, maj_at_k_by_votes, token_entropy
 
 #: Which direction of a metric is good.
 Better = Literal["higher", "lower", "neither"]
@@ -222,3 +215,78 @@ def metric(name: str) -> Metric:
         close = get_close_matches(name.lower(), names, n=3) or sorted(names)
         raise UserError(f"metric {name!r} is unknown; perhaps {', '.join(close)}")
     return found
+
+
+_ARROW = {"higher": "higher", "lower": "lower", "neither": "–"}
+
+
+def metrics_page() -> str:
+    """Write the table of metrics and one section for each, from the registry.
+
+    >>> print(metrics_page().splitlines()[0])
+    ## Metrics
+    """
+    return "\n".join([*_table(), "", *_sections()]) + "\n"
+
+
+def _table() -> Iterator[str]:
+    yield "## Metrics"
+    yield ""
+    yield "| metric | better | range | reads | least n | enough n |"
+    yield "|---|---|---|---|---|---|"
+    for entry, anchor in zip(METRICS, _anchors(), strict=True):
+        cells = (
+            f"[{entry.name}](#{anchor})",
+            _ARROW[entry.better],
+            f"{_number(entry.low)} … {_number(entry.high)}",
+            ", ".join(f"`{name}`" for name in entry.needs),
+            _times_k(entry.samples_per_k),
+            _times_k(entry.advised_per_k),
+        )
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _sections() -> Iterator[str]:
+    for entry, anchor in zip(METRICS, _anchors(), strict=True):
+        if anchor[-1].isdigit():  # a renderer may number repeats in another way
+            yield f'<a id="{anchor}"></a>'
+            yield ""
+        yield f"### {entry.name}"
+        yield ""
+        yield _summary(entry)
+        yield ""
+        yield f"$${entry.formula}$$"
+        yield ""
+        also = f" Also called {', '.join(entry.aliases)}." if entry.aliases else ""
+        yield f"`{entry.where}` · {entry.reference}.{also}"
+        yield ""
+
+
+def _summary(entry: Metric) -> str:
+    # Docstrings mark mathematics for Sphinx; Markdown has dollars for it.
+    text = entry.summary
+    while ":math:`" in text:
+        before, _, rest = text.partition(":math:`")
+        inside, _, after = rest.partition("`")
+        text = f"{before}${inside}${after}"
+    return text
+
+
+def _anchors() -> list[str]:
+    """Anchors of the sections as a Markdown renderer makes them: repeats get a number."""
+    anchors: list[str] = []
+    seen: Counter[str] = Counter()
+    for entry in METRICS:
+        kept = "".join(char for char in entry.name.lower() if char.isalnum() or char in " -_")
+        anchor = kept.replace(" ", "-")
+        anchors.append(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+        seen[anchor] += 1
+    return anchors
+
+
+def _number(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:g}"
+
+
+def _times_k(factor: int) -> str:
+    return {0: "1", 1: "k"}.get(factor, f"{factor} k")

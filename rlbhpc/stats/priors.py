@@ -108,7 +108,7 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 
     Kazdan et al. (2025), arXiv:2510.05197; Levi (2024), arXiv:2410.16377.
 
-    >>> from rlbhpc.stats.examples import pythia
+    >>> from rlbhpc.stats.counts import pythia
     >>> prior = fit_prior(pythia()["2.8B"], zero_inflated=False)
     >>> round(prior.a, 4), round(prior.b, 2)
     (0.246, 11.7)

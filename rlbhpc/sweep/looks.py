@@ -22,7 +22,7 @@ from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 
 if TYPE_CHECKING:  # every task reads what looks ask for, and needs no SciPy for that
-    from rlbhpc.stats.finding import Finding
+    from rlbhpc.stats.joint import Finding
 
 _UNDECIDED: Final = "undecided"
 
@@ -149,7 +149,7 @@ def _record(row: dict[str, Any]) -> LookRecord:
 
 
 def _finding(row: dict[str, Any]) -> Finding:
-    from rlbhpc.stats.finding import Finding, Verdict
+    from rlbhpc.stats.joint import Finding, Verdict
 
     values: dict[str, Any] = {
         key: float("nan") if value is None else value for key, value in row.items()

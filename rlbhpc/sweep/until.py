@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.finding import Verdict
-from rlbhpc.stats.sequential import Look, look
+from rlbhpc.stats.design import Look, look
+from rlbhpc.stats.joint import Verdict
 from rlbhpc.store.checked import digest
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from rlbhpc.stats import Counts, ProblemWeights, answer, difference_curve, k_grid, pass_curve
-from rlbhpc.stats.crossings import crossing
+from rlbhpc.stats.difference import crossing
 from tests.benchmarks import Row, in_loops, median_seconds
 
 PROBLEMS, SAMPLES, STEPS, ARMS, REPLICATES = 500, 2048, 10, 4, 1000

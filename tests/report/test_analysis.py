@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from rlbhpc.report.gather import gather
-from rlbhpc.stats.histogram import BINS
+from rlbhpc.stats.coverage_table import BINS
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from tests.report.made import SET, make_study, put_counts

@@ -13,7 +13,7 @@ from rlbhpc.report.aspects import cover, sharpening, strata
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import gather
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.interval import paired_interval
 from rlbhpc.stats.priors import posterior_above
 from rlbhpc.verify.verdict import Status
 from tests.report.made import frames_of

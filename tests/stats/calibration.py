@@ -26,7 +26,7 @@ from rlbhpc.stats import (
     pass_curve,
     support_metrics,
 )
-from rlbhpc.stats.support import support_intervals
+from rlbhpc.stats.coverage_table import support_intervals
 from tests.stats.truths import (
     mean_pass,
     one_model,

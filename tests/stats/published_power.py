@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbhpc.stats.power import smallest_loss
+from rlbhpc.stats.design import smallest_loss
 
 SETS = {
     "AIME24": (30, 1024, ((7, 11), (8, 9), (3, 5), (21, 22))),

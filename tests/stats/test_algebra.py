@@ -24,10 +24,9 @@ from rlbhpc.stats import (
     pass_hat_k,
     solvable_sets,
 )
-from rlbhpc.stats.binomial import clopper_pearson
 from rlbhpc.stats.curve import pass_at_budget
-from rlbhpc.stats.efficiency import _p_first
-from rlbhpc.stats.multiple import holm
+from rlbhpc.stats.difference import _p_first
+from rlbhpc.stats.exact import clopper_pearson, holm
 from rlbhpc.stats.priors import fit_prior
 
 SETTINGS = settings(max_examples=40)

@@ -24,11 +24,9 @@ from rlbhpc.stats import (
     mcnemar_exact,
 )
 from rlbhpc.stats.decision import MARGIN, supporting
-from rlbhpc.stats.difference import difference_curve
-from rlbhpc.stats.efficiency import interval_at_one
-from rlbhpc.stats.finding import Finding, finding
+from rlbhpc.stats.difference import difference_curve, interval_at_one
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.joint import Finding, Joint, finding
 from rlbhpc.stats.seeds import seeds_curve, stacked
 from tests.stats.answer_truths import NEAR_THE_MARGIN, TRUTHS, draw, population, truth
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, pass_at_k
-from rlbhpc.stats.prompts import best_prompt
+from rlbhpc.stats.selection import best_prompt
 
 
 def by_every_split(n: int, rights: tuple[int, ...], k: int) -> float:

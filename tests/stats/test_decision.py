@@ -12,8 +12,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, Verdict, Word, answer, mcnemar_exact, pythia
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.difference import difference_curve
+from rlbhpc.stats.exact import attained_level
 from rlbhpc.stats.joint import still_solved
-from rlbhpc.stats.mcnemar import attained_level
 from tests.stats.answer_truths import Truth, draw, truth
 
 

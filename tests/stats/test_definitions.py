@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
-from rlbhpc.stats.crossings import CrossingSet, crossing
 from rlbhpc.stats.decision import Word, _side, _word
-from rlbhpc.stats.difference import DifferenceCurve
-from rlbhpc.stats.finding import Finding, Verdict, _bound
-from rlbhpc.stats.joint import Joint
+from rlbhpc.stats.difference import CrossingSet, DifferenceCurve, crossing
+from rlbhpc.stats.joint import Finding, Joint, Verdict, _bound
 from rlbhpc.stats.priors import fit_prior, gradient, mean_fail
 
 Floats = NDArray[np.float64]

@@ -23,24 +23,25 @@ from rlbhpc.stats import (
     solvable_sets,
     support_metrics,
 )
-from rlbhpc.stats.bayes import bayes_at_n
-from rlbhpc.stats.binomial import clopper_pearson, detection_threshold
-from rlbhpc.stats.cot import cot_pass_at_k
 from rlbhpc.stats.counts import check_paired
 from rlbhpc.stats.curve import pass_at_budget
 from rlbhpc.stats.decision import supporting
-from rlbhpc.stats.diversity import collisions, duplicates
+from rlbhpc.stats.design import smallest_loss
+from rlbhpc.stats.exact import clopper_pearson, detection_threshold, holm
 from rlbhpc.stats.extrapolation import held_out_check
-from rlbhpc.stats.majority import maj_at_k_by_votes
-from rlbhpc.stats.multiple import holm
+from rlbhpc.stats.interval import ratio_interval
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
-from rlbhpc.stats.power import smallest_loss
 from rlbhpc.stats.priors import fit_prior, posterior_above
-from rlbhpc.stats.ratio import ratio_interval
-from rlbhpc.stats.reliability import mg_pass_at_k
-from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.temperature import envelope, envelope_difference, matched_temperature
-from rlbhpc.stats.verifier_floor import verifier_floor
+from rlbhpc.stats.reliability import bayes_at_n, mg_pass_at_k
+from rlbhpc.stats.selection import (
+    choose_checkpoint,
+    envelope,
+    envelope_difference,
+    even_odd,
+    matched_temperature,
+)
+from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.votes import collisions, duplicates, maj_at_k_by_votes
 
 
 @pytest.mark.parametrize("problems", [1, 2, 30])

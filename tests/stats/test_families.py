@@ -9,38 +9,37 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
-from rlbhpc.stats.bayes import bayes_at_n
-from rlbhpc.stats.binomial import clopper_pearson
-from rlbhpc.stats.cot import cot_pass_at_k
-from rlbhpc.stats.coverage_table import coverage, rarest_first
+from rlbhpc.stats.counts import pythia
+from rlbhpc.stats.coverage_table import coverage, never_solved_shift, rarest_first
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.diversity import collisions, duplicates
-from rlbhpc.stats.entropy import (
-    answer_entropy,
-    token_entropy,
-)
-from rlbhpc.stats.examples import pythia
+from rlbhpc.stats.exact import clopper_pearson
 from rlbhpc.stats.extrapolation import held_out_check
-from rlbhpc.stats.histogram import never_solved_shift
-from rlbhpc.stats.mean_interval import mean_interval
-from rlbhpc.stats.paired import paired_interval
+from rlbhpc.stats.interval import mean_interval, paired_interval
 from rlbhpc.stats.perplexities import (
     perplexity,
     perplexity_by_position,
     perplexity_over_steps,
+    sharpened,
     spread,
 )
 from rlbhpc.stats.priors import carries_rates, fit_prior, flip_probability, posterior_above
-from rlbhpc.stats.prompts import prompt_spread
-from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.sharpening import sharpened
-from rlbhpc.stats.temperature import (
+from rlbhpc.stats.reliability import bayes_at_n
+from rlbhpc.stats.selection import (
+    choose_checkpoint,
     envelope,
     envelope_difference,
+    even_odd,
     matched_pass_at_k,
     matched_temperature,
+    prompt_spread,
 )
-from rlbhpc.stats.verifier_floor import verifier_floor
+from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.votes import (
+    answer_entropy,
+    collisions,
+    duplicates,
+    token_entropy,
+)
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -20,18 +20,21 @@ from rlbhpc.stats import (
     difference_curve,
     fixed_curve,
 )
-from rlbhpc.stats.answer_text import p_value, points
-from rlbhpc.stats.binomial import chances_of, chances_of_right, clopper_pearson, jeffreys
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.efficiency import claimed_sign, interval_at_one, sign_at_one
-from rlbhpc.stats.entropy import answer_entropy
-from rlbhpc.stats.fixed import posterior_bounds
-from rlbhpc.stats.interval import percentile_interval
-from rlbhpc.stats.mean_interval import effective_beta
-from rlbhpc.stats.paired import carriers, paired_interval
+from rlbhpc.stats.decision import p_value, points
+from rlbhpc.stats.difference import claimed_sign, interval_at_one, sign_at_one
+from rlbhpc.stats.exact import chances_of, chances_of_right, clopper_pearson, jeffreys
+from rlbhpc.stats.extrapolation import posterior_bounds
+from rlbhpc.stats.interval import (
+    carriers,
+    effective_beta,
+    paired_interval,
+    percentile_interval,
+    ratio_interval,
+)
 from rlbhpc.stats.priors import fit_prior
-from rlbhpc.stats.ratio import ratio_interval
 from rlbhpc.stats.seeds import seeds_curve, spread
+from rlbhpc.stats.votes import answer_entropy
 
 Floats = NDArray[np.float64]
 

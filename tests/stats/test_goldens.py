@@ -24,25 +24,25 @@ from rlbhpc.stats import (
     extrapolate,
     fixed_curve,
 )
-from rlbhpc.stats.bayes import bayes_at_n
+from rlbhpc.stats.coverage_table import never_solved_shift, support_intervals
 from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
 from rlbhpc.stats.decision import decide
+from rlbhpc.stats.design import Look, Power, look, smallest_loss
 from rlbhpc.stats.difference import delta_se_interval, difference_curve
-from rlbhpc.stats.diversity import collisions, duplicates
-from rlbhpc.stats.entropy import answer_entropy, entropy_by_problem
 from rlbhpc.stats.extrapolation import fit_power_law, held_out_check
-from rlbhpc.stats.histogram import never_solved_shift
-from rlbhpc.stats.majority import maj_at_k_by_votes
+from rlbhpc.stats.interval import ratio_interval
 from rlbhpc.stats.perplexities import perplexity_by_position, spread
-from rlbhpc.stats.power import Power, smallest_loss
 from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
-from rlbhpc.stats.prompts import best_prompt, prompt_spread
-from rlbhpc.stats.ratio import ratio_interval
-from rlbhpc.stats.reliability import avg_at_k
+from rlbhpc.stats.reliability import avg_at_k, bayes_at_n
 from rlbhpc.stats.seeds import seeds_curve
-from rlbhpc.stats.sequential import Look, look
-from rlbhpc.stats.support import support_intervals
-from rlbhpc.stats.temperature import envelope, envelope_difference
+from rlbhpc.stats.selection import best_prompt, envelope, envelope_difference, prompt_spread
+from rlbhpc.stats.votes import (
+    answer_entropy,
+    collisions,
+    duplicates,
+    entropy_by_problem,
+    maj_at_k_by_votes,
+)
 from tests.golden import differences, listed
 
 # A mean of nothing warns before it is missing.

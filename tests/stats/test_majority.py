@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.majority import maj_at_k_by_votes
+from rlbhpc.stats.votes import maj_at_k_by_votes
 from tests.stats.exact_majority import maj_at_k, maj_at_k_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rlbhpc.report.phrases import bounds, ends
 from rlbhpc.stats import Interval, ProblemWeights
-from rlbhpc.stats.mean_interval import mean_interval
+from rlbhpc.stats.interval import mean_interval
 
 
 def mean_of(values: list[float]) -> Interval:

@@ -7,7 +7,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, Verdict, answer
-from rlbhpc.stats.power import NEVER, SHAPE, smallest_loss
+from rlbhpc.stats.design import NEVER, SHAPE, smallest_loss
 
 
 def test_four_of_five_studies_call_the_smallest_loss(soak: bool) -> None:

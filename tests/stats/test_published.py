@@ -23,11 +23,11 @@ from rlbhpc.stats import (
     pythia,
     support_metrics,
 )
-from rlbhpc.stats.binomial import detection_threshold
+from rlbhpc.stats.coverage_table import BINS
+from rlbhpc.stats.exact import detection_threshold
 from rlbhpc.stats.extrapolation import fit_power_law
-from rlbhpc.stats.histogram import BINS
 from rlbhpc.stats.priors import fit_prior
-from rlbhpc.stats.verifier_floor import verifier_floor
+from rlbhpc.stats.verifier_error import verifier_floor
 from tests.stats.exact_majority import maj_at_k
 
 # "Does RL really incentivize reasoning capacity beyond the base model?", arXiv:2504.13837v5,

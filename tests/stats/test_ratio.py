@@ -7,7 +7,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats import ProblemWeights
-from rlbhpc.stats.ratio import ratio_interval
+from rlbhpc.stats.interval import ratio_interval
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:

@@ -24,11 +24,9 @@ from rlbhpc.stats import (
     fixed_curve,
     pass_curve,
 )
-from rlbhpc.stats.docs import metrics_page
-from rlbhpc.stats.metrics import METRICS, metric
+from rlbhpc.stats.design import look, smallest_loss
+from rlbhpc.stats.metrics import METRICS, metric, metrics_page
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
-from rlbhpc.stats.power import smallest_loss
-from rlbhpc.stats.sequential import look
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 HEAD = Path(__file__).parents[2] / "tools" / "pages" / "statistics.md"

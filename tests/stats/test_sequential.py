@@ -13,9 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Counts, Verdict
-from rlbhpc.stats.finding import finding
-from rlbhpc.stats.joint import Joint
-from rlbhpc.stats.sequential import look
+from rlbhpc.stats.design import look
+from rlbhpc.stats.joint import Joint, finding
 from rlbhpc.sweep.until import ENOUGH
 from tests.stats.answer_truths import truth
 

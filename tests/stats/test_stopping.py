@@ -17,7 +17,7 @@ from rlbhpc.stats import (
     answer,
     crossing,
     difference_curve,
-    fixed,
+    extrapolation,
     fixed_curve,
     log_fail_at_k,
     pass_at_k,
@@ -76,7 +76,7 @@ def test_the_mean_over_all_paths_is_pass_at_k_and_its_variance_is_estimated(
 
 def variances_of(counts: Counts, k: np.ndarray) -> np.ndarray:
     """Estimated variance of every problem's pass@k, as ``fixed_curve`` takes it."""
-    distinct, _ = fixed._problem_variances(counts, k)
+    distinct, _ = extrapolation._problem_variances(counts, k)
     return distinct[counts.alike()[1]]
 
 

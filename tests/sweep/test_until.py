@@ -20,7 +20,7 @@ from rlbhpc.cli.main import cli
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.report.gather import gather
 from rlbhpc.stats.decision import Word
-from rlbhpc.stats.finding import Finding, Verdict
+from rlbhpc.stats.joint import Finding, Verdict
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid

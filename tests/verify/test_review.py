@@ -15,7 +15,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.stats.verifier_error import cot_pass_at_k
 from rlbhpc.verify.audit import reviews
 from rlbhpc.verify.audit.review import (
     Judgements,

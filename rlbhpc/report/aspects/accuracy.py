@@ -14,7 +14,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node
 from rlbhpc.report.phrases import bounds, stacked
 from rlbhpc.stats import accuracy_histogram
-from rlbhpc.stats.histogram import BINS
+from rlbhpc.stats.coverage_table import BINS
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:

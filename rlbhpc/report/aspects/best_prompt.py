@@ -15,7 +15,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats import Interval, k_grid
-from rlbhpc.stats.prompts import BestPrompt, best_prompt
+from rlbhpc.stats.selection import BestPrompt, best_prompt
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import powers_of_two
 from rlbhpc.report.phrases import bounded, bounds, several, stacked
 from rlbhpc.stats import Counts, Interval
-from rlbhpc.stats.cot import cot_pass_at_k
+from rlbhpc.stats.verifier_error import cot_pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.review import ChainCounts, chain_counts
 from rlbhpc.verify.audit.reviews import kept

@@ -12,7 +12,7 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded
-from rlbhpc.stats.finding import Finding
+from rlbhpc.stats.joint import Finding
 from rlbhpc.study.schema import MoreSampling
 
 

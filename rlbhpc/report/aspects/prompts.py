@@ -16,7 +16,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats import k_grid
-from rlbhpc.stats.prompts import PromptSpread, prompt_spread
+from rlbhpc.stats.selection import PromptSpread, prompt_spread
 
 #: The prompt that asks for an answer and no reasoning.
 NO_REASONING = "no-think"

@@ -22,7 +22,7 @@ from rlbhpc.stats import (
     mg_pass_at_k,
     pass_hat_k,
 )
-from rlbhpc.stats.fixed import FixedCurve, fixed_curve
+from rlbhpc.stats.extrapolation import FixedCurve, fixed_curve
 
 #: Draws of the metrics that ask for all or most of them to be right.
 DRAWS: Final = 8

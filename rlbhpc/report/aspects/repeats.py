@@ -16,7 +16,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent
 from rlbhpc.report.stored import frames
 from rlbhpc.stats import Interval
-from rlbhpc.stats.diversity import collisions, duplicates
+from rlbhpc.stats.votes import collisions, duplicates
 from rlbhpc.verify.verdict import Status
 
 

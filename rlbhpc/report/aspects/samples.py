@@ -12,7 +12,7 @@ from rlbhpc.report.aspect import Aspect, Part, Report
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import percent
-from rlbhpc.stats.verifier_floor import verifier_floor
+from rlbhpc.stats.verifier_error import verifier_floor
 
 #: Shares of wrong answers accepted for which the floor is shown.
 RATES: Final = (1e-5, 1e-4, 1e-3)

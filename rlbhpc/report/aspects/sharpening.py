@@ -17,7 +17,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.phrases import bounded, bounds, percent, signed
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.sharpening import Sharpened, sharpened
+from rlbhpc.stats.perplexities import Sharpened, sharpened
 
 #: Powers of the probability, and samples of a problem that must still count for one to be chosen.
 POWERS: Final = (1.0, 1.1, 1.25, 1.5, 2.0, 4.0)

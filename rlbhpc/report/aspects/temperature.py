@@ -21,7 +21,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, several, stacked
 from rlbhpc.stats import Interval, k_grid
 from rlbhpc.stats.interval import percentile_interval
-from rlbhpc.stats.temperature import (
+from rlbhpc.stats.selection import (
     Envelope,
     envelope,
     envelope_difference,

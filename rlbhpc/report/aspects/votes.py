@@ -19,8 +19,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds_at, ends, percent, stacked
 from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
-from rlbhpc.stats.entropy import entropy_by_problem
-from rlbhpc.stats.majority import maj_at_k_by_votes
+from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes
 
 #: The most samples that vote together; above, votes change little and take long.
 LARGEST_VOTE: Final = 64

@@ -1,9 +1,20 @@
-r"""CoT-pass@k: a sample counts only if both its answer and its chain of reasoning are right.
+r"""Errors of a verifier, and what they do to pass@k.
+
+CoT-pass@k: a sample counts only if both its answer and its chain of reasoning are right.
 
 The estimator is that of pass@k with c the samples judged right in both. The judge errs, so the
 value is also given for a judge of known error: with probability ``1 − ppv`` a chain judged valid
 is not, and with probability ``1 − npv`` a chain judged invalid is. The number of truly valid
 chains among the right answers is then a sum of two binomials, and pass@k is averaged over it.
+
+What a lenient verifier or a lucky guess makes of large k.
+
+A verifier that accepts a wrong answer with probability f turns a problem that is never solved
+into one that looks solved with probability
+
+.. math:: 1 - (1-f)^k ,
+
+63 % at f = 0.001 and k = 1,000. A curve that does not rise above this floor shows nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.binomial import chances_of
 from rlbhpc.stats.counts import Counts
+from rlbhpc.stats.exact import chances_of
 from rlbhpc.stats.pass_at_k import pass_at_k
 
 
@@ -57,3 +68,16 @@ def _expected(
     """Average pass@k over how many of the right answers truly have a valid chain."""
     chance = np.convolve(chances_of(valid, ppv), chances_of(right - valid, 1 - npv))
     return np.asarray(chance @ pass_at_k(n, np.arange(right + 1)[:, None], k))
+
+
+def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    """Apparent pass@k of problems that are never solved; rate and k broadcast.
+
+    >>> verifier_floor(0.001, [1, 1000]).round(3)
+    array([0.001, 0.632])
+    """
+    f = np.asarray(rate, np.float64)
+    if not ((f >= 0) & (f <= 1)).all():
+        raise UserError("a false-positive rate is a share from 0 to 1")
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.expm1(np.asarray(k, np.float64) * np.log1p(-f)))
