@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import landlock
+from rlbhpc.verify.sandbox import confine
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import Job, Limits, Outcome
-from rlbhpc.verify.sandbox.tier import Tier
+from rlbhpc.verify.sandbox.job import Job, Limits, Outcome, Tier
 
 TIERS = {
     "T1": Tier(),
-    "T2": Tier(landlock=landlock.version()),
-    "T3": Tier(landlock=landlock.version(), namespaces=True),
+    "T2": Tier(landlock=confine.landlock_version()),
+    "T3": Tier(landlock=confine.landlock_version(), namespaces=True),
     "T3 without Landlock": Tier(namespaces=True),
 }
 # Its parent is the supervisor, where programs live in no namespace.

@@ -13,9 +13,8 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.kinds import code, code_compat
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.batch import verify_many
-from rlbhpc.verify.sandbox.job import Limits
+from rlbhpc.verify.sandbox.job import Limits, Tier
 from rlbhpc.verify.sandbox.probe import Report
-from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.verdict import Status
 from tests.verify.code.generated import evalplus as evalplus_problems
 from tests.verify.test_code_hostile import problem

@@ -105,7 +105,7 @@ def test_every_tier_holds_inside_apptainer(folder: Path) -> None:
 HIDDEN = """
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Job, Limits
-from rlbhpc.verify.sandbox.tier import Tier
+from rlbhpc.verify.sandbox.job import Tier
 from tests.verify.busy import busy_processes, one_processor
 from tests.verify.sandbox.test_box import ONE_THREAD
 with one_processor(), Sandbox(Tier()) as sandbox, busy_processes(40):

@@ -13,7 +13,7 @@ from rlbhpc.verify.verdict import Status
 MODULES = (
     "answer.compare_scalar", "answer.value", "audit.review", "audit.reviews", "code.evalplus",
     "code.judgement", "code.returned", "running.pool", "sandbox.job", "sandbox.probe",
-    "sandbox.program", "sandbox.tier", "verdict",
+    "sandbox.program", "verdict",
 )  # fmt: skip
 # What is counted up while a pool runs.
 COUNTED = {"_Worker"}

@@ -24,8 +24,8 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import evalplus, extraction, livecodebench
 from rlbhpc.verify.code.judgement import Format, Strictness
 from rlbhpc.verify.sandbox.box import Sandbox
+from rlbhpc.verify.sandbox.job import Tier
 from rlbhpc.verify.sandbox.probe import self_test
-from rlbhpc.verify.sandbox.tier import Tier
 from rlbhpc.verify.verdict import Status, Verdict
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, Self
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.running.worker import HEADER
-from rlbhpc.verify.sandbox.sleep import Sleep
+from rlbhpc.verify.sandbox.supervisor import Sleep
 
 MAX_REPLY: Final = 1 << 16
 MAX_TRUSTED_REPLY: Final = 1 << 28

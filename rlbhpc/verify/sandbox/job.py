@@ -1,4 +1,4 @@
-"""What a sandbox is asked to do, and what came of it."""
+"""What a sandbox is asked to do, how tightly it confines, and what came of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,32 @@ from enum import StrEnum
 from typing import Any, Final
 
 from rlbhpc.verify.sandbox import wire
-from rlbhpc.verify.sandbox.privileges import MIB
+from rlbhpc.verify.sandbox.confine import MIB
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What a sandbox is made of.
+
+    ``seccomp``: whether system calls are filtered: the floor. Without it there is no confinement.
+    ``landlock``: version of the kernel's Landlock interface in use, 0 without it. ``namespaces``:
+    whether programs live in namespaces and under a root of their own. ``cgroup``: whether a control
+    group bounds memory and processes.
+    """
+
+    seccomp: bool = True
+    landlock: int = 0
+    namespaces: bool = False
+    cgroup: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return ``T1`` … ``T4``, or ``T0-unsafe`` below the floor."""
+        if not self.seccomp:
+            return "T0-unsafe"
+        if self.namespaces:
+            return "T4" if self.cgroup else "T3"
+        return "T2" if self.landlock else "T1"
 
 
 class Mode(StrEnum):
@@ -44,7 +69,7 @@ class Job:
     time after which a call is interrupted by an exception, so that the next one can be made; 0 for
     none. A courtesy among honest programs: what holds is :attr:`Limits.cpu`. ``contest``: for
     ``CALL``: whether the module begins with the names of contest sites
-    (:mod:`rlbhpc.verify.sandbox.preamble`); ``MAIN`` and ``SHIM`` always do. ``forgiving``: for
+    (:mod:`rlbhpc.verify.sandbox.library`); ``MAIN`` and ``SHIM`` always do. ``forgiving``: for
     ``CALL``: whether the text may go on after the program (prose, broken lines), and whether the
     program may fail once it has defined the entry. ``prune``: for ``CALL``: whether only imports
     and what the entry depends on are kept.

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rlbhpc.verify.sandbox import landlock
+from rlbhpc.verify.sandbox import confine
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Outcome
-from rlbhpc.verify.sandbox.tier import Tier
+from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Outcome, Tier
 
 _LIMITS: Final = Limits(cpu=0.3)
 
@@ -103,7 +102,7 @@ def self_test(at: Tier | None = None) -> Report:
 
 def _tiers() -> list[Tier]:
     """All tiers that may be had, best first. A control group is tried wherever there might be."""
-    version = landlock.version()
+    version = confine.landlock_version()
     return [
         Tier(landlock=version, namespaces=True, cgroup=True),
         *([Tier(landlock=version)] if version else []),

@@ -6,6 +6,7 @@ by the parent: not the exit status, not what is written to the result descriptor
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import fcntl
@@ -18,25 +19,156 @@ import signal
 import stat
 import sys
 import threading
+import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, Final, NoReturn
 
-from rlbhpc.verify.sandbox import landlock, seccomp
-from rlbhpc.verify.sandbox.calls import run_calls
-from rlbhpc.verify.sandbox.library import code_of
-from rlbhpc.verify.sandbox.preamble import contest_names
-from rlbhpc.verify.sandbox.privileges import (
-    MOST_OPEN,
-    die_with_parent,
-    program_limits,
-    set_limits,
-)
+from rlbhpc.verify.sandbox import confine, seccomp, wire
+from rlbhpc.verify.sandbox.confine import MOST_OPEN, die_with_parent, program_limits, set_limits
+from rlbhpc.verify.sandbox.library import code_of, contest_names
 from rlbhpc.verify.sandbox.syscalls import memory_file
+
+# --- what EvalPlus's sanitizer keeps of a program ------------------------------------------------
+
+# It keeps the imports, and of the top-level functions, classes and plain assignments those that
+# the entry function needs, directly or through others. Prints, tests and example uses go. A
+# function without a ``return`` counts as no answer and goes too.
+
+
+def _defined_name(statement: ast.stmt) -> str | None:
+    """Name that a top-level statement defines, if it is of a kind that is kept."""
+    if isinstance(statement, ast.ClassDef):
+        return statement.name
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        returns = any(isinstance(node, ast.Return) for node in ast.walk(statement))
+        return statement.name if returns else None
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        return target.id if isinstance(target, ast.Name) else None
+    return None
+
+
+def _mentioned(statement: ast.stmt) -> Iterator[str]:
+    """Every identifier in a statement, attribute names among them."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def pruned(text: str, entry: str) -> ast.Module:
+    """Parse a program and keep the imports and what ``entry`` needs; a name's first definition."""
+    tree = ast.parse(text)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    definitions: dict[str | None, ast.stmt] = {}
+    for statement in tree.body:
+        definitions.setdefault(_defined_name(statement), statement)
+    needed: set[str] = set()
+    open_names = [entry]
+    while open_names:
+        name = open_names.pop()
+        if name in definitions and name not in needed:
+            needed.add(name)
+            open_names.extend(_mentioned(definitions[name]))
+    kept = [statement for name, statement in definitions.items() if name in needed]
+    return ast.Module(body=[*imports, *kept], type_ignores=[])
+
+
+# --- calling a program's function ----------------------------------------------------------------
+
+# A line says what a call returned or raised, and the processor time it took. Hostile code in this
+# process may write such lines itself; that is no more than returning a value of its choice.
+
+_MODULE: Final = "solution"
+# A response that goes on after its program is cut back line by line, at most so often.
+_MOST_CUTS: Final = 199
+
+
+class TimeoutException(Exception):  # noqa: N818  the name that official harnesses give it
+    """A call took longer than it may."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise TimeoutException
+
+
+def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None:
+    """Load a program and make its calls in turn."""
+    signal.signal(signal.SIGPROF, _interrupt)
+    module = ModuleType(_MODULE)
+    sys.modules[_MODULE] = module
+    names = module.__dict__
+    if not head["prune"]:
+        sys.set_int_max_str_digits(0)
+    if head["contest"]:
+        names.update(contest_names(head["program"]))
+    exec(code_of(head["before"], "before.py"), names)  # noqa: S102
+    before = names.get(head["entry"])
+    try:
+        exec(_compiled(head["program"], head, _MOST_CUTS if head["forgiving"] else 0), names)  # noqa: S102  this process exists for it
+    except BaseException:
+        # Example uses below the function may fail; the function is what was asked for.
+        if not head["forgiving"] or names.get(head["entry"]) in (None, before):
+            raise
+    function = _entry(names, head["entry"])
+    for line in calls:
+        _write_report(descriptor, _report_of_call(function, wire.loads(line, len(line)), head))
+
+
+def _compiled(text: str, head: dict[str, Any], cuts: int) -> CodeType:
+    """Compile a program, or its longest beginning that is one after at most so many cuts."""
+    try:
+        tree = pruned(text, head["entry"]) if head["prune"] else text
+        return code_of(tree, f"{_MODULE}.py")
+    except SyntaxError as error:
+        lines = text.split("\n")
+        if not cuts or len(lines) < 2:
+            raise
+        # What is broken stands at the line named or above it.
+        sound = max(1, min(len(lines), error.lineno or 1) - 1)
+    return _compiled("\n".join(lines[:sound]), head, cuts - 1)
+
+
+def _entry(names: dict[str, Any], path: str) -> Any:
+    """Find the function, making one object where it is a method."""
+    owner, dot, method = path.partition(".")
+    return getattr(names[owner](), method) if dot else names[owner]
+
+
+def _report_of_call(function: Any, arguments: list[Any], head: dict[str, Any]) -> bytes:
+    shape = head["shape"]
+    start = time.process_time()
+    try:
+        signal.setitimer(signal.ITIMER_PROF, head["seconds"])
+        value = function(*arguments)
+        spent = time.process_time() - start
+        if shape == "set":
+            value = set(value)
+        elif shape == "not_none":
+            value = value if isinstance(value, bool) else value is not None
+        report = b'{"returned":%b,"cpu":%.6f}' % (wire.dumps(value), spent)
+    except BaseException as error:
+        spent = time.process_time() - start
+        report = b'{"raised":"%b","cpu":%.6f}' % (type(error).__name__[:100].encode(), spent)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return report
+
+
+def _write_report(descriptor: int, report: bytes) -> None:
+    view = memoryview(report + b"\n")
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+# --- confining this process and running the job --------------------------------------------------
 
 FILE_NAME: Final = "main.py"
 _STDIN, _STDOUT, _STDERR, _RESULT, _NULL = range(5)
@@ -69,7 +201,7 @@ def enter(
     die_with_parent(confinement.supervisor)
     os.setsid()
     if confinement.rules is not None:
-        landlock.restrict(confinement.rules)
+        confine.restrict_files(confinement.rules)
     job, *streams = descriptors
     # Two calls of C: each page of Python's that a child touches, the kernel must copy.
     head, calls = marshal.loads(os.read(job, os.fstat(job).st_size))

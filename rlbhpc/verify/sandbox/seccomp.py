@@ -17,11 +17,95 @@ import ctypes
 import errno
 import os
 import socket
+import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-from rlbhpc.verify.sandbox import bpf
 from rlbhpc.verify.sandbox.syscalls import AUDIT_ARCH, MACHINE, number, syscall
+
+# --- an assembler for classic BPF, which seccomp runs on every call ------------------------------
+
+# An instruction is ``struct sock_filter`` of linux/filter.h: code, jump if true, jump if false,
+# and a constant; jumps count instructions and go forward only. The data it reads is ``struct
+# seccomp_data``: the call's number at byte 0, the architecture at 4, six 64-bit arguments from 16.
+
+ALLOW: Final = 0x7FFF0000
+KILL_PROCESS: Final = 0x80000000
+
+
+def refuse(errno: int) -> int:
+    """Return value of a filter that makes the call fail with ``errno``."""
+    return 0x00050000 | errno
+
+
+class Instruction(NamedTuple):
+    """One ``struct sock_filter``."""
+
+    code: int
+    constant: int
+    jump_true: int = 0
+    jump_false: int = 0
+
+
+_LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_AND: Final = 0x54  # BPF_ALU | BPF_AND | BPF_K
+_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_AT_LEAST: Final = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_ANY_BIT: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_RETURN: Final = 0x06  # BPF_RET | BPF_K
+
+Code = list[Instruction]
+
+
+#: Load the number of the call, or the architecture it was made for.
+LOAD_NUMBER: Final = [Instruction(_LOAD, 0)]
+LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 4)]
+
+
+def load_argument(index: int, high: bool = False) -> Code:
+    """Load the lower (or upper) half of an argument; both architectures are little-endian."""
+    return [Instruction(_LOAD, 16 + 8 * index + (4 if high else 0))]
+
+
+def keep_bits(mask: int) -> Code:
+    """Clear all loaded bits outside of ``mask``."""
+    return [Instruction(_AND, mask)]
+
+
+def give(verdict: int) -> Code:
+    """Return ``verdict`` for the call."""
+    return [Instruction(_RETURN, verdict)]
+
+
+def when_equal(constant: int, then: Code) -> Code:
+    """Run ``then`` if what is loaded equals ``constant``, else skip it."""
+    return [Instruction(_EQUAL, constant, jump_false=len(then)), *then]
+
+
+def when_at_least(constant: int, then: Code) -> Code:
+    """Run ``then`` if what is loaded is at least ``constant``, unsigned, else skip it."""
+    return [Instruction(_AT_LEAST, constant, jump_false=len(then)), *then]
+
+
+def when_any_bit(mask: int, then: Code) -> Code:
+    """Run ``then`` if what is loaded has a bit of ``mask``, else skip it."""
+    return [Instruction(_ANY_BIT, mask, jump_false=len(then)), *then]
+
+
+def when_no_bit(mask: int, then: Code) -> Code:
+    """Run ``then`` if what is loaded has no bit of ``mask``, else skip it."""
+    return [Instruction(_ANY_BIT, mask, jump_true=len(then)), *then]
+
+
+def assemble(code: Code) -> bytes:
+    """Lay a program out as the kernel reads it."""
+    return b"".join(
+        struct.pack("=HBBI", step.code, step.jump_true, step.jump_false, step.constant)
+        for step in code
+    )
+
+
+# --- the list of what is allowed -----------------------------------------------------------------
 
 # Harmless with any argument: own memory, own descriptors, own threads, clocks, questions.
 # The ones a Python program makes most often stand first, since the filter tries them in turn.
@@ -79,85 +163,83 @@ _IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PRCTL: Final = (2, 3, 15, 16, 21, 23, 30, 39, 0x53564D41)
 _SOCK_TYPE_MASK: Final = 0xF
 
-_PERMIT: Final = bpf.give(bpf.ALLOW)
-_FORBID: Final = bpf.give(bpf.refuse(errno.EPERM))
+_PERMIT: Final = give(ALLOW)
+_FORBID: Final = give(refuse(errno.EPERM))
 _PID_PLACEHOLDER: Final = 0x5EC0C0DE
 
 
-def _one_of(argument: int, allowed: tuple[int, ...], otherwise: int) -> bpf.Code:
+def _one_of(argument: int, allowed: tuple[int, ...], otherwise: int) -> Code:
     """Allow the call if an argument is one of a list."""
-    code = bpf.load_argument(argument)
+    code = load_argument(argument)
     for value in allowed:
-        code += bpf.when_equal(value, _PERMIT)
-    return code + bpf.give(bpf.refuse(otherwise))
+        code += when_equal(value, _PERMIT)
+    return code + give(refuse(otherwise))
 
 
-def _open(flags: int) -> bpf.Code:
+def _open(flags: int) -> Code:
     """Allow opening, where something else judges the path.
 
     Reading with O_TRUNC empties a file without opening it for writing, which the first versions
     of Landlock overlook.
     """
     return (
-        bpf.load_argument(flags)
-        + bpf.when_no_bit(os.O_TRUNC, _PERMIT)
-        + bpf.when_any_bit(os.O_ACCMODE, _PERMIT)
+        load_argument(flags)
+        + when_no_bit(os.O_TRUNC, _PERMIT)
+        + when_any_bit(os.O_ACCMODE, _PERMIT)
         + _FORBID
     )
 
 
-def _rules(files: bool) -> dict[str, bpf.Code]:
+def _rules(files: bool) -> dict[str, Code]:
     """Judge calls by their arguments."""
     own_process = (_PID_PLACEHOLDER,)
-    no_open = bpf.give(bpf.refuse(errno.EACCES))
+    no_open = give(refuse(errno.EACCES))
     return {
         "openat": _open(2) if files else no_open,
         "open": _open(1) if files else no_open,
         "fcntl": _one_of(1, _FCNTL, errno.EPERM),
         "ioctl": _one_of(1, _IOCTL, errno.ENOTTY),
-        "clone": bpf.load_argument(0)
-        + bpf.when_any_bit(_CLONE_NAMESPACES, _FORBID)
-        + bpf.when_any_bit(_CLONE_THREAD, _PERMIT)
+        "clone": load_argument(0)
+        + when_any_bit(_CLONE_NAMESPACES, _FORBID)
+        + when_any_bit(_CLONE_THREAD, _PERMIT)
         + _FORBID,
         "kill": _one_of(0, own_process, errno.EPERM),
         "tgkill": _one_of(0, own_process, errno.EPERM),
         "prlimit64": _one_of(0, (0, *own_process), errno.EPERM),
         "prctl": _one_of(0, _PRCTL, errno.EPERM),
         # A stream pair has no way out; a datagram socket can be sent to any address.
-        "socketpair": bpf.load_argument(0)
-        + bpf.when_equal(
+        "socketpair": load_argument(0)
+        + when_equal(
             socket.AF_UNIX,
-            bpf.load_argument(1)
-            + bpf.keep_bits(_SOCK_TYPE_MASK)
-            + bpf.when_equal(socket.SOCK_STREAM, _PERMIT),
+            load_argument(1) + keep_bits(_SOCK_TYPE_MASK) + when_equal(socket.SOCK_STREAM, _PERMIT),
         )
         + _FORBID,
         # send() is sendto() without an address.
-        "sendto": bpf.load_argument(4)
-        + bpf.when_equal(0, bpf.load_argument(4, high=True) + bpf.when_equal(0, _PERMIT))
+        "sendto": load_argument(4)
+        + when_equal(0, load_argument(4, high=True) + when_equal(0, _PERMIT))
         + _FORBID,
     }
 
 
-def _judge(machine: str, rules: Iterable[tuple[str, bpf.Code]], otherwise: bpf.Code) -> bytes:
+def _judge(machine: str, rules: Iterable[tuple[str, Code]], otherwise: Code) -> bytes:
     """Compile a filter that applies rules by name and treats every other call alike."""
-    code = bpf.LOAD_ARCHITECTURE + bpf.when_equal(AUDIT_ARCH[machine], bpf.LOAD_NUMBER)
+    code = LOAD_ARCHITECTURE + when_equal(AUDIT_ARCH[machine], LOAD_NUMBER)
     # After another architecture's call the architecture is still what is loaded; no call number
     # is that high, so the same comparison stops it and the x32 calls of x86-64 (bit 30).
-    code += bpf.when_at_least(0x40000000, bpf.give(bpf.KILL_PROCESS))
+    code += when_at_least(0x40000000, give(KILL_PROCESS))
     for name, rule in rules:
         if (call := number(name, machine)) is not None:
-            code += bpf.when_equal(call, rule)
-    return bpf.assemble(code + otherwise)
+            code += when_equal(call, rule)
+    return assemble(code + otherwise)
 
 
 def supervisor_filter(machine: str = MACHINE) -> bytes:
     """Compile the list of calls that a supervisor and its programs may make at all."""
-    absent = bpf.give(bpf.refuse(errno.ENOSYS))
-    own_child = bpf.load_argument(0) + bpf.when_no_bit(_CLONE_NAMESPACES, _PERMIT) + _FORBID
+    absent = give(refuse(errno.ENOSYS))
+    own_child = load_argument(0) + when_no_bit(_CLONE_NAMESPACES, _PERMIT) + _FORBID
     rules = [(name, _PERMIT) for name in (*_ALLOWED, *_NAMES, *_SUPERVISION)]
     rules += [("clone", own_child), *((name, absent) for name in _ABSENT)]
-    return _judge(machine, rules, bpf.when_at_least(_NEWER, absent) + _FORBID)
+    return _judge(machine, rules, when_at_least(_NEWER, absent) + _FORBID)
 
 
 def program_filter(files: bool, machine: str = MACHINE) -> bytes:

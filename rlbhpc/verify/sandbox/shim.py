@@ -21,8 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import mock_open, patch
 
-from rlbhpc.verify.sandbox.library import code_of
-from rlbhpc.verify.sandbox.preamble import SOURCE
+from rlbhpc.verify.sandbox.library import CONTEST_IMPORTS, code_of
 
 _FUNCTION: Final = "wrapped_function"
 _DIGITS: Final = 50_000
@@ -85,7 +84,7 @@ def _wrapped(program: str) -> str:
         function = ast.parse(f"def {_FUNCTION}(): pass").body[0]
         assert isinstance(function, ast.FunctionDef)
         function.body = rest
-        return "\n".join([SOURCE, *map(ast.unparse, imports), ast.unparse(function)])
+        return "\n".join([CONTEST_IMPORTS, *map(ast.unparse, imports), ast.unparse(function)])
     except Exception:
         return program
 

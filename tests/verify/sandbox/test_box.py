@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.verify.sandbox import box, landlock, probe, self_test
-from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode
-from rlbhpc.verify.sandbox.pump import Pump
-from rlbhpc.verify.sandbox.tier import Tier
+from rlbhpc.verify.sandbox import box, confine, probe, self_test
+from rlbhpc.verify.sandbox.box import Pump, Sandbox, SandboxError
+from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Tier
 from tests.verify.busy import busy_processes, one_processor
 from tests.verify.conftest import PARENT, TIERS, RecordingSandbox, open_sandbox
 
@@ -34,7 +32,7 @@ def test_what_the_kernel_allows_is_reached() -> None:
     unshare = shutil.which("unshare") or "false"
     has_spaces = subprocess.run([unshare, *spaces, "true"], capture_output=True).returncode == 0
     allowed = {"T1": True, "T2": has_landlock, "T3 without Landlock": has_spaces}
-    assert landlock.version() == max(0, libc.syscall(444, None, 0, 1))
+    assert confine.landlock_version() == max(0, libc.syscall(444, None, 0, 1))
     for name, tier in TIERS.items():
         if allowed.get(name, has_landlock and has_spaces):
             with Sandbox(tier) as sandbox:
@@ -251,7 +249,7 @@ def test_devices_that_landlock_leaves() -> None:
     )
     with open_sandbox("T2") as sandbox:
         assert sandbox.run(Job(program)).stdout == b"True True True no True no "
-    os.close(landlock.ruleset({Path("/no/such/file"): landlock.READ_FILE}))
+    os.close(confine.landlock_ruleset({Path("/no/such/file"): confine.READ_FILE}))
 
 
 def test_lean_supervisors_serve_only_what_they_have_loaded(best: RecordingSandbox) -> None:

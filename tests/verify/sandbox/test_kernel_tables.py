@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import (
-    control_group,
-    landlock,
-    namespaces,
-    scratch,
-    seccomp,
-    syscalls,
-    zygote,
-)
+from rlbhpc.verify.sandbox import confine, seccomp, supervisor, syscalls
 
 INCLUDE = Path("/usr/include")
 TABLES = {
@@ -57,12 +49,12 @@ def test_rights_of_landlock() -> None:
         "READ_FILE WRITE_FILE READ_DIR REMOVE_DIR REMOVE_FILE MAKE_DIR MAKE_REG MAKE_SYM REFER "
         "TRUNCATE"
     ).split()
-    assert 1 << bits["READ_FILE"] == landlock.READ_FILE
-    assert 1 << bits["READ_FILE"] | 1 << bits["WRITE_FILE"] == landlock.READ_WRITE_FILE
+    assert 1 << bits["READ_FILE"] == confine.READ_FILE
+    assert 1 << bits["READ_FILE"] | 1 << bits["WRITE_FILE"] == confine.READ_WRITE_FILE
     # An older header knows fewer.
     known = (2 << max(bits.values())) - 1
-    assert sum(1 << bits[name] for name in whole if name in bits) == landlock.WHOLE_FOLDER & known
-    assert landlock.WHOLE_FOLDER >> 13 == 0b11  # REFER, TRUNCATE
+    assert sum(1 << bits[name] for name in whole if name in bits) == confine.WHOLE_FOLDER & known
+    assert confine.WHOLE_FOLDER >> 13 == 0b11  # REFER, TRUNCATE
 
 
 @pytest.mark.parametrize(
@@ -74,7 +66,7 @@ def test_rights_of_landlock() -> None:
 )  # fmt: skip
 def test_fields_of_landlock_by_version(abi: int, fields: list[int]) -> None:
     """As its documentation lists them: REFER, TRUNCATE, TCP, IOCTL_DEV, scopes."""
-    assert landlock.handled(abi) == fields
+    assert confine.handled(abi) == fields
 
 
 @pytest.mark.parametrize(
@@ -85,7 +77,7 @@ def test_fields_of_landlock_by_version(abi: int, fields: list[int]) -> None:
     ],
 )  # fmt: skip
 def test_kernels_that_count_threads_by_namespace(release: str, counts: bool) -> None:
-    assert zygote.counts_threads(release) is counts
+    assert supervisor.counts_threads(release) is counts
 
 
 def test_a_call_that_fails_says_which() -> None:
@@ -101,15 +93,15 @@ def test_a_file_in_memory_is_sealed() -> None:
 
 
 def test_a_control_group_where_one_is_lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_group, "_ROOT", tmp_path)
+    monkeypatch.setattr(confine, "_CONTROL_GROUPS", tmp_path)
     (own,) = re.findall("^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.M) or [""]
-    assert control_group.join_new() is None
+    assert confine.join_new_control_group() is None
     (tmp_path / own).mkdir(parents=True, exist_ok=True)
     lent = tmp_path / own / "cgroup.subtree_control"
     lent.write_text("cpu memory\n")
-    assert control_group.join_new() is None
+    assert confine.join_new_control_group() is None
     lent.write_text("cpu memory pids\n")
-    group = control_group.join_new()
+    group = confine.join_new_control_group()
     assert group == tmp_path / own / f"rlbhpc-{os.getpid()}"
     files = {file.name: file.read_text() for file in group.iterdir()}
     assert files == {"memory.max": "5G", "pids.max": "512", "cgroup.procs": str(os.getpid())}
@@ -136,17 +128,17 @@ def test_arguments_of_calls_that_are_allowed() -> None:
 def test_flags_of_namespaces_and_mounts() -> None:
     clone = defined(INCLUDE / "linux/sched.h", r"CLONE_(\w+)\s+(0x[0-9a-f]+)")
     spaces = [clone[f"NEW{name}"] for name in ("NS", "UTS", "IPC", "USER", "PID", "NET")]
-    assert sum(spaces) == namespaces._ALL
-    assert namespaces._ALL | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
+    assert sum(spaces) == confine._ALL
+    assert confine._ALL | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
     assert clone["THREAD"] == seccomp._CLONE_THREAD
     mount = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+(\d+)")
     bits = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+\(1<<(\d+)\)")
-    assert 1 << bits["PRIVATE"] == namespaces._PRIVATE
+    assert 1 << bits["PRIVATE"] == confine._PRIVATE
     flags = {
-        "RDONLY": namespaces._READ_ONLY, "NOSUID": namespaces._NO_SUID,
-        "NODEV": namespaces._NO_DEV, "NOEXEC": namespaces._NO_EXEC,
-        "REMOUNT": namespaces._REMOUNT, "BIND": namespaces._BIND, "MOVE": namespaces._MOVE,
-        "REC": namespaces._RECURSIVE,
+        "RDONLY": confine._READ_ONLY, "NOSUID": confine._NO_SUID,
+        "NODEV": confine._NO_DEV, "NOEXEC": confine._NO_EXEC,
+        "REMOUNT": confine._REMOUNT, "BIND": confine._BIND, "MOVE": confine._MOVE,
+        "REC": confine._RECURSIVE,
     }  # fmt: skip
     assert flags == {name: mount[name] for name in flags}
 
@@ -159,7 +151,7 @@ def test_file_systems_on_a_network() -> None:
     ).split()
     # Not of the kernel itself, as coreutils' stat has them: Lustre, GPFS, PanFS, BeeGFS.
     others = {0x0BD00BD0, 0x47504653, 0xAAD7AAEA, 0x19830326}
-    assert {magic[name] for name in names if name in magic} | others <= scratch._ON_A_NETWORK
-    assert len(scratch._ON_A_NETWORK) == len(names) + len(others)
-    assert not scratch._on_a_network("/proc")
-    assert scratch._on_a_network("/no/such/folder")
+    assert {magic[name] for name in names if name in magic} | others <= confine._ON_A_NETWORK
+    assert len(confine._ON_A_NETWORK) == len(names) + len(others)
+    assert not confine._on_a_network("/proc")
+    assert confine._on_a_network("/no/such/folder")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.sandbox import scratch
+from rlbhpc.verify.sandbox import confine
 from rlbhpc.verify.sandbox.job import Job
 from rlbhpc.verify.sandbox.library import Library, _content
 from tests.verify.conftest import RecordingSandbox
 
 
 def test_a_scratch_folder_is_made_in_the_first_place_that_takes_it(tmp_path: Path) -> None:
-    folder = Path(scratch.make(["", "/no/such/place", str(tmp_path), "/tmp"]))
+    folder = Path(confine.make_scratch(["", "/no/such/place", str(tmp_path), "/tmp"]))
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
     with pytest.raises(OSError, match="no local folder to write to among /no/such/place"):
-        scratch.make(["", "/no/such/place"])
+        confine.make_scratch(["", "/no/such/place"])
 
 
 def test_a_scratch_folder_has_a_most(tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_a_scratch_folder_has_a_most(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "last").touch()
-    assert scratch.fits(str(tmp_path))
+    assert confine.scratch_fits(str(tmp_path))
     (tmp_path / "sub" / "one more").touch()
-    assert not scratch.fits(str(tmp_path))
+    assert not confine.scratch_fits(str(tmp_path))
 
 
 def test_what_is_written_has_a_most(tmp_path: Path) -> None:
@@ -40,12 +40,12 @@ def test_what_is_written_has_a_most(tmp_path: Path) -> None:
     with (folder / "large").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 64 << 20)
         most = os.fstat(file.fileno()).st_blocks * 512 == 64 << 20
-        assert scratch.fits(str(folder)) == most
+        assert confine.scratch_fits(str(folder)) == most
         os.posix_fallocate(file.fileno(), 0, 65 << 20)
-        assert not scratch.fits(str(folder))
+        assert not confine.scratch_fits(str(folder))
     (folder / "large").rename(tmp_path / "outside")
     (folder / "link").symlink_to(tmp_path / "outside")
-    assert scratch.fits(str(folder))
+    assert confine.scratch_fits(str(folder))
 
 
 def test_a_scratch_folder_is_emptied_whatever_it_holds(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_scratch_folder_is_emptied_whatever_it_holds(tmp_path: Path) -> None:
     (folder / "link").symlink_to(outside)
     (folder / "a" / "b").chmod(0)
     (folder / "a").chmod(0)
-    scratch.empty(str(folder))
+    confine.empty_scratch(str(folder))
     assert list(folder.iterdir()) == []
     assert list(outside.iterdir()) == [outside / "kept"]
     assert outside.stat().st_mode & 0o777 == 0o755

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from rlbhpc.verify.sandbox import bpf, seccomp
+from rlbhpc.verify.sandbox import seccomp
 from rlbhpc.verify.sandbox.syscalls import AUDIT_ARCH, number
 
 PID = 4242
@@ -181,4 +181,4 @@ def test_calls_that_are_newer_than_the_table_are_absent(machine: str) -> None:
 
 def test_jumps_fit_their_byte() -> None:
     with pytest.raises(struct.error):
-        bpf.assemble(bpf.when_equal(1, bpf.LOAD_NUMBER * 256))
+        seccomp.assemble(seccomp.when_equal(1, seccomp.LOAD_NUMBER * 256))

@@ -19,11 +19,9 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.verify.sandbox import box
-from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits
-from rlbhpc.verify.sandbox.pump import Pump
+from rlbhpc.verify.sandbox.box import Pump, Sandbox, SandboxError
+from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits, Tier
 from rlbhpc.verify.sandbox.syscalls import memory_file
-from rlbhpc.verify.sandbox.tier import Tier
 from tests.verify.conftest import PARENT, TIERS
 
 
@@ -108,9 +106,9 @@ def test_a_supervisor_gives_up_root(own: Sandbox) -> None:
 VERIFIER = f"""
 import sys
 from rlbhpc.verify.sandbox.box import Job, Sandbox
-from rlbhpc.verify.sandbox.pump import Pump
+from rlbhpc.verify.sandbox.box import Pump
 from rlbhpc.verify.sandbox.syscalls import memory_file
-from rlbhpc.verify.sandbox.tier import Tier
+from rlbhpc.verify.sandbox.job import Tier
 with Sandbox(eval(sys.argv[1])) as sandbox:
     print(sandbox.run(Job({PARENT!r})).stdout.decode(), flush=True)
     sandbox.run(Job("import time; time.sleep(99)"))
