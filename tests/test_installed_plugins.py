@@ -30,7 +30,7 @@ from rlbhpc.train.algorithms import check_algorithm
 from rlbhpc.train.recipes import check_recipes
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.verify.registry import verifier
-from rlbhpc.verify.running.own import verify_apart
+from rlbhpc.verify.running.pool import verify_apart
 from rlbhpc.verify.verdict import Status
 from tests.studies import plugged
 

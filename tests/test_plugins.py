@@ -27,7 +27,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import remember
 from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.verify.registry import verify
-from rlbhpc.verify.running.trial import refuse_what_raises
+from rlbhpc.verify.running.pool import refuse_what_raises
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import plugged
 

@@ -39,7 +39,7 @@ from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.remember import remember
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
 from rlbhpc.verify.registry import KINDS
-from rlbhpc.verify.running.trial import refuse_what_raises
+from rlbhpc.verify.running.pool import refuse_what_raises
 from rlbhpc.verify.verdict import Status, Verdict
 
 # Expected response tokens of one shard.

@@ -17,8 +17,7 @@ from rlbhpc.study.schema import Verification
 from rlbhpc.verify.answer.extract import RULES
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verifier
-from rlbhpc.verify.running.batch import BatchVerifier, Item
-from rlbhpc.verify.running.cache import VerdictCache
+from rlbhpc.verify.running.batch import BatchVerifier, Item, VerdictCache
 from rlbhpc.verify.verdict import Status, Verdict
 
 #: Kinds of answers that the published study judged, and the emulation of its grader.

@@ -22,7 +22,7 @@ from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.run import Export, Judge, Prompt, Run
 from rlbhpc.train.sft import Distillation, learning_pairs
-from rlbhpc.verify.running.own import verify_apart
+from rlbhpc.verify.running.pool import verify_apart
 
 
 def prepare(study: Study, model: str) -> Run | Distillation:

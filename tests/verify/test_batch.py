@@ -14,8 +14,7 @@ from rlbhpc.verify import verify
 from rlbhpc.verify.answer.extract import _from_last_box, _from_whole, extract
 from rlbhpc.verify.kinds import math
 from rlbhpc.verify.kinds.math import FINGERPRINT, distinct
-from rlbhpc.verify.running.batch import BatchVerifier, verify_many
-from rlbhpc.verify.running.cache import VerdictCache
+from rlbhpc.verify.running.batch import BatchVerifier, VerdictCache, verify_many
 from rlbhpc.verify.verdict import Status, Verdict
 
 

@@ -12,7 +12,7 @@ from rlbhpc.verify.verdict import Status
 
 MODULES = (
     "answer.compare_scalar", "answer.value", "audit.review", "audit.reviews", "code.evalplus",
-    "code.judgement", "code.returned", "running.pool", "sandbox.job", "sandbox.probe",
+    "code.judgement", "running.pool", "sandbox.job", "sandbox.probe",
     "sandbox.program", "verdict",
 )  # fmt: skip
 # What is counted up while a pool runs.

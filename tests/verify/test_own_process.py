@@ -11,9 +11,8 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.running.batch import BatchVerifier
-from rlbhpc.verify.running.cache import VerdictCache
-from rlbhpc.verify.running.own import verify_apart
+from rlbhpc.verify.running.batch import BatchVerifier, VerdictCache
+from rlbhpc.verify.running.pool import verify_apart
 from rlbhpc.verify.verdict import Status, Verdict
 
 TEXT = """

@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.running.batch import BatchVerifier, Item
-from rlbhpc.verify.running.own import verify_apart
-from rlbhpc.verify.running.pool import SECONDS, shared_pool
+from rlbhpc.verify.running.pool import SECONDS, shared_pool, verify_apart
 from rlbhpc.verify.verdict import Status, Verdict
 
 #: Math-Verify alone, in a killable worker: the second grader of mathematics.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.returned import parse
+from rlbhpc.verify.code.judgement import parse
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict

@@ -16,7 +16,7 @@ from typing import Any, Final
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import ends_in_box, last_balanced
 from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.returned import parse
+from rlbhpc.verify.code.judgement import parse
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlbhpc.verify.code import oracles
+from rlbhpc.verify.code import evalplus
+from rlbhpc.verify.code.evalplus import python_inputs
+from rlbhpc.verify.code.judgement import parse
 from rlbhpc.verify.code.livecodebench import same_output, same_output_exactly, same_value
-from rlbhpc.verify.code.mbpp_inputs import python_inputs
-from rlbhpc.verify.code.returned import parse
 from rlbhpc.verify.sandbox.wire import Opaque
 
 
@@ -133,7 +133,7 @@ def test_oracles(
     dataset: str, entry: str, arguments: list[Any], expected: Any, value: Any, tolerance: float,
     right: bool,
 ) -> None:  # fmt: skip
-    assert oracles.is_right(dataset, entry, arguments, expected, value, tolerance) is right
+    assert evalplus.is_right(dataset, entry, arguments, expected, value, tolerance) is right
 
 
 def test_names_of_what_was_raised_are_short() -> None:
@@ -147,7 +147,7 @@ def test_names_of_what_was_raised_are_short() -> None:
     [(0.5, True), ([0.5, 1.0], True), ((), True), ([0.5, 1], False), (1, False), ("x", False)],
 )
 def test_floats_get_a_tolerance(value: Any, floats: bool) -> None:
-    assert oracles.is_floats(value) is floats
+    assert evalplus.is_floats(value) is floats
 
 
 @pytest.mark.parametrize(

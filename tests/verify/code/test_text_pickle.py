@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.verify.code.text_pickle import load_text, unpack
+from rlbhpc.verify.code.livecodebench import load_text, unpack
 
 
 @pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
