@@ -1,6 +1,6 @@
 """What the server of :mod:`tests.children` imports once for all its children."""
 
-import rlbhpc.cli.sample
+import rlbhpc.cli.sampling
 import rlbhpc.cli.train
 import rlbhpc.engines.hf.engine
 import rlbhpc.train.loop

@@ -1,22 +1,87 @@
-"""``rlbhpc ask``: from two models to an answer in one command."""
+"""The verbs that begin a study of two models: `init`, `ask`."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from rlbhpc.cli import blas as blas  # before NumPy
-from rlbhpc.cli.init import pair_options
 from rlbhpc.cli.report import exit_code
-from rlbhpc.cli.table import screen, tell
+from rlbhpc.cli.shared import print_json, print_table, screen, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.launch.ask import draft, fetch, find_study, make_results
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import PAGE
 from rlbhpc.report.terminal import print_answer, print_sentences
+from rlbhpc.study.draft import write_new, write_study
 from rlbhpc.study.load import load_study
+from rlbhpc.study.templates import menu, template
+
+
+def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that name two models and what to ask them; `rlbhpc ask` has the same."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("-o", "--output", type=click.Path(path_type=Path),
+                         help="The study file. Default: named after the models or the template."),
+            click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or "
+                         "'local'. Default: by the host's name; without Slurm this machine."),
+            click.option("--on", "sets", metavar="SET,SET", help="Problem sets. Default: "
+                         "math500; of tiny models countdown, which needs no download."),
+            click.option("--trained", metavar="FOLDER|HUB", required=required,
+                         help="The model that was trained from it."),
+            click.option("--base", metavar="FOLDER|HUB", required=required,
+                         help="The base model: a folder, or owner/name on the hub."),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.command(
+    epilog="Examples: rlbhpc init --base Qwen/Qwen2.5-7B --trained checkpoints/rl --on math500; "
+    "rlbhpc init countdown"
+)
+@click.argument("name", metavar="[TEMPLATE]", required=False)
+@pair_options(required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the menu as JSON.")
+def init(
+    name: str | None, base: str | None, trained: str | None, sets: str | None,
+    cluster: str | None, output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a study file to start from.
+
+    With --base and --trained: a study of these two models that runs as it is. TEMPLATE is for
+    studies of another kind; without any words their menu is shown.
+    """
+    if base and trained and name is None:
+        pair = draft(base, trained, sets, cluster)
+        target = write_study(pair, output)
+        for model in filter(None, (pair.base.hub, pair.trained.hub)):
+            click.echo(f"{model}: no such folder here, so a model of the hub; if it is none, "
+                       f"correct it in {target}")  # fmt: skip
+        click.echo(f"{target} written; now: rlbhpc check {target}")
+        return
+    if base or trained or sets or cluster:
+        raise click.UsageError("--base and --trained go together, without a TEMPLATE")
+    if as_json:
+        print_json(menu())
+        return
+    if name is None:
+        print_table("Templates of rlbhpc init TEMPLATE", ["template", "for"], menu().items())
+        click.echo("Two models: rlbhpc init --base FOLDER|HUB --trained FOLDER|HUB")
+        if not sys.stdin.isatty():
+            return
+        name = click.prompt("Template", type=click.Choice(list(menu())), show_choices=False)
+    target = output or Path(f"{name}.yaml")
+    write_new(target, template(name))
+    click.echo(f"{target} written; edit it, then: rlbhpc check {target}")
 
 
 @click.command(

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.shared import print_json, print_table
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.prepare import reject_what_jobs_would

@@ -38,6 +38,9 @@ from rlbhpc.errors import (
 )
 
 log = logging.getLogger(__name__)
+# Verbs that multiply thousands of small matrices. OpenBLAS's threads double their processor time
+# and shorten nothing, and on a login node the processors are everybody's.
+ONE_THREAD: Final = {"ask", "report"}
 # What the processes that a verb starts are as verbose by.
 VERBOSE: Final = "RLBHPC_VERBOSE"
 # Packages that a login node can do without, and the extra that brings each.
@@ -47,38 +50,38 @@ EXTRAS: Final = {
 }  # fmt: skip
 
 
-# Each with the line that ``--help`` shows for it: first those of every study, then the others, both
-# in the order of the work. A verb is listed when it works, not before.
+# Each verb with its module in rlbhpc.cli and the line that ``--help`` shows: first those of every
+# study, then the others, both in the order of the work.
 MAIN_VERBS: Final = {
-    "ask": "From two models to an answer in one command.",
-    "init": "Write a commented study file to start from.",
-    "check": "Check a study file and show what it expands to.",
-    "train": "Train the models of a study.",
-    "launch": "Write batch scripts for a cluster; submit them.",
-    "status": "Show how far a run is.",
-    "report": "Say what a run shows: words, figures, tables.",
-    "show": "Look at problems, samples and responses.",
-    "import": "Take in results that other tools measured.",
-    "export": "Write results as Parquet, CSV or JSON.",
+    "ask": ("ask", "From two models to an answer in one command."),
+    "init": ("ask", "Write a commented study file to start from."),
+    "check": ("check", "Check a study file and show what it expands to."),
+    "train": ("train", "Train the models of a study."),
+    "launch": ("jobs", "Write batch scripts for a cluster; submit them."),
+    "status": ("jobs", "Show how far a run is."),
+    "report": ("report", "Say what a run shows: words, figures, tables."),
+    "show": ("show", "Look at problems, samples and responses."),
+    "import": ("exchange", "Take in results that other tools measured."),
+    "export": ("exchange", "Write results as Parquet, CSV or JSON."),
 }
 MORE_VERBS: Final = {
-    "stage": "Fetch problem sets, or check those fetched before.",
-    "plan": "Say which samples are missing.",
-    "sample": "Make what is missing, on this machine.",
-    "run": "Work some shards of a stored plan.",
-    "select": "Print problems by how often an arm solves them.",
-    "score": "Score texts under models, for perplexity.",
-    "match-entropy": "Find the temperature of equal entropy.",
-    "verify": "Look again at what was accepted, or judge it anew.",
-    "audit": "Judge a sample with other readers and another grader.",
-    "seal": "Seal journals into Parquet parts.",
-    "compact": "Bring the cube up to date with all samples.",
-    "gc": "Remove journals that are sealed.",
-    "merge": "Take in samples of the same study drawn elsewhere.",
-    "cancel": "End a run's jobs; nothing is lost.",
-    "doctor": "Look at this site: Slurm, containers, files.",
-    "review": "Have people read the reasoning of rare right answers.",
-    "image": "Build and check Apptainer images.",
+    "stage": ("stage", "Fetch problem sets, or check those fetched before."),
+    "plan": ("sampling", "Say which samples are missing."),
+    "sample": ("sampling", "Make what is missing, on this machine."),
+    "run": ("sampling", "Work some shards of a stored plan."),
+    "select": ("exchange", "Print problems by how often an arm solves them."),
+    "score": ("scoring", "Score texts under models, for perplexity."),
+    "match-entropy": ("scoring", "Find the temperature of equal entropy."),
+    "verify": ("verify", "Look again at what was accepted, or judge it anew."),
+    "audit": ("audit", "Judge a sample with other readers and another grader."),
+    "seal": ("store", "Seal journals into Parquet parts."),
+    "compact": ("store", "Bring the cube up to date with all samples."),
+    "gc": ("store", "Remove journals that are sealed."),
+    "merge": ("store", "Take in samples of the same study drawn elsewhere."),
+    "cancel": ("jobs", "End a run's jobs; nothing is lost."),
+    "doctor": ("site", "Look at this site: Slurm, containers, files."),
+    "review": ("review", "Have people read the reasoning of rare right answers."),
+    "image": ("site", "Build and check Apptainer images."),
 }
 VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}
 
@@ -99,8 +102,8 @@ verbose_option: Final = click.option(
 class LazyGroup(click.Group):
     """A click group whose commands are imported on use.
 
-    A verb ``NAME`` is the click command ``NAME`` of the module ``NAME``, dashes as underscores, and
-    with an underscore behind it where Python keeps the word for itself (``import``).
+    A verb is the click command of its name in its module: dashes as underscores, and with an
+    underscore behind it where Python keeps the word for itself (``import``).
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -149,9 +152,13 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(cmd_name, VERBS)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {cmd_name!r}; {hint}")
+        if cmd_name in ONE_THREAD:
+            for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+                os.environ.setdefault(variable, "1")  # NumPy reads it when it is loaded
+        module, _ = VERBS[cmd_name]
         name = cmd_name.replace("-", "_")
         name += "_" if keyword.iskeyword(name) else ""
-        command = getattr(importlib.import_module(f"rlbhpc.cli.{name}"), name)
+        command = getattr(importlib.import_module(f"rlbhpc.cli.{module}"), name)
         assert isinstance(command, click.Command)
         if not any("--verbose" in parameter.opts for parameter in command.params):
             verbose_option(command)
@@ -161,7 +168,7 @@ class LazyGroup(click.Group):
         """Print the verb table without importing any verb."""
         for heading, verbs in (("Verbs", MAIN_VERBS), ("More verbs", MORE_VERBS)):
             with formatter.section(heading):
-                formatter.write_dl(list(verbs.items()))
+                formatter.write_dl([(name, summary) for name, (_, summary) in verbs.items()])
 
 
 @click.group(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlbhpc.cli import blas as blas  # before NumPy
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE
 from rlbhpc.study.layout import Layout
@@ -62,7 +61,7 @@ def report(
     folder = load_study(run).layout.root if run.is_file() else run
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
-    from rlbhpc.cli.table import screen
+    from rlbhpc.cli.shared import screen
     from rlbhpc.report.aspects.regraded import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import several

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_rows, print_table, tell, visible
+from rlbhpc.cli.shared import print_json, print_rows, print_table, tell, visible
 from rlbhpc.cli.verify import paired_curves
 from rlbhpc.engines.endpoint.engine import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO

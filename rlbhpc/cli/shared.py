@@ -1,15 +1,25 @@
-"""Options that several verbs have, and what is common to their values."""
+"""Options that several verbs have, and how they print: tables, JSON, texts of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import errno
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from rlbhpc.study.study import Study
+
+
+# Options that several verbs have, and what is common to their values.
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 overrides = click.option(
@@ -48,3 +58,86 @@ def named_entries(option: str, chosen: Sequence[str], entries: Iterable[str]) ->
         if name not in names:
             raise click.BadParameter(f"{option}: {name!r} is none of {', '.join(names) or 'none'}")
     return list(chosen) or names
+
+
+# A pipe has no width of its own; lines are left whole for grep rather than folded at 80.
+WIDTH_OF_A_PIPE = 240
+# Control, format (directions of writing, invisible marks), surrogates, line and paragraph
+# separators: whatever moves a cursor, hides or reorders text, or is no text at all.
+_HIDDEN: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_PICTURES: Final = 0x2400  # Unicode has a picture for each of the first 32 control characters
+
+
+class _Screen(Console):
+    """Standard output without a colour of its own for numbers."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to :mod:`rlbhpc.cli.main`; rich would end the process with 1."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output went away")
+
+
+def screen() -> Console:
+    """The console that a verb prints its answer to."""
+    console = _Screen(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_PIPE
+    return console
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print one table; columns of numbers are set to the right. Colours obey NO_COLOR."""
+    console = screen()
+    console.print(Text(title, style="bold underline"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    body = [list(row) for row in rows]
+    for index, name in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in body)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in body:
+        # Text, not markup: a name from a file must not be read as a colour.
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console.print(table)
+    console.print()
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows that have the same keys as a table, and nothing where there are none."""
+    if rows:
+        print_table(title, list(rows[0]), [list(row.values()) for row in rows])
+
+
+def print_json(value: Any, *, ascii_only: bool = False) -> None:
+    """Print one JSON document; as ASCII, its escapes cover all that acts on a terminal."""
+    click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2))
+
+
+def tell(text: str) -> None:
+    """Print a line on stderr, where whoever reads the answer from a pipe does not get it."""
+    click.echo(text, err=True)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return str(value)
+
+
+def visible(text: str, *, lines: bool = True) -> str:
+    """Replace characters that act on a terminal by ones that show them; ``lines`` may stay."""
+    layout_chars = {"\n", "\t"} if lines else set()
+    if text.isprintable():
+        return text
+    return "".join(char if char in layout_chars else _shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    if unicodedata.category(char) not in _HIDDEN:
+        return char
+    code = ord(char)
+    if code < 0x20:
+        return chr(_PICTURES + code)
+    return "␡" if code == 0x7F else f"<U+{code:04X}>"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table, tell, visible
+from rlbhpc.cli.shared import print_json, print_table, tell, visible
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.store.questions import Question

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rlbhpc.cli.table import print_json, print_table
+from rlbhpc.cli.shared import print_json, print_table
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems import stage as staging

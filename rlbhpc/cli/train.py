@@ -11,7 +11,7 @@ import click
 
 from rlbhpc import plugins
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table, tell
+from rlbhpc.cli.shared import print_json, print_table, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import set_aside, training_order, untrained

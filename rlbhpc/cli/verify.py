@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table, visible
+from rlbhpc.cli.shared import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlbhpc.cli.until import look_rows, print_looks, tell_next
+from rlbhpc.cli.sampling import look_rows, print_looks, tell_next
 from rlbhpc.stats.joint import Finding
 from rlbhpc.sweep.looks import LookRecord, More, Waiting, as_row
 from tests.cli.transcript import narrowed

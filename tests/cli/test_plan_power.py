@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.cli.plan import power_rows, print_power
+from rlbhpc.cli.sampling import power_rows, print_power
 from rlbhpc.sweep.presence import presence
 from tests.report.made import make_study
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import rlbhpc
 from rlbhpc.cli.main import cli
-from rlbhpc.cli.table import visible
+from rlbhpc.cli.shared import visible
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.store.cube_schema import answer_id

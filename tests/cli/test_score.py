@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rlbhpc.cli.score import row
+from rlbhpc.cli.scoring import row
 from rlbhpc.store import tables
 from rlbhpc.sweep.score import state
 from tests.responses import sums_study, write_responses

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlbhpc.cli.select import select
+from rlbhpc.cli.exchange import select
 from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ProblemSet

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.cli.table import print_table
+from rlbhpc.cli.shared import print_table
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbhpc.cli.launch import launch
+from rlbhpc.cli.jobs import launch
 from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm

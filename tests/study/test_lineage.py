@@ -12,9 +12,9 @@ import click
 import pytest
 
 from rlbhpc.cli.check import check
-from rlbhpc.cli.launch import launch
-from rlbhpc.cli.sample import sample
-from rlbhpc.cli.score import score
+from rlbhpc.cli.jobs import launch
+from rlbhpc.cli.sampling import sample
+from rlbhpc.cli.scoring import score
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
 from rlbhpc.study import content

@@ -9,7 +9,7 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 
-from rlbhpc.cli.sample import sample
+from rlbhpc.cli.sampling import sample
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbhpc.cli.match_entropy import line, match_entropy
+from rlbhpc.cli.scoring import line, match_entropy
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study

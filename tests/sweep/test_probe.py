@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rlbhpc.cli.select import select
+from rlbhpc.cli.exchange import select
 from rlbhpc.errors import DONE
 from rlbhpc.problems.probe import probed, whole_problem
 from rlbhpc.problems.problem import Problem

@@ -12,8 +12,8 @@ from click import Command
 from click.testing import CliRunner
 
 import rlbhpc
-from rlbhpc.cli.sample import sample
-from rlbhpc.cli.score import score
+from rlbhpc.cli.sampling import sample
+from rlbhpc.cli.scoring import score
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO

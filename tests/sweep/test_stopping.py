@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import rlbhpc
+from rlbhpc.cli.exchange import select
 from rlbhpc.cli.main import cli
-from rlbhpc.cli.select import select
 from rlbhpc.errors import UserError
 from rlbhpc.report.measured import measured
 from rlbhpc.stats import Counts

@@ -35,9 +35,13 @@ KILLED = 9
 
 def call(*words, killed_after=None, seals=True):
     """Run a verb with made up verdicts; the samples that it stored go to ``drawn.jsonl``."""
-    from rlbhpc.cli import sample
     from rlbhpc.cli.main import main
     from rlbhpc.store.writer import JournalWriter
+
+    try:
+        from rlbhpc.cli import sampling as sample
+    except ImportError:  # an older version
+        from rlbhpc.cli import sample
 
     append, stored = JournalWriter.append, []
 

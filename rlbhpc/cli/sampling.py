@@ -1,4 +1,4 @@
-"""``rlbhpc plan``: say which samples are missing and what they cost."""
+"""The verbs that make samples here and say which are missing: `plan`, `sample`, `run`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.cli import shared
-from rlbhpc.cli.table import print_json, print_table
-from rlbhpc.cli.until import look_rows, print_looks, tell_next
-from rlbhpc.errors import DONE, NOTHING_TO_DO
+from rlbhpc.cli.check import tell_of_old_verdicts
+from rlbhpc.cli.shared import print_json, print_table, tell
+from rlbhpc.debug_log import keep
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch.cluster import choose, copies_per_task
+from rlbhpc.launch.launches import note
 from rlbhpc.launch.prepare import (
     SHARD_TOKENS,
     Prediction,
@@ -27,12 +29,22 @@ from rlbhpc.launch.prepare import (
 )
 from rlbhpc.stats.design import CHANCE, smallest_loss
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.looks import LookRecord, Until, Waiting
+from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.load import check_verifiers
+from rlbhpc.sweep.local import run_plan
+from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
 from rlbhpc.sweep.plan import Plan, make_plan
 from rlbhpc.sweep.presence import Presence, presence
 from rlbhpc.sweep.progress import duration
+from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.sweep.sealing import seal_and_clean
+
+if TYPE_CHECKING:
+    from rlbhpc.stats.joint import Finding
+
 
 # Seconds in which an engine loads a model of some billion parameters.
 START: Final = 60.0
@@ -260,3 +272,139 @@ def print_power(rows: Sequence[dict[str, Any]]) -> None:
         f"with {rows[0]['comparisons']:,} comparisons"
     )
     print_table(title, ["problem set", "base", "problems", "n", "smallest", "rates from"], cells)
+
+
+_NEXT: Final = {
+    "decided": "decided",
+    "nothing open": "no problem is left open: only more problems can decide",
+    "budget": "the budget is out",
+}
+
+
+def look_rows(results: Sequence[LookRecord | Waiting]) -> list[dict[str, Any]]:
+    """Looks as JSON-ready values."""
+    rows = []
+    for result in results:
+        if isinstance(result, LookRecord):
+            rows.append(as_row(result))
+        else:
+            last = as_row(result.last) if result.last else None
+            rows.append({
+                "base": result.base, "trained": result.trained, "set_name": result.set_name,
+                "outcome": "samples are missing", "missing": result.missing, "last": last,
+            })  # fmt: skip
+    return rows
+
+
+def print_looks(results: Sequence[LookRecord | Waiting]) -> None:
+    """Print what is decided, and what comes next."""
+    rows = []
+    for result in results:
+        record = result if isinstance(result, LookRecord) else result.last
+        if isinstance(result, LookRecord):
+            names = result.base[0], result.trained[0], result.set_name
+            following = _NEXT.get(result.outcome) or _drawing(result)
+        else:
+            names = result.base, result.trained, result.set_name
+            following = f"{result.missing:,} samples are missing; no look was taken"
+        findings = [_words(record.lost), _words(record.gained)] if record else ["–", "–"]
+        number = str(record.number) if record else "–"
+        k = f"{record.k:,}" if record else "–"
+        rows.append([*names, number, k, *findings, following])
+    columns = ["base", "trained", "problem set", "look", "k", "lost", "gained", "next"]
+    print_table("Looks", columns, rows)
+
+
+def _words(finding: Finding) -> str:
+    low, high = 100 * finding.low, 100 * finding.high
+    if finding.verdict == "undecided":
+        return f"undecided (at most {high:.1f} %)"
+    return f"{finding.verdict} ({100 * finding.estimate:.1f} %, {low:.1f} to {high:.1f})"
+
+
+def _drawing(record: LookRecord) -> str:
+    problems = {problem for more in record.more for problem in more.problems}
+    return f"more samples of {len(problems):,} problems"
+
+
+def tell_next(results: Sequence[LookRecord | Waiting], study: str) -> None:
+    """Say which command follows."""
+    if any(isinstance(r, Waiting) or r.outcome == "draw" for r in results):
+        click.echo(
+            f"Draw what is missing with `rlbhpc launch {study}` or `rlbhpc sample {study}`, and "
+            "ask again."
+        )
+
+
+@click.command(epilog="Example: rlbhpc sample math.yaml --arm base --set sampling.n=64")
+@click.argument("study", type=click.Path(path_type=Path))
+@shared.overrides
+@click.option("--arm", "arms", multiple=True, help="Only this arm; may be given again.")
+@click.option(
+    "--shard-tokens", type=click.IntRange(min=1), default=SHARD_TOKENS, show_default=True,
+    help="Expected response tokens of one shard.",
+)  # fmt: skip
+@click.option("--retry-failed", is_flag=True, help="Try again what is stored as failed.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes. Default: one per GPU.")
+@shared.minutes
+@shared.grace
+def sample(
+    study: Path, overrides: tuple[str, ...], arms: tuple[str, ...], shard_tokens: int,
+    retry_failed: bool, workers: int | None, limit: float | None, grace: float,
+) -> int:  # fmt: skip
+    """Make all samples of STUDY that are missing, on this machine.
+
+    What is complete at the end is sealed into Parquet parts, and its journals are removed. The same
+    command again goes on from where it stopped, whatever stopped it. TERM, USR1 and USR2
+    ask it to finish what is in flight and stop with exit code 75.
+    """
+    resolved = shared.logged_study(study, overrides, "sample")
+    for arm in arms:
+        if arm not in resolved.arms:
+            raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
+    check_verifiers(resolved)
+    blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
+    reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
+    tell_of_old_verdicts(remember(resolved), tell)
+    plan = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
+    print_summary(plan)
+    if not plan.samples:
+        return NOTHING_TO_DO
+    path = plan.save(resolved.layout.plans)
+    with Drain(grace, limit) as drain, note(resolved.layout.claims, "sample") as others:
+        for other in others:
+            tell(
+                f"{other} draws samples of {resolved.layout.root}, too. This one begins at the "
+                "other end of the plan; what both have under way at the same time is drawn twice."
+            )
+        code = run_plan(resolved, plan, path, drain, workers, backwards=bool(others))
+    if not drain.requested:
+        seal_and_clean(resolved.layout)
+    if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):
+        return INCOMPLETE
+    # A worker that was killed leaves work undone; the same command goes on from there.
+    return TRY_AGAIN if code > 128 else code
+
+
+@click.command(epilog="Example: rlbhpc run runs/math/plans/0a1b2c3d4e5f.json --shards 3,4")
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--shards", help="Numbers of shards, such as 3,4. Default: all.")
+@shared.minutes
+@shared.grace
+def run(plan: Path, shards: str | None, limit: float | None, grace: float) -> int:
+    """Work shards of PLAN, a file that `rlbhpc sample` or `rlbhpc launch` wrote.
+
+    A process works for each copy of the model that the GPUs hold. Samples that somebody has made
+    in the meantime are not made again.
+    """
+    study, loaded = recall(plan, None if shards is None else _numbers(shards))
+    keep(study.layout.logs, "run")
+    with Drain(grace, limit) as drain:
+        return run_plan(study, loaded, plan, drain)
+
+
+def _numbers(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdigit() for word in words):
+        raise click.BadParameter(f"--shards: found {text!r}; allowed: numbers such as 3,4")
+    return [int(word) for word in words]

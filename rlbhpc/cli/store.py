@@ -1,0 +1,173 @@
+"""The verbs that tend a run's store: `seal`, `compact`, `gc`, `merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlbhpc.cli import shared
+from rlbhpc.cli.shared import print_json, print_rows, tell
+from rlbhpc.debug_log import keep
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
+from rlbhpc.store import left_out
+from rlbhpc.store.compact import compact as derive
+from rlbhpc.store.gc import IDLE_HOURS
+from rlbhpc.store.gc import gc as clean
+from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.merge import merge as join
+from rlbhpc.store.reader import purged
+from rlbhpc.store.sources import Sources, of_run
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.sealing import seal_and_clean, seal_run
+
+
+@click.command(epilog="Example: rlbhpc seal runs/math --tokens all")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--tokens",
+    type=click.Choice(["none", "sampled", "all"]),
+    help="Whose token ids, log-probs and entropies to keep; sums are kept of all. 'sampled' is "
+    "1 % and every right answer to a rarely solved problem. Default: storage.tokens of the study.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Read everything, also what is sealed; note what is damaged."
+)
+@shared.as_json
+def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> int:
+    """Seal the journals of the run in the folder RUN into Parquet parts.
+
+    A range of problems is sealed when all its samples are there. Journals stay; see gc. Jobs may
+    go on writing. Exit code 3 says that ranges are still incomplete or that samples were left
+    out, 4 that there was nothing new.
+    """
+    layout = Layout(run)
+    keep(layout.logs, "seal", layout.attempts)
+    done = seal_run(layout, tokens, verify=verify)
+    rows = [
+        {
+            "arm": arm,
+            "problem_set": set_name,
+            "new_parts": len(sealed.made),
+            "sealed": sealed.sealed,
+            "open": sealed.open,
+            "damaged_samples": sealed.damaged,
+        }
+        for (arm, set_name), sealed in done.items()
+    ]
+    notes = [note for sealed in done.values() for note in sealed.notes]
+    left_out.tell(run, notes)
+    if as_json:
+        print_json({"groups": rows, "notes": [note.text for note in notes]})
+    else:
+        print_rows("Ranges of problems", rows)
+    if any(sealed.open for sealed in done.values()):
+        return INCOMPLETE
+    return DONE if any(sealed.made for sealed in done.values()) else NOTHING_TO_DO
+
+
+@click.command(epilog="Example: rlbhpc compact runs/math")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--rebuild", is_flag=True, help="Take nothing over from the cube that is there.")
+@click.option(
+    "--seal", is_flag=True,
+    help="First seal journals and remove those that are sealed, as the jobs of a launch do.",
+)  # fmt: skip
+@shared.as_json
+def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
+    """Bring the cube of the run in the folder RUN up to date with all samples.
+
+    The cube is derived from journals and parts, which stay as they are. Its bytes depend on the
+    samples alone, so that it can be deleted and derived anew at any time, also while jobs are
+    writing. Exit code 4 says that there was nothing new.
+    """
+    layout = Layout(run)
+    keep(layout.logs, "compact", layout.attempts)
+    if seal:
+        seal_and_clean(layout)
+    done = derive(layout, rebuild=rebuild)
+    left_out.tell(run, done.notes)
+    if as_json:
+        print_json(
+            {
+                "cube": str(layout.cube),
+                "bands": done.bands,
+                "kept": done.linked,
+                "left_out": [note.text for note in done.notes],
+            }
+        )
+        return DONE if done.new else NOTHING_TO_DO
+    if not done.new:
+        click.echo(f"{layout.cube} holds everything already.")
+        return NOTHING_TO_DO
+    click.echo(f"{layout.cube}: {done.bands:,} bands derived, {done.linked:,} kept.")
+    return DONE
+
+
+@click.command(epilog="Example: rlbhpc gc runs/math")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=0),
+    default=IDLE_HOURS,
+    show_default=True,
+    help="Hours without change after which a journal that was never closed has no writer any "
+    "more. 0 is safe when no job of the study is running.",
+)
+@shared.as_json
+def gc(run: Path, idle: float, as_json: bool) -> int:
+    """Remove the journals of the run in the folder RUN whose samples are sealed.
+
+    All parts are read and checked first. Exit code 3 says that some samples cannot be used, 4
+    that there was nothing to remove.
+    """
+    layout = Layout(run)
+    keep(layout.logs, "gc", layout.attempts)
+    done = [clean(layout, *group, idle_hours=idle) for group in of_run(layout)]
+    removed = [path for cleaning in done for path in cleaning.removed]
+    freed = sum(cleaning.freed for cleaning in done)
+    kept = [journal for cleaning in done for journal in cleaning.kept]
+    notes = [skipped.note for cleaning in done for skipped in cleaning.skipped]
+    left_out.tell(run, notes)
+    if as_json:
+        names = [str(path) for path in removed]
+        stay = [{"path": str(path), "reason": reason} for path, reason in kept]
+        print_json(
+            {"removed": names, "freed": freed, "kept": stay, "notes": [note.text for note in notes]}
+        )
+    else:
+        click.echo(f"{len(removed):,} files removed, {freed / 1e6:,.1f} MB freed.")
+        for line in map(str, kept):
+            tell(line)
+    return DONE if removed else NOTHING_TO_DO
+
+
+@click.command(epilog="Example: rlbhpc merge runs/math /media/stick/math")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path))
+@shared.as_json
+def merge(run: Path, other: Path, as_json: bool) -> int:
+    """Copy into the run in the folder RUN what the folder OTHER has of the same study.
+
+    Everything is compared first: two different samples with one key, or a problem that was asked
+    in two ways, stop the merge before anything is copied. OTHER stays as it is. Exit code 3 says
+    that files or samples were left out, 4 that there was nothing new.
+    """
+    layout = Layout(run)
+    keep(layout.logs, "merge", layout.attempts)
+    done = join(layout, Layout(other))
+    left_out.tell(run, [skipped.note for skipped in done.skipped])
+    left_out.tell(other, purged(Sources.survey(Layout(other))))
+    names = {"copied": done.copied, "left_out": done.left_out}
+    notes = {"twins": done.twins, "skipped": done.skipped}
+    if as_json:
+        lists = {key: list(map(str, values)) for key, values in (names | notes).items()}
+        print_json({"added": done.added} | lists)
+    else:
+        click.echo(f"{done.added:,} new samples, {len(done.copied):,} files copied to {run}.")
+        damaged = [f"{path} is damaged and was left out" for path in done.left_out]
+        for note in (*done.twins, *damaged):
+            tell(note)
+    if done.left_out:
+        return INCOMPLETE
+    return DONE if done.copied else NOTHING_TO_DO
