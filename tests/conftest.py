@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def shared_reference() -> Path:
     if not (SHARED / "reference").is_dir():
         pytest.skip("no ../shared beside this checkout")
     return SHARED / "reference"
+
+
+def pytest_configure() -> None:
+    """Let tests that interrupt the program do so also in a batch script's background job.
+
+    A shell starts such jobs with SIGINT ignored, and they and their children inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
