@@ -4,7 +4,7 @@ Example: python analysis/ablations.py runs/math -o figures --compare grpo:kl --c
 """
 
 from rlbhpc.report.aspects.difference import ablations
-from rlbhpc.report.script import main
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
     main(__doc__, ablations)

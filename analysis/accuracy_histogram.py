@@ -3,8 +3,8 @@
 Example: python analysis/accuracy_histogram.py runs/math -o figures
 """
 
-from rlbhpc.report.aspects.accuracy import charts
-from rlbhpc.report.script import main
+from rlbhpc.report.aspects.coverage import accuracy_charts
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
-    main(__doc__, charts)
+    main(__doc__, accuracy_charts)

@@ -4,7 +4,7 @@ Example: python analysis/checkpoints.py runs/math -o figures
 """
 
 from rlbhpc.report.aspects.checkpoints import charts
-from rlbhpc.report.script import main
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
     main(__doc__, charts)

@@ -22,7 +22,7 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
 from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.script import arguments, draw_runs
+from rlbhpc.report.paper import arguments, draw_runs
 from rlbhpc.stats import PassCurve, k_grid
 from rlbhpc.stats.interval import mean_interval
 from rlbhpc.stats.verifier_error import cot_pass_at_k

@@ -3,8 +3,8 @@
 Example: python analysis/delta_se.py runs/math -o figures
 """
 
-from rlbhpc.report.aspects.gap import charts
-from rlbhpc.report.script import main
+from rlbhpc.report.aspects.difference import gap_charts
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
-    main(__doc__, charts)
+    main(__doc__, gap_charts)

@@ -1,10 +1,143 @@
-"""pass@k up to ten times the samples, with the band of three models and a held-out check.
+"""What lies beyond the samples: pass@k for k above n.
 
+In the report of a study: `analysis: {aspects: [./analysis/extrapolation.py]}`.
 Example: python analysis/extrapolation.py runs/math -o figures
 """
 
-from rlbhpc.report.aspects.beyond import charts
-from rlbhpc.report.script import main
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.compare import Settings
+from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel, k_axis, percent_axis
+from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.measured import Measured
+from rlbhpc.report.paper import main
+from rlbhpc.report.phrases import bounded, bounds, percent, stacked
+from rlbhpc.stats import Counts, extrapolate
+from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
+from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
+
+# Samples of which a tenth can tell a distribution of rates.
+_LEAST_SAMPLES: Final = FACTOR * LEAST_SAMPLES
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """Prediction for one arm, and how a prediction from a tenth of its samples came out."""
+
+    of: Measured
+    prediction: Extrapolation
+    check: HeldOut | None
+
+
+@once
+def beyond(report: Report) -> list[Beyond]:
+    """Extrapolate the arms of the last comparisons to ten times their samples."""
+    predicted = []
+    for arm in report.compared:
+        both = prediction(arm.counts[arm.curve_rows], report.settings)
+        if both is not None:
+            predicted.append(Beyond(arm, *both))
+    return predicted
+
+
+def prediction(counts: Counts, settings: Settings) -> tuple[Extrapolation, HeldOut | None] | None:
+    """Extrapolate an arm to ten times its samples; None where it has too few for that."""
+    if counts.reach < 4 or len(counts) < LEAST:
+        return None
+    k = np.unique(np.geomspace(1, FACTOR * counts.reach, 40).round().astype(np.int64))
+    rng = np.random.default_rng(settings.seed)
+    fixed = counts.reach >= _LEAST_SAMPLES and not counts.stop_after.any()
+    check = held_out_check(counts, rng) if fixed else None
+    return extrapolate(counts, k, settings.prob), check
+
+
+def section(report: Report) -> Iterator[Node]:
+    """Extrapolated curves and their checks, problem set by problem set."""
+    for set_name, arms in report.by_set(beyond(report)):
+        yield el("h3", f"{set_name}: pass@k beyond the samples")
+        yield figure(
+            "Observed up to n; beyond (dotted), the middle and the envelope of three "
+            "models (Beta, Beta with unsolvable problems, power law), for these problems. "
+            "Rings: what a tenth of the samples predicted for n.",
+            extrapolation_chart(arms, report.colours),
+        )
+        rows: list[list[Cell]] = []
+        for arm in arms:
+            check: list[Cell] = ["–", "–", None]
+            if arm.check is not None:
+                held = arm.check
+                check = [bounds(held.predicted), percent(held.observed), held.passed]
+            prediction = arm.prediction
+            rows.append([arm.of.label, int(prediction.k[-1]), bounds(prediction.band[-1]), *check])
+        heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
+        yield table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
+
+
+def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
+    """Draw observed curves up to n and the model band from 1 to 10 n."""
+    frame = extrapolation_frame(arms)
+    panel = Panel(k_axis(int(frame["k"].max())), percent_axis(), height=240)
+    for number, arm in enumerate(arms):
+        assert arm.of.curve is not None
+        colour = colours[arm.of.arm]
+        band, k, n = arm.prediction.band, arm.prediction.k, int(arm.of.curve.k[-1])
+        panel.band(k, 100 * band.lower, 100 * band.upper, colour)
+        observed = 100 * arm.of.curve.interval.estimate
+        dash = colours.dash(arm.of.arm)
+        panel.line(arm.of.curve.k, observed, colour, name=arm.of.arm, dash=dash)
+        after = k >= n
+        panel.line(k[after], 100 * band.estimate[after], colour, dash=DOTTED)
+        panel.upright(n)
+        if arm.check is not None:
+            predicted = arm.check.predicted
+            place = arm.check.k * 2 ** (0.06 * (number + 1))
+            ends = 100 * predicted.lower, 100 * predicted.upper
+            name = f"{arm.of.arm}, predicted for n"
+            panel.points(place, 100 * predicted.estimate, colour, *ends, name=name, hollow=True)
+        panel.end(100 * band.estimate, arm.of.arm, colour)
+    first = min(int(arm.of.curve.k[-1]) for arm in arms if arm.of.curve)
+    panel.label(first, 100, "beyond n: models only", rise=-3)
+    return Chart([panel], frame)
+
+
+def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
+    """Band of the models, one row per arm and k, with what a tenth of the samples predicted."""
+    parts = []
+    for arm in arms:
+        band, check = arm.prediction.band, arm.check
+        reach = int(arm.of.curve.k[-1]) if arm.of.curve else 0
+        columns = {
+            **arm.of.key,
+            "k": arm.prediction.k,
+            "beyond_n": arm.prediction.k > reach,
+            **bounded("predicted", band),
+            "check_k": check.k if check else 0,
+            "check_predicted": float(check.predicted.estimate) if check else np.nan,
+            "check_observed": check.observed if check else np.nan,
+            "check_passed": check.passed if check else False,
+            "notes": "; ".join(band.notes),
+        }
+        parts.append(columns)
+    return stacked(parts)
+
+
+charts = charts_by_set("extrapolation", beyond, extrapolation_chart)
+
+ASPECT = Aspect(
+    Part.MORE,
+    section,
+    tables=tables_of(beyond, extrapolation=extrapolation_frame),
+    metrics=("power-law exponent",),
+)
 
 if __name__ == "__main__":
     main(__doc__, charts)

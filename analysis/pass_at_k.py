@@ -4,7 +4,7 @@ Example: python analysis/pass_at_k.py runs/math -o figures
 """
 
 from rlbhpc.report.aspects.pass_at_k import charts
-from rlbhpc.report.script import main
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
     main(__doc__, charts)

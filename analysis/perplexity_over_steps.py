@@ -4,7 +4,7 @@ Example: python analysis/perplexity_over_steps.py runs/math -o figures
 """
 
 from rlbhpc.report.aspects.perplexity import step_charts
-from rlbhpc.report.script import main
+from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
     main(__doc__, step_charts)

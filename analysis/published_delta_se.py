@@ -11,9 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.axes import linear_axis, row_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Panel
-from rlbhpc.report.script import main_published
+from rlbhpc.report.draw.chart import Chart, Colours, Panel, linear_axis, row_axis
+from rlbhpc.report.paper import main_published
 from rlbhpc.stats import delta_se
 
 TABLE = Path(__file__).parent / "published" / "algorithms.csv"

@@ -14,9 +14,8 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import DASHED, INK, Chart, Colours, Key, Panel
-from rlbhpc.report.script import main_published
+from rlbhpc.report.draw.chart import DASHED, INK, Chart, Colours, Key, Panel, k_axis, percent_axis
+from rlbhpc.report.paper import main_published
 
 TABLE = Path(__file__).parent / "published" / "pass_at_k.csv"
 GROUPS = {

@@ -11,9 +11,8 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.axes import linear_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
-from rlbhpc.report.script import main_published
+from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel, linear_axis
+from rlbhpc.report.paper import main_published
 
 TABLE = Path(__file__).parent / "published" / "training_dynamics.csv"
 

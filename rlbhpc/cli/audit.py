@@ -13,7 +13,7 @@ from rlbhpc.cli.shared import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.audit import audited, survival
+from rlbhpc.report.aspects.graders import audited, survival
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.phrases import bounds, percent
 from rlbhpc.study.layout import Layout

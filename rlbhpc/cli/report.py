@@ -62,7 +62,7 @@ def report(
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
     from rlbhpc.cli.shared import screen
-    from rlbhpc.report.aspects.regraded import lay_beside
+    from rlbhpc.report.aspects.graders import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import several
     from rlbhpc.report.terminal import print_answer, print_notes, print_report

@@ -11,23 +11,28 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, wraps
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from rlbhpc.report.apart import Settings
-from rlbhpc.report.compare import Comparison, compare
+from rlbhpc.report.compare import Comparison, Settings, compare
 from rlbhpc.report.draw.chart import Chart, Colours
 from rlbhpc.report.markup import Node
-from rlbhpc.report.measured import Measured, powers_of_two
+from rlbhpc.report.measured import Measured, at_step, powers_of_two, rows_at, take_rows
 from rlbhpc.stats import Interval, ProblemWeights
 from rlbhpc.stats.interval import mean_interval, paired_interval, ratio_interval
 from rlbhpc.stats.priors import carries_rates
+from rlbhpc.store import samples
+from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import Arm
+from rlbhpc.study.layout import Layout
 
 T = TypeVar("T")
 
@@ -178,25 +183,6 @@ def once_each(work: Callable[[Report], Iterator[T]]) -> Callable[[Report], list[
     return once(listed)
 
 
-@dataclass(frozen=True, eq=False)
-class Errand(Generic[T]):
-    """Slow work of several calls, done once a report.
-
-    ``work``: a pure function of :mod:`rlbhpc.stats` or :mod:`rlbhpc.report.apart`. ``arguments``:
-    what it takes, one call after the other.
-    """
-
-    work: Callable[..., T]
-    arguments: Callable[[Report], list[tuple[Any, ...]]]
-
-    def results(self, report: Report) -> list[T]:
-        """Give all results."""
-        if self not in report.memo:
-            report.memo[self] = [self.work(*values) for values in self.arguments(report)]
-        results: list[T] = report.memo[self]
-        return results
-
-
 class Part(StrEnum):
     """Parts of the page, in their order; the value is the heading."""
 
@@ -271,3 +257,73 @@ class Aspect:
             report.memo[self.tables] = {n: frame for n, frame in tables.items() if len(frame)}
         frames: dict[str, pd.DataFrame] = report.memo[self.tables]
         return frames
+
+
+#: Response tokens of one arm that a report reads at most: about a second.
+TOKENS: Final = 20_000_000
+
+
+def cells(
+    report: Report, arms: Sequence[Measured], names: tuple[str, ...]
+) -> Iterator[tuple[Measured, list[NDArray[Any]]]]:
+    """Read variables ``[problem, sample]`` of arms with samples, in the order of their problems."""
+    stored = (arm for arm in arms if arm.verdicts is not None and arm.sampled.any())
+    for path, steps_of_group in groupby(stored, lambda arm: arm.group):
+        group = report.tree[path].to_dataset()
+        steps, problems = group["step"].values.tolist(), group["problem"].values.tolist()
+        for arm in steps_of_group:
+            step, rows = steps.index(arm.step), rows_at(arm.problems, problems)
+            arrays = (take_rows(at_step(group, name, step), rows) for name in names)
+            yield arm, [values[:, : arm.width] for values in arrays]
+
+
+@once
+def stored_groups(report: Report) -> set[tuple[str, str]]:
+    """Arms and problem sets with whole samples in files, and not just in the cube."""
+    layout = Layout(report.folder)
+    return {
+        group
+        for group in layout.groups()
+        if any(
+            folder.is_dir() and any(folder.iterdir())
+            for folder in (layout.parts(*group), layout.journals(*group))
+        )
+    }
+
+
+def has_samples(report: Report, arm: Measured) -> bool:
+    """Whether whole samples of an arm are stored, and not just its counts or its cube."""
+    return arm.verdicts is not None and (arm.arm, arm.problem_set) in stored_groups(report)
+
+
+def frames(
+    report: Report,
+    costs: Iterable[tuple[Measured, NDArray[np.float64]]],
+    columns: tuple[str, ...],
+    tokens: int = TOKENS,
+) -> Iterator[tuple[Measured, pd.DataFrame]]:
+    """Read columns of as many problems of each arm as :func:`some_problems` says."""
+    for arm, cost in costs:
+        if has_samples(report, arm):
+            rows = read(report, arm, some_problems(arm, cost, tokens), columns)
+            if rows.num_rows:  # none in a cube whose samples are elsewhere
+                yield arm, rows.to_pandas()
+
+
+def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int) -> list[str]:
+    """Sampled problems spread evenly over the set whose responses have so many tokens at most.
+
+    ``cost`` is the mean length of a response of each sampled problem.
+    """
+    rows = arm.rows
+    mean = max(1.0, float(np.nan_to_num(cost * arm.counts.n[rows]).mean()))
+    number = int(np.clip(tokens // mean, 1, len(rows)))
+    chosen = np.unique(np.linspace(0, len(rows) - 1, number).round().astype(int))
+    return [arm.problems[rows[i]] for i in chosen.tolist()]
+
+
+def read(report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
+    """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
+    group = Group(arm.arm, arm.problem_set)
+    table = samples.answering(Layout(report.folder), group, arm.step, problems, columns)
+    return table.filter(pc.less(table["sample"], arm.width))

@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rlbhpc import __version__
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.conclusions import asked_of
-from rlbhpc.report.aspects.memorised import Memorised, memorised
+from rlbhpc.report.aspects.answer import asked_of
+from rlbhpc.report.aspects.samples import Memorised, memorised
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import figure

@@ -2,32 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbhpc.report.apart import Settings, Sides
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.stats import (
     Answer,
+    Counts,
     Coverage,
     Crossing,
     DifferenceCurve,
     Interval,
+    ProblemWeights,
     coverage,
     delta_se_interval,
     difference_curve,
     holm,
 )
 from rlbhpc.stats.coverage_table import never_solved_shift, support_intervals
-from rlbhpc.stats.decision import decide, supporting
+from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.difference import LARGE_K, interval_at_one
 from rlbhpc.stats.joint import Finding
 from rlbhpc.sweep.looks import LookRecord, latest
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the intervals were made, and what is pooled.
+
+    ``trainings``: arms by the name of the recipe's arm that they are seeds of. ``averages``:
+    problem sets by the name of their mean.
+    """
+
+    prob: float
+    replicates: int
+    seed: int
+    k: tuple[int, ...]
+    margin: float = MARGIN
+    trainings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
+
+    def weights(self, problems: Sequence[str]) -> ProblemWeights:
+        """Bootstrap weights of some problems, so that all that is said of them is paired.
+
+        They depend on how many these are alone.
+        """
+        return _drawn(len(problems), self.replicates, self.seed)
+
+
+@lru_cache(maxsize=32)
+def _drawn(problems: int, replicates: int, seed: int) -> ProblemWeights:
+    return ProblemWeights.draw(problems, np.random.default_rng(seed), replicates)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The counts of a comparison, their problems, and how many comparisons share its error.
+
+    ``looked`` is what looks at more samples say of lost and gained.
+    """
+
+    base: Counts
+    trained: Counts
+    problems: tuple[str, ...]
+    comparisons: int
+    looked: tuple[Finding, Finding] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import numpy as np
 
 from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.apart import Settings
 from rlbhpc.report.aspect import Line, Report, groups_of
-from rlbhpc.report.compare import Comparison, adjusted, compare
+from rlbhpc.report.compare import Comparison, Settings, adjusted, compare
 from rlbhpc.report.compare import pair as pair_up
 from rlbhpc.report.measured import Measured, by_line, measured
 from rlbhpc.report.phrases import several

@@ -11,11 +11,11 @@ from typing import Final
 
 from rlbhpc import __version__
 from rlbhpc.report.aspect import Part, Report
-from rlbhpc.report.aspects import aspects_of, pooled
+from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.aspects.answer import comparison_line, matrix, pooled_answers
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.markup import Cell, Node, document, el, note, table
-from rlbhpc.report.matrix import line, matrix
 from rlbhpc.stats.metrics import metric
 
 # Marks of mathematics and code in the first line of a docstring.
@@ -48,7 +48,7 @@ def page(report: Report) -> str:
     menu = (el("li", el("a", name, href=f"#{anchor}")) for name, anchor in links)
     answer: list[Node] = [el("p", "No two arms can be compared; what was sampled stands below.")]
     if report.final:
-        answer = [matrix(report), *pooled.answers(report)]
+        answer = [matrix(report), *pooled_answers(report)]
     body: list[Node] = [
         el("header", el("h1", report.name), note(report.question)),
         el("nav", el("ul", *menu), aria_label="Parts of this report"),
@@ -72,7 +72,7 @@ def _comparisons(report: Report) -> list[Node]:
                 content += aspect.comparison(report, pair)
         # The anchor is inside: a browser opens what is around the target of a link.
         inside = el("div", *content, id=f"comparison-{number}")
-        folds.append(el("details", el("summary", line(pair)), inside))
+        folds.append(el("details", el("summary", comparison_line(pair)), inside))
     return folds
 
 

@@ -15,11 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from rlbhpc.report.aspect import Part, Report
-from rlbhpc.report.aspects import aspects_of, pooled
-from rlbhpc.report.aspects.conclusions import conditions
+from rlbhpc.report.aspects import aspects_of
+from rlbhpc.report.aspects.answer import (
+    comparison_line,
+    conditions,
+    net_text,
+    pooled_lines,
+    quick,
+    several_bases,
+    sign,
+    verdict,
+)
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node
-from rlbhpc.report.matrix import line, net, quick, several_bases, sign, verdict
 from rlbhpc.report.phrases import plain, several, signed
 
 #: Who is drawn with what: base, trained, and both in one cell.
@@ -209,8 +217,8 @@ def print_answer(report: Report, console: Console) -> None:
         printer.table(heads, rows, left_columns=3)
     else:
         for pair in report.final:
-            printer.prose(plain(line(pair)))
-    for text in pooled.lines(report):
+            printer.prose(plain(comparison_line(pair)))
+    for text in pooled_lines(report):
         printer.prose(plain(text))
 
 
@@ -251,7 +259,7 @@ def _row(report: Report, pair: Comparison) -> list[str]:
     lost, gained = pair.answer.lost.count, pair.answer.gained.count
     return [
         verdict(pair), _name(report, pair), plain(pair.problem_set),
-        f"{lost}/{gained} of {len(pair.problems):,}", net(pair).removeprefix("net "),
+        f"{lost}/{gained} of {len(pair.problems):,}", net_text(pair).removeprefix("net "),
         f"{pair.reach:,}", quick(pair),
     ]  # fmt: skip
 

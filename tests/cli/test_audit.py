@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, UserError
-from rlbhpc.report.aspects.audit import audited
+from rlbhpc.report.aspects.graders import audited
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.store import checked

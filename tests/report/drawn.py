@@ -9,8 +9,20 @@ import pandas as pd
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from rlbhpc.report.draw.axes import k_axis, linear_axis, log_axis, percent_axis, row_axis, step_axis
-from rlbhpc.report.draw.chart import DASHED, DOTTED, INK, Chart, Key, Panel
+from rlbhpc.report.draw.chart import (
+    DASHED,
+    DOTTED,
+    INK,
+    Chart,
+    Key,
+    Panel,
+    k_axis,
+    linear_axis,
+    log_axis,
+    percent_axis,
+    row_axis,
+    step_axis,
+)
 
 BLUE, RED = "#0072B2", "#D55E00"
 LONG = "a name that is far too long for its place"

@@ -17,19 +17,17 @@ from rich.console import Console
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.budget import HOURS, TOKENS, budgets, speeds
 from rlbhpc.report.aspects.checkpoints import chosen
-from rlbhpc.report.aspects.positions import positions
+from rlbhpc.report.aspects.graders import lay_beside, verdicts
 from rlbhpc.report.aspects.prompts import prompts, under_prompts
-from rlbhpc.report.aspects.regraded import lay_beside, verdicts
-from rlbhpc.report.aspects.repeats import repeats
-from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.aspects.responses import HOURS, TOKENS, budgets, responses, speeds
 from rlbhpc.report.aspects.temperature import matched
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.terminal import print_report
 from tests.report.made import frames_of
 from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded
+from tests.report.scripts import script, with_scripts
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,7 @@ def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Pat
 
 
 def test_repeated_responses_are_found(rich: Report) -> None:
-    found = {one.of.arm: one for one in repeats(rich)}
+    found = {one.of.arm: one for one in script("repeats").repeats(rich)}
     base = found["base"]
     assert (base.responses, base.problems) == (PROBLEMS * N, PROBLEMS)
     # Of one problem of thirty every response came up twice.
@@ -131,7 +129,7 @@ def test_repeated_responses_are_found(rich: Report) -> None:
 
 
 def test_perplexity_by_position_is_that_of_the_tokens(rich: Report) -> None:
-    found = {one.of.arm: one for one in positions(rich)}
+    found = {one.of.arm: one for one in script("perplexity_by_position").positions(rich)}
     assert set(found) == {"base", "grpo"}, "of no other arm are log-probabilities kept"
     base = found["base"]
     assert (base.responses, base.short) == (4 * PROBLEMS, (N - 4) * PROBLEMS)
@@ -170,7 +168,7 @@ def test_a_run_that_has_none_of_it_shows_none_of_it(run: Path) -> None:
 
 
 def test_the_tables_are_written(rich: Report) -> None:
-    names = set(frames_of(rich))
+    names = set(frames_of(with_scripts(rich)))
     assert names >= {
         "prompts", "chosen_checkpoints", "budget", "repeats", "perplexity_positions",
         "equal_entropy",
@@ -179,7 +177,7 @@ def test_the_tables_are_written(rich: Report) -> None:
 
 
 def test_methods_describe_the_metrics_from_the_registry(rich: Report) -> None:
-    text = page(rich)
+    text = page(with_scripts(rich))
     assert "From the registry of metrics" in text
     assert "Chen et al. (2021), arXiv:2107.03374" in text and "Bayes@N" in text
 
@@ -187,7 +185,8 @@ def test_methods_describe_the_metrics_from_the_registry(rich: Report) -> None:
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_terminal_shows_the_sections_of_the_page(rich: Report, width: int) -> None:
     out = io.StringIO()
-    print_report(rich, Console(file=out, width=width, highlight=False), verbose=True)
+    console = Console(file=out, width=width, highlight=False)
+    print_report(with_scripts(rich), console, verbose=True)
     text = " ".join(out.getvalue().split())
     assert max(map(cell_len, out.getvalue().splitlines())) <= width
     for part in (

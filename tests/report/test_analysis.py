@@ -24,7 +24,11 @@ from tests.sweep.replay import make_study as make_stopped
 FOLDER = Path(__file__).parents[2] / "analysis"
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 # The others need a file of judgements, or draw published numbers.
-ANY_RUN = {name for name in SCRIPTS if name != "cot_pass_at_k" and not name.startswith("published")}
+ANY_RUN = {
+    name
+    for name, path in SCRIPTS.items()
+    if "\n    main(__doc__" in path.read_text() and name != "problems_over_training"
+}
 Run = Callable[..., dict[str, pd.DataFrame]]
 
 

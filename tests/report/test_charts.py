@@ -13,13 +13,10 @@ import pandas as pd
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.accuracy import bars_panel, histogram_chart
 from rlbhpc.report.aspects.checkpoints import _steps_panel, checkpoints_chart
-from rlbhpc.report.aspects.coverage import coverage_chart
-from rlbhpc.report.aspects.difference import difference_chart, differences_chart
-from rlbhpc.report.aspects.gap import delta_se_chart
+from rlbhpc.report.aspects.coverage import bars_panel, coverage_chart, histogram_chart
+from rlbhpc.report.aspects.difference import delta_se_chart, difference_chart, differences_chart
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
-from rlbhpc.report.draw.axes import k_axis, linear_axis, log_axis, step_axis
 from rlbhpc.report.draw.chart import (
     BASE_COLOUR,
     DASHED,
@@ -30,10 +27,14 @@ from rlbhpc.report.draw.chart import (
     Panel,
     Stroke,
     apart,
+    k_axis,
+    linear_axis,
+    log_axis,
+    step_axis,
 )
-from rlbhpc.report.draw.paper import paper, save
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import gather
+from rlbhpc.report.paper import paper, save
 from tests.report.made import SET, make_study, put_counts
 
 

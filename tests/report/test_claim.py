@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects.answer import net_text
 from rlbhpc.report.aspects.checkpoints import steps_frame
 from rlbhpc.report.aspects.difference import difference_frame
 from rlbhpc.report.claim import claim_card, claim_schema
 from rlbhpc.report.gather import gather
-from rlbhpc.report.matrix import net
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.sweep.remember import PROBE
 from tests.report.made import SET, make_study, put_counts, put_samples
@@ -70,8 +70,8 @@ def test_all_parts_give_the_intervals_of_the_answer(
     assert all(frame.loc[frame["k"] == 1, "lower"].isna().all() for frame in tables)
     (claim,) = json.loads(claim_card(report))["claims"]
     assert claim["first"]["lower"] is claim["first"]["upper"] is None
-    assert net(pair).endswith(ending)
-    sentence = f"At k = {n} trained minus base is {net(pair).removeprefix('net ')} points"
+    assert net_text(pair).endswith(ending)
+    sentence = f"At k = {n} trained minus base is {net_text(pair).removeprefix('net ')} points"
     assert any(words.startswith(sentence) for words in pair.words)
 
 

@@ -8,10 +8,19 @@ from xml.etree.ElementTree import tostring
 import numpy as np
 import pytest
 
-from rlbhpc.report.draw.axes import Axis, k_axis, linear_axis, log_axis, row_axis, step_axis
-from rlbhpc.report.draw.chart import Chart, Colours, apart
-from rlbhpc.report.draw.paper import paper
+from rlbhpc.report.draw.chart import (
+    Axis,
+    Chart,
+    Colours,
+    apart,
+    k_axis,
+    linear_axis,
+    log_axis,
+    row_axis,
+    step_axis,
+)
 from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.paper import paper
 from rlbhpc.report.phrases import (
     adjusted_p,
     bounded,

@@ -9,12 +9,12 @@ import pytest
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.cover import area_frame, covered
 from rlbhpc.report.gather import gather
 from rlbhpc.stats import Verdict, Word, coverage, delta_se, pass_at_k
 from rlbhpc.verify.verdict import Status
 from tests.report.conftest import PROBLEMS, N
 from tests.report.made import SET, make_study, put_counts, put_samples, rates
+from tests.report.scripts import script
 
 
 @pytest.mark.parametrize("kind", ["shrinks", "expands", "only sharpens", "unchanged"])
@@ -46,7 +46,8 @@ def test_what_a_curve_leaves_out_is_told_as_it_is(tmp_path: Path) -> None:
     report = gather(tmp_path)
     [base] = report.measured
     assert (len(base.curve_rows), base.curve.k[-1] if base.curve else 0) == (49, 16)
-    assert [area.k.tolist() for area in [area_frame(covered(report))]] == [[16]]
+    cover = script("cover_at_tau")
+    assert [area.k.tolist() for area in [cover.area_frame(cover.covered(report))]] == [[16]]
     said = " ".join(report.notes)
     assert "leaves out 1 problem with fewer samples than 98 % of the others" in said
 

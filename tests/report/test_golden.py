@@ -15,22 +15,23 @@ import pytest
 
 from rlbhpc.report import aspects
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.regraded import lay_beside
+from rlbhpc.report.aspects.graders import lay_beside
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
-from rlbhpc.report.latex import latex
 from rlbhpc.report.page import page, pages
-from rlbhpc.report.write import as_records
+from rlbhpc.report.write import as_records, latex
 from rlbhpc.study.layout import Layout
 from tests.report.extra import make_extra, make_probe
 from tests.report.golden import agree, frame_lines, page_lines, printed
 from tests.report.made import frames_of, make_study, put_samples
 from tests.report.rich import make_regraded, make_rich
+from tests.report.scripts import ASPECTS as SCRIPTS
+from tests.report.scripts import script, with_scripts
 
 
 def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
     """Nearly all that a report can show, and its samples under another grader."""
-    rich = gather(rich_run)
+    rich = with_scripts(gather(rich_run))
     lay_beside(rich, make_regraded(tmp_path / "other", rich_run))
     agree("rich_page", page_lines("".join(pages(rich).values())))
     agree("rich_tables", frame_lines(frames_of(rich)))
@@ -42,7 +43,7 @@ def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("problems", [1, 2])
 def test_everything_of_few_problems(tmp_path: Path, problems: int) -> None:
     run = make_rich(tmp_path / "run", problems).layout.root
-    few = gather(run)
+    few = with_scripts(gather(run))
     lay_beside(few, make_regraded(tmp_path / "other", run, problems))
     agree(f"few_{problems}", page_lines("".join(pages(few).values())))
 
@@ -65,10 +66,15 @@ def test_arms_of_no_study_that_share_some_problems(tmp_path: Path) -> None:
 
 def figures(report: Report) -> Iterator[str]:
     """What the scripts of ``analysis/`` draw: names, panels, legends and columns."""
-    for aspect in pkgutil.iter_modules(aspects.__path__):
-        module = import_module(f"{aspects.__name__}.{aspect.name}")
-        for name in ("charts", "step_charts", "ablations"):
-            for figure, chart in getattr(module, name, lambda _: ())(report):
+    modules = [
+        import_module(f"{aspects.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(aspects.__path__)
+    ]
+    for module in (*modules, *map(script, SCRIPTS)):
+        for name in sorted(vars(module)):
+            if not (name.endswith("charts") or name == "ablations") or name in ("charts_by_set",):
+                continue
+            for figure, chart in getattr(module, name)(report):
                 titles = [(panel.title, len(panel.marks), panel.height) for panel in chart.panels]
                 ends = [f"{end.y:.1f} {end.name}" for panel in chart.panels for end in panel.ends]
                 keys = [(key.name, key.colour, key.dash) for key in chart.legend]

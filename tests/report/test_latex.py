@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.latex import escaped, latex
 from rlbhpc.report.phrases import bounds
+from rlbhpc.report.write import escaped, latex
 
 
 def test_what_latex_acts_on_is_escaped() -> None:

@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspects.answer import (
+    means,
+    means_frame,
+    pooled_answers,
+    pooled_lines,
+    recipes,
+    recipes_frame,
+)
 from rlbhpc.report.aspects.coverage import churn
-from rlbhpc.report.aspects.pooled import answers, lines, means, means_frame, recipes, recipes_frame
 from rlbhpc.report.gather import gather
-from rlbhpc.report.latex import latex
 from rlbhpc.report.page import page
+from rlbhpc.report.write import latex
 from rlbhpc.stats import Word
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
@@ -111,12 +118,12 @@ def test_a_mean_has_the_name_and_the_interval_of_independent_sets(pooled: Report
 
 def test_both_stand_with_the_answer(pooled: Report) -> None:
     text = "".join(
-        "".join(node.itertext()) for node in answers(pooled) if not isinstance(node, str)
+        "".join(node.itertext()) for node in pooled_answers(pooled) if not isinstance(node, str)
     )
     easy = next(recipe for recipe in recipes(pooled) if recipe.problem_set == "easy")
     assert f"3 seeds of rl against base on easy: {easy.answer.headline}" in text
     assert "standard deviation" in text
-    assert any(line.startswith("Both: rl-s0 against base") for line in lines(pooled))
+    assert any(line.startswith("Both: rl-s0 against base") for line in pooled_lines(pooled))
 
 
 def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> None:

@@ -10,26 +10,20 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.beyond import beyond
-from rlbhpc.report.aspects.budget import TOKENS, amount, budgets
-from rlbhpc.report.aspects.chains import reviewed
-from rlbhpc.report.aspects.conclusions import comparison, conditions
-from rlbhpc.report.aspects.guesses import unguessed
+from rlbhpc.report.aspects.answer import comparison, conditions
 from rlbhpc.report.aspects.perplexity import evolutions, scored
-from rlbhpc.report.aspects.reliability import reliability
-from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.aspects.responses import TOKENS, amount, budgets, responses
 from rlbhpc.report.aspects.temperature import temperatures
 from rlbhpc.report.aspects.training import training
-from rlbhpc.report.aspects.votes import first_judged, votes
 from rlbhpc.report.gather import gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.store.reader import open_cube
-from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.review import FORMAT, Chain, Sheet
-from rlbhpc.verify.audit.reviews import keep
 from rlbhpc.verify.verdict import Status
 from tests.report.rich import ARMS, PROBLEMS, STEPS, N
+from tests.report.scripts import script
 from tests.stats.exact_majority import maj_at_k_of
+
+MAJORITY = script("majority")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +44,7 @@ def test_entropy_and_length_are_over_tokens_of_judged_samples(report: Report) ->
 
 
 def test_votes_are_held_among_thefirst_judged_samples(report: Report) -> None:
-    base, trained = votes(report)
+    base, trained = MAJORITY.votes(report)
     assert base.k[-1] == 31, "a problem with a failed generation has no 32nd vote"
     cells = open_cube(report.folder)["base/math"].to_dataset().isel(step=0)
     rows = [i for i in range(40) if i != 5]
@@ -64,7 +58,7 @@ def test_votes_are_held_among_thefirst_judged_samples(report: Report) -> None:
 def test_a_failed_sample_gives_its_vote_to_the_next(report: Report) -> None:
     one = replace(report.measured[0], verdicts=np.array([[1, 4, 0, 1, 1]], np.int8))
     answers = np.array([[10, 11, 12, 13, 14]])
-    ids, right = first_judged(one, answers, np.array([0]), 3)
+    ids, right = MAJORITY.first_judged(one, answers, np.array([0]), 3)
     assert (ids.tolist(), right.tolist()) == ([[10, 12, 13]], [[True, False, True]])
 
 
@@ -138,7 +132,7 @@ def test_no_envelope_without_a_study(rich: Report) -> None:
 
 
 def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Report) -> None:
-    (one,) = unguessed(rich)
+    (one,) = script("guess_filtered").unguessed(rich)
     counts = next(m.counts for m in rich.measured if m.arm == "no-think")
     guessed = [i for i in range(PROBLEMS) if 0 < counts.c[i] < 0.05 * counts.n[i]]
     assert one.guessed == tuple(f"math/{i}" for i in guessed)
@@ -148,7 +142,7 @@ def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Repor
 
 
 def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
-    found = beyond(rich)
+    found = script("extrapolation").beyond(rich)
     assert [one.of for one in found] == rich.compared
     for one in found:
         assert one.prediction.k[-1] == 320 and one.check is not None and one.check.n == 3
@@ -176,7 +170,7 @@ def test_budgets_have_no_exponent() -> None:
 
 
 def test_reliability_is_that_of_the_statistics(rich: Report) -> None:
-    (one, *_) = reliability(rich)
+    (one, *_) = script("reliability").reliability(rich)
     n, c = one.of.counts.n, one.of.counts.c
     assert float(one.values["pass^8"].estimate) == pytest.approx(pass_hat_k(n, c, 8).mean())
     assert one.values["pass^8"].estimate < one.values["pass@1"].estimate
@@ -186,25 +180,9 @@ def test_reliability_is_that_of_the_statistics(rich: Report) -> None:
 
 
 def test_answers_are_counted(rich: Report) -> None:
-    (one, *_) = votes(rich)
+    (one, *_) = MAJORITY.votes(rich)
     assert 1 <= float(one.distinct.estimate) <= 2, "the made-up answers are True and False"
     assert 0 <= float(one.entropy.estimate) <= 0.75
-
-
-def test_chains_that_people_read_are_counted(tmp_path: Path, rich: Report) -> None:
-    chains = tuple(Chain(f"c{i}", f"math/{i}", "?", "1", "1", "because") for i in range(3))
-    sheet = Sheet(
-        "sheet", {f"math/{i}": (32, i + 1) for i in range(3)} | {"math/9": (32, 0)}, chains
-    )
-    report = replace(rich, folder=tmp_path)
-    place = keep(Layout(tmp_path).reviews, sheet, "grpo/math, step 150").folder
-    assert reviewed(replace(report)) == [], "nobody has read it"
-    words = {"c0": "valid", "c1": "invalid", "c2": "invalid"}
-    record = {"format": FORMAT, "sheet": "sheet", "reviewer": "A reader", "judgements": words}
-    (place / "judgements-a-reader.json").write_text(json.dumps(record))
-    (one,) = reviewed(report)
-    # math/1 and math/2 have right answers that the sheet does not hold: those may be valid.
-    assert (one.readers, one.problems, one.valid, one.unknown) == (1, 3, 1, 2)
 
 
 def test_arms_of_the_study_are_known(rich: Report) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects import cover, sharpening, strata
+from rlbhpc.report.aspects import strata
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import gather
 from rlbhpc.stats.curve import log_area
@@ -17,6 +17,10 @@ from rlbhpc.stats.interval import paired_interval
 from rlbhpc.stats.priors import posterior_above
 from rlbhpc.verify.verdict import Status
 from tests.report.made import frames_of
+from tests.report.scripts import script, with_scripts
+
+COVER = script("cover_at_tau")
+SHARPENING = script("sharpening")
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +72,11 @@ def test_the_words_of_a_problem_set_are_strata(rich: Report) -> None:
     assert pair.solved is not None
     assert cells == (len(pair.solved.base_only), len(pair.solved.trained_only))
     assert "level: 1" in words(strata.comparison(rich, pair))
-    assert set(frames_of(rich)["strata"]["by"]) == {"level", strata.BY_RATE}
+    assert set(frames_of(with_scripts(rich))["strata"]["by"]) == {"level", strata.BY_RATE}
 
 
 def test_a_power_of_one_is_the_base_as_it_was_sampled(rich: Report) -> None:
-    for found in sharpening.sharpenings(rich):
+    for found in SHARPENING.sharpenings(rich):
         sides = found.of.sides
         assert float(found.value.estimate[0]) == pytest.approx(sides.base.pass_at_k(1).mean())
         assert float(found.rest.estimate[0]) == pytest.approx(
@@ -80,25 +84,25 @@ def test_a_power_of_one_is_the_base_as_it_was_sampled(rich: Report) -> None:
         )
         assert found.effective_n[0] == 32
         assert (np.diff(found.effective_n) <= 0).all(), "the sharper, the fewer samples count"
-        assert found.effective_n[found.chosen] >= sharpening.LEAST_EFFECTIVE / 2
-    assert {found.of.base.arm for found in sharpening.sharpenings(rich)} >= {"base"}
-    assert "samples that still count" in words(sharpening.comparison(rich, rich.final[0]))
-    assert set(frames_of(rich)["sharpening"]["samples"]) == {"all", "odd"}
+        assert found.effective_n[found.chosen] >= SHARPENING.LEAST_EFFECTIVE / 2
+    assert {found.of.base.arm for found in SHARPENING.sharpenings(rich)} >= {"base"}
+    assert "samples that still count" in words(SHARPENING.comparison(rich, rich.final[0]))
+    assert set(frames_of(with_scripts(rich))["sharpening"]["samples"]) == {"all", "odd"}
 
 
 def test_nothing_is_sharpened_of_counts_alone(rich: Report) -> None:
     pair: Comparison = rich.final[0]
-    assert not list(sharpening.comparison(replace(rich, final=()), pair))
+    assert not list(SHARPENING.comparison(replace(rich, final=()), pair))
 
 
 def test_cover_and_area_stand_beside_their_differences(rich: Report) -> None:
-    found = cover.covered(rich)
+    found = COVER.covered(rich)
     trained = next(arm for arm in found if arm.pair is not None and arm.of.arm == "grpo")
     assert trained.pair is not None and trained.cover_difference is not None
     assert (np.diff(trained.cover.estimate) <= 0).all()
     sides = trained.pair.sides
     weights = rich.weights(trained.pair.problems)
-    above = [posterior_above(side, cover.LEVELS) for side in (sides.base, sides.trained)]
+    above = [posterior_above(side, COVER.LEVELS) for side in (sides.base, sides.trained)]
     again = paired_interval(above[1] - above[0], weights, 0.95)
     assert trained.cover_difference.lower.tolist() == again.lower.tolist()
     assert trained.area is not None and trained.area_difference is not None
@@ -106,7 +110,7 @@ def test_cover_and_area_stand_beside_their_differences(rich: Report) -> None:
     assert float(trained.area_difference.estimate) == pytest.approx(areas.mean())
     base = next(arm for arm in found if arm.of.arm == "base")
     assert base.pair is None and base.cover_difference is None
-    frames = frames_of(rich)
-    assert set(frames["cover"]["tau"]) == set(cover.LEVELS.tolist())
+    frames = frames_of(with_scripts(rich))
+    assert set(frames["cover"]["tau"]) == set(COVER.LEVELS.tolist())
     assert {"area", "area_lower", "difference"} <= set(frames["area"])
     assert {"answer_entropy", "answer_entropy_lower"} <= set(frames["answers"])

@@ -16,22 +16,16 @@ from rich.console import Console
 
 from rlbhpc import report as room
 from rlbhpc.errors import UserError
-from rlbhpc.report.apart import prediction
-from rlbhpc.report.aspect import Report
+from rlbhpc.report.aspect import Report, some_problems
 from rlbhpc.report.aspects import aspects_of, coverage
-from rlbhpc.report.aspects.audit import read_audit
 from rlbhpc.report.aspects.checkpoints import chosen
-from rlbhpc.report.aspects.cover import covered
-from rlbhpc.report.aspects.own import own_frame
+from rlbhpc.report.aspects.graders import lay_beside, read_audit
 from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.prompts import prompts
-from rlbhpc.report.aspects.regraded import lay_beside
-from rlbhpc.report.aspects.sharpening import sharpenings
-from rlbhpc.report.aspects.votes import votes
+from rlbhpc.report.aspects.samples import own_frame
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
-from rlbhpc.report.stored import some_problems
 from rlbhpc.report.terminal import Printer
 from rlbhpc.stats import Counts
 from rlbhpc.store import checked, tables
@@ -40,6 +34,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.report.golden import agree
 from tests.report.made import SET, make_study, put_counts, put_samples
+from tests.report.scripts import script
 
 # A panel is filled mark by mark.
 GROW = {"<class 'rlbhpc.report.draw.chart.Panel'>"}
@@ -54,7 +49,7 @@ def test_what_was_worked_out_cannot_be_changed() -> None:
         if dataclasses.is_dataclass(kind) and getattr(kind, "__module__", "") == module.__name__
     }
     changing = {str(kind) for kind in parts if not vars(kind)["__dataclass_params__"].frozen}
-    assert len(parts) > 40 and changing == GROW
+    assert parts and changing == GROW
 
 
 def test_every_kind_of_cell() -> None:
@@ -144,7 +139,7 @@ def test_what_a_new_run_would_show_is_said_of_as_many_samples_or_not_at_all(
         page = " ".join(tostring(node, "unicode") for node in coverage.comparison(report, pair))
         assert ("is churn" in page) == (theirs > 1) and ("in 1 sample<" in page) == (theirs == 1)
         # The arm with single samples has no distribution of rates either.
-        assert len(covered(report)) == (ours > 1) + (theirs > 1)
+        assert len(script("cover_at_tau").covered(report)) == (ours > 1) + (theirs > 1)
         if theirs > 1:
             by_chance[name] = coverage.churn(report, pair)[1]
     assert by_chance["more"] == pytest.approx(by_chance["cut"], abs=1.5)
@@ -159,7 +154,10 @@ def test_only_answers_that_are_known_vote(tmp_path: Path) -> None:
         study = make_study(tmp_path / name, 2, 4)
         put_samples(study, "base", right, answers=answers)
         put_samples(study, "rl", right & False, 100, answers=none)
-        found = {vote.of.arm: vote.majority.estimate[-1] for vote in votes(gather(tmp_path / name))}
+        found = {
+            vote.of.arm: vote.majority.estimate[-1]
+            for vote in script("majority").votes(gather(tmp_path / name))
+        }
         assert found == ({"base": 0.5} if name in ("all", "wrong") else {})
 
 
@@ -237,7 +235,7 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
     tables.put_counts(study.layout, "base", "other", "base", {(0, "other/1"): (4, 1)})
     report = gather(tmp_path)
     assert bool(chosen(report)) == (problems == n == 2)
-    assert sharpenings(report) == []
+    assert script("sharpening").sharpenings(report) == []
     base = next(arm for arm in report.measured if arm.group == f"base/{SET}")
     plain = report.arms["base"]
     arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
@@ -253,5 +251,5 @@ def test_few_samples_predict_nothing_or_unchecked(
     report: Report, problems: int, n: int, parts: int
 ) -> None:
     counts = Counts.of(np.full(problems, n), 1 + np.arange(problems) % 3)
-    predicted = prediction(counts, report.settings) or (None, None)
+    predicted = script("extrapolation").prediction(counts, report.settings) or (None, None)
     assert sum(part is not None for part in predicted) == parts

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
-from rlbhpc.report.aspects.best_prompt import best_prompt_frame, best_prompts
+from rlbhpc.report.aspects.prompts import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.study.load import load_study

@@ -14,7 +14,7 @@ from rlbhpc.cli.exchange import select
 from rlbhpc.errors import DONE
 from rlbhpc.problems.probe import probed, whole_problem
 from rlbhpc.problems.problem import Problem
-from rlbhpc.report.aspects.memorised import memorised, memorised_frame
+from rlbhpc.report.aspects.samples import memorised, memorised_frame
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
 from rlbhpc.study.load import load_study

@@ -12,8 +12,18 @@ import pandas as pd
 from rlbhpc.report.aspect import Aspect, Line, Part, Report, once
 from rlbhpc.report.aspects.pass_at_k import curves_frame
 from rlbhpc.report.compare import Comparison, common_problems
-from rlbhpc.report.draw.axes import k_axis, linear_axis, percent_axis, step_axis
-from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Colours, Key, Panel
+from rlbhpc.report.draw.chart import (
+    BASE_COLOUR,
+    DASHED,
+    Chart,
+    Colours,
+    Key,
+    Panel,
+    k_axis,
+    linear_axis,
+    percent_axis,
+    step_axis,
+)
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured, powers_of_two

@@ -5,19 +5,30 @@ from __future__ import annotations
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, single_chart
+from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
 from rlbhpc.report.aspects.evidence import case_links
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import Axis, row_axis
-from rlbhpc.report.draw.chart import INK, Chart, Colours, Panel
+from rlbhpc.report.draw.chart import (
+    INK,
+    Axis,
+    Chart,
+    Colours,
+    Key,
+    Panel,
+    linear_axis,
+    row_axis,
+)
+from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent, several, stacked
+from rlbhpc.stats import accuracy_histogram
+from rlbhpc.stats.coverage_table import BINS
 from rlbhpc.stats.priors import carries_rates, flip_probability
 
 #: The cells of the 2 × 2 table, as they are named in words.
@@ -29,31 +40,6 @@ CELLS: Final = {
 }
 # Ids that a table lists before it says how many more there are.
 _IDS: Final = 60
-
-
-def _rerun(report: Report) -> list[Comparison]:
-    """The last comparisons of which can be said what a new run would show."""
-    return [
-        pair
-        for pair in report.final
-        if pair.solved and carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
-    ]
-
-
-def _new_runs(report: Report) -> Iterator[tuple[Any, ...]]:
-    """Counts of base and trained arm, samples of the new run, and which problems these solved."""
-    for pair in _rerun(report):
-        assert pair.solved is not None
-        for counts, cell in (
-            (pair.sides.base, pair.solved.base_only),
-            (pair.sides.trained, pair.solved.trained_only),
-        ):
-            solved = np.isin(np.arange(len(counts)), [*pair.solved.both, *cell])
-            yield counts, pair.solved_in, solved
-
-
-# Chances to come out differently.
-_CHANCES: Final = Errand(flip_probability, lambda report: list(_new_runs(report)))
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
@@ -70,7 +56,8 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     caption = f"Solved at least once in {several(pair.solved_in, 'sample')}"
     p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
     yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
-    again = _again(report, pair) if any(pair is other for other in _rerun(report)) else ""
+    fitted = carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
+    again = _again(report, pair) if fitted else ""
     yield el("p", f"McNemar's exact test, two-sided: p {p}.{again}")
     # Nothing is retained or discovered where neither of the two solves anything.
     if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
@@ -108,11 +95,23 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
     return cells["base_only"] + cells["trained_only"], float((base.sum() + trained.sum()) / 2)
 
 
-def _flips(report: Report, pair: Comparison) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _flips(report: Report, pair: Comparison) -> list[NDArray[np.float64]]:
     """Chance of every problem to come out differently, of base and trained."""
-    first = 2 * [id(other) for other in _rerun(report)].index(id(pair))
-    base, trained = _CHANCES.results(report)[first : first + 2]
-    return base, trained
+    key = (_flips, id(pair))
+    if key not in report.memo:
+        solved = pair.solved
+        assert solved is not None
+        report.memo[key] = [
+            flip_probability(
+                counts, pair.solved_in, np.isin(np.arange(len(counts)), [*solved.both, *cell])
+            )
+            for counts, cell in (
+                (pair.sides.base, solved.base_only),
+                (pair.sides.trained, solved.trained_only),
+            )
+        ]
+    chances: list[NDArray[np.float64]] = report.memo[key]
+    return chances
 
 
 def _ids(problems: list[str], links: dict[str, str]) -> ET.Element:
@@ -182,4 +181,71 @@ ASPECT = Aspect(
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
     metrics=("coverage", "McNemar p", "support", "flip probability"),
+)
+
+
+def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
+    """The figure of one comparison."""
+    caption = (
+        "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
+        f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
+        f"minus base: {bounds(pair.never_solved, sign=True)} points."
+    )
+    yield figure(caption, histogram_chart(pair, report.colours))
+
+
+def histogram_chart(pair: Comparison, colours: Colours) -> Chart:
+    """Draw the bars of base (outlined) and trained arm side by side, in the study's bins."""
+    frame = histogram_frame([pair])
+    panel = bars_panel(frame, colours[pair.base.arm], colours[pair.trained.arm])
+    legend = tuple(Key(side.arm, colours[side.arm]) for side in (pair.base, pair.trained))
+    return Chart([panel], frame, legend)
+
+
+def bars_panel(frame: pd.DataFrame, base: str, trained: str, title: str = "") -> Panel:
+    """Draw the problems per bin of both sides of a frame with side, bin and problems."""
+    # Every third bin has its label: those of all would not fit on a telephone.
+    ticks = tuple((float(i), name) for i, name in enumerate(BINS) if i % 3 == 0 or i == 11)
+    x = Axis(-0.6, len(BINS) - 0.4, "accuracy c/n of a problem", ticks)
+    panel = Panel(x, linear_axis([frame["problems"]], "problems", zero=True), title, 160)
+    for side, colour, shift in (("base", base, -0.4), ("trained", trained, 0.02)):
+        counts = frame.loc[frame["side"] == side, "problems"].tolist()
+        for i, count in enumerate(counts):
+            if count:
+                text = f"{side}, {BINS[i]}: {count} problems"
+                panel.bar((i + shift, i + shift + 0.38), (0, count), colour,
+                          filled=side == "trained", text=text)  # fmt: skip
+    return panel
+
+
+def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """Problems per bin of accuracy, of both sides."""
+    return stacked(
+        {
+            "problem_set": side.problem_set,
+            "side": name,
+            "arm": side.arm,
+            "step": side.step,
+            "bin": BINS,
+            "problems": accuracy_histogram(*side.counts[rows].places),
+        }
+        for pair in pairs
+        for name, side, rows in (
+            ("base", pair.base, pair.rows[0]),
+            ("trained", pair.trained, pair.rows[1]),
+        )
+    )
+
+
+def accuracy_charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a comparison."""
+    for pair in report.final:
+        yield f"accuracy_histogram-{pair.slug}", histogram_chart(pair, report.colours)
+
+
+ACCURACY = Aspect(
+    Part.COMPARISONS,
+    comparison=accuracy_figure,
+    tables=lambda report: {"accuracy_histogram": histogram_frame(report.final)},
+    metrics=("accuracy histogram",),
 )

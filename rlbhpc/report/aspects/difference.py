@@ -6,10 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, single_chart
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import k_axis, points_axis
-from rlbhpc.report.draw.chart import DOTTED, INK, Chart, Colours, Panel
+from rlbhpc.report.draw.chart import (
+    DOTTED,
+    INK,
+    Chart,
+    Colours,
+    Panel,
+    k_axis,
+    points_axis,
+    row_axis,
+)
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import (
@@ -131,4 +139,50 @@ ASPECT = Aspect(
     comparison=comparison,
     tables=lambda report: {"difference": difference_frame(report.every_comparison)},
     metrics=("difference", "crossing"),
+)
+
+
+def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
+    """The gap of one comparison in words."""
+    yield el(
+        "p",
+        f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
+        f"{bounds(pair.gap, sign=True)} points; smaller is better.",
+    )
+
+
+def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw base pass@K − trained pass@1 with intervals, the smallest at the top."""
+    order = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
+    x = points_axis([pair.gap for pair in order], "base pass@K − trained pass@1, points")
+    panel = Panel(x, row_axis(max(len(order), 1)), height=34 * max(len(order), 1))
+    for number, pair in enumerate(order):
+        name = f"{pair.trained.label}, {pair.base.problem_set} (K = {pair.gap_k:,})"
+        middle = panel.row(number, name)
+        ends = 100 * pair.gap.lower, 100 * pair.gap.upper
+        colour = colours[pair.trained.arm]
+        panel.points(100 * pair.gap.estimate, middle, colour, *ends, name=name, sideways=True)
+    return Chart([panel], lambda: delta_se_frame(pairs))
+
+
+def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """The gap with its interval, one row per comparison."""
+    return pd.DataFrame(
+        {
+            **pair.key,
+            "k": pair.gap_k,
+            **bounded("delta_se", pair.gap, sound=True),
+            "problems": len(pair.problems),
+        }
+        for pair in pairs
+    )
+
+
+gap_charts = single_chart("delta_se", lambda report: report.final, delta_se_chart)
+
+GAP = Aspect(
+    Part.COMPARISONS,
+    comparison=gap_sentence,
+    tables=lambda report: {"delta_se": delta_se_frame(report.every_comparison)},
+    metrics=("Delta_SE",),
 )

@@ -15,12 +15,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Part, Report, has_samples, once
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import several
-from rlbhpc.report.stored import has_samples
 from rlbhpc.stats.coverage_table import rarest_first
 from rlbhpc.store import samples
 from rlbhpc.store.questions import read_questions

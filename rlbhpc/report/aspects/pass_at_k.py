@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set
-from rlbhpc.report.draw.axes import k_axis, percent_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Panel
+from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.measured import Measured

@@ -13,8 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, once_each
-from rlbhpc.report.draw.axes import log_axis, row_axis, step_axis
-from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel
+from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel, log_axis, row_axis, step_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import stacked

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
-from rlbhpc.report.draw.axes import Axis, linear_axis, percent_axis, step_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Panel
+from rlbhpc.errors import UserError
+from rlbhpc.report.aspect import Aspect, Part, Report, cells, charts_by_set, once_each, tables_of
+from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.draw.chart import (
+    Axis,
+    Chart,
+    Colours,
+    Panel,
+    linear_axis,
+    log_axis,
+    percent_axis,
+    step_axis,
+)
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, ends
-from rlbhpc.report.stored import cells
+from rlbhpc.report.phrases import bounded, bounds, ends, stacked
 from rlbhpc.stats import Interval
+from rlbhpc.stats.curve import budget_curve
+from rlbhpc.store import left_out
+from rlbhpc.store.left_out import DAMAGED, Note
+from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
+from rlbhpc.sweep.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -148,4 +166,185 @@ ASPECT = Aspect(
     section,
     tables=tables_of(responses, responses=responses_frame),
     metrics=("token entropy",),
+)
+
+
+#: A model at one of its steps.
+Checkpoint = tuple[str, int]
+
+
+#: What a budget is counted in, and for what.
+TOKENS: Final = "response tokens per problem"
+HOURS: Final = "device-hours for the problem set"
+_POINTS: Final = 24
+# Budgets that a table shows.
+_COLUMNS: Final = 5
+
+
+def speeds(folder: Path) -> dict[Checkpoint, float]:
+    """Response tokens per second of one device, by model and step.
+
+    Over all attempts that ended: from when the model was loaded until the last verdict. A worker
+    has as many devices as its record names, and counts as one where it names none.
+    """
+    layout = Layout(folder)
+    plan = cache(lambda name: _shards(layout, name))
+    tokens: Counter[Checkpoint] = Counter()
+    seconds: Counter[Checkpoint] = Counter()
+    for attempt in read_attempts(layout):
+        if not (attempt.get("tokens") and "loaded" in attempt and "ended" in attempt):
+            continue
+        shard = plan(attempt["plan"]).get(attempt["shard"])
+        if shard is not None:
+            gpus = max(1, len(attempt.get("devices") or ()))
+            tokens[shard] += attempt["tokens"]
+            seconds[shard] += (attempt["ended"] - attempt["loaded"]) * gpus
+    return {which: tokens[which] / time for which, time in seconds.items() if time > 0}
+
+
+def _shards(layout: Layout, name: str) -> dict[int, Checkpoint]:
+    """Which model each shard of a plan loads; nothing where it is gone, or damaged and told."""
+    path = layout.plans / f"{name}.json"
+    try:
+        return {shard.number: (shard.model, shard.step) for shard in Plan.load(path).shards}
+    except UserError as error:
+        if path.exists():
+            left_out.tell(layout.root, [Note(DAMAGED, f"speeds of workers: {error}")])
+        return {}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Mean pass@budget over problems; NaN above what the samples of some problem cost.
+
+    ``unit``: ``TOKENS`` or ``HOURS``. ``spent``: budgets, the same for all arms of a problem set.
+    """
+
+    of: Measured
+    unit: str
+    spent: NDArray[np.float64]
+    interval: Interval
+
+
+@once_each
+def budgets(report: Report) -> Iterator[Budget]:
+    """Work out the curves of the compared arms, from one response to all that there are.
+
+    Hours are those of the devices that made the responses, without loading the model; they are
+    known where the run sampled all compared arms itself.
+    """
+    priced = [written for written in of_compared(report) if not np.isnan(written.cost).any()]
+    rates = speeds(report.folder)
+    for _, of_set in report.by_set(priced):
+        arms = [arm.of for arm in of_set]
+        costs = [arm.cost for arm in of_set]
+        yield from _curves(report, TOKENS, arms, costs)
+        if all((arm.model, arm.step) in rates for arm in arms):
+            hours = [
+                cost * len(cost) / rates[arm.model, arm.step] / 3600
+                for arm, cost in zip(arms, costs, strict=True)
+            ]
+            yield from _curves(report, HOURS, arms, hours)
+
+
+def _curves(
+    report: Report, unit: str, arms: list[Measured], costs: list[NDArray[np.float64]]
+) -> Iterator[Budget]:
+    """``costs``: of one response to each sampled problem of an arm."""
+    priced = []
+    for arm, cost in zip(arms, costs, strict=True):
+        most = float((cost * arm.counts[arm.rows].n).min())
+        if most > cost.max():
+            priced.append((arm, cost, most))
+    if not priced:
+        return
+    # From what buys every arm a response to each problem.
+    least = max(float(cost.max()) for _, cost, _ in priced)
+    spent = np.geomspace(least, max(most for _, _, most in priced), _POINTS)
+    for arm, cost, _ in priced:
+        weights, prob = report.weights(arm.sampled_problems), report.settings.prob
+        bought = budget_curve(arm.counts[arm.rows], cost, spent, weights, prob)
+        yield Budget(arm, unit, spent, bought)
+
+
+def _by_set_and_unit(report: Report) -> Iterator[tuple[str, str, list[Budget]]]:
+    for set_name, of_set in report.by_set(budgets(report)):
+        for unit in dict.fromkeys(curve.unit for curve in of_set):
+            yield set_name, unit, [curve for curve in of_set if curve.unit == unit]
+
+
+def budget_section(report: Report) -> Iterator[Node]:
+    """Curves and table of each problem set and unit."""
+    for set_name, unit, curves in _by_set_and_unit(report):
+        tokens = unit == TOKENS
+        caption = (
+            "pass@k at equal cost: the k that a budget of response tokens per problem buys at the "
+            "mean length of that arm's responses to that problem."
+            if tokens
+            else "pass@k at equal cost: the k that hours of a device buy, at the mean length of "
+            "that arm's responses and the tokens per second that its workers made, without "
+            "loading the model."
+        )
+        yield el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}")
+        yield figure(caption, budget_chart(curves, report.colours))
+        spent = curves[0].spent
+        # From the first budget up to the last that all arms can use.
+        usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
+        last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
+        columns = thinned(range(last + 1), _COLUMNS)
+        rows: list[list[Cell]] = [
+            [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
+        ]
+        heads = ["arm", *(amount(spent[i]) for i in columns)]
+        caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
+        yield table(caption, heads, rows, last=True)
+
+
+def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
+    """Draw each arm over budgets of one unit, base dashed, with its interval."""
+    x = log_axis([curve.spent for curve in curves], curves[0].unit)
+    panel = Panel(x, percent_axis("pass@budget, %"), height=220)
+    for curve in curves:
+        name, colour = curve.of.arm, colours[curve.of.arm]
+        panel.curve(curve.spent, curve.interval, colour, name, dash=colours.dash(name))
+        values = curve.interval.estimate[~np.isnan(curve.interval.estimate)]
+        if len(values):
+            panel.end(100 * values, name, colour)
+    return Chart([panel], lambda: budget_frame(curves))
+
+
+def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
+    """pass@budget with its interval, one row per arm and budget."""
+    return stacked(
+        {
+            **curve.of.key,
+            "unit": curve.unit,
+            "budget": curve.spent,
+            **bounded("pass_at_budget", curve.interval),
+        }
+        for curve in curves
+    )
+
+
+def amount(budget: float) -> str:
+    """Three digits of a budget; all digits, and no exponent, from 1,000 on."""
+    return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
+
+
+def _cell(interval: Interval, place: int) -> str:
+    return "–" if np.isnan(interval.estimate[place]) else bounds(interval, place)
+
+
+def budget_charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """For the script of ``analysis/``: one chart a problem set and unit."""
+    for set_name, unit, curves in _by_set_and_unit(report):
+        name = f"budget-{set_name}" if unit == TOKENS else f"budget-hours-{set_name}"
+        yield name, budget_chart(curves, report.colours)
+
+
+BUDGET = Aspect(
+    Part.RESPONSES,
+    budget_section,
+    tables=tables_of(budgets, budget=budget_frame),
+    metrics=("pass@budget",),
 )

@@ -13,8 +13,17 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import responses
 from rlbhpc.report.compare import common_problems
-from rlbhpc.report.draw.axes import k_axis, percent_axis, points_axis
-from rlbhpc.report.draw.chart import BASE_COLOUR, DASHED, Chart, Colours, Key, Panel
+from rlbhpc.report.draw.chart import (
+    BASE_COLOUR,
+    DASHED,
+    Chart,
+    Colours,
+    Key,
+    Panel,
+    k_axis,
+    percent_axis,
+    points_axis,
+)
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured

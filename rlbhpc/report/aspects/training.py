@@ -9,8 +9,7 @@ from typing import Any, Final
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once, single_chart, tables_of
-from rlbhpc.report.draw.axes import linear_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel
+from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel, linear_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.store.cube_schema import TRAINING

@@ -1,4 +1,8 @@
-"""What training did to single problems: learnt, corrupted, extinct, and pass@k of its rollouts."""
+"""What training did to single problems: learnt, corrupted, extinct, and pass@k of its rollouts.
+
+In the report of a study: `analysis: {aspects: [./analysis/problems_over_training.py]}`.
+Example: python analysis/problems_over_training.py runs/math -o figures
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from rlbhpc.report.draw.chart import Chart, Colours, Key
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import powers_of_two
+from rlbhpc.report.paper import main
 from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k
 from rlbhpc.store.cube_schema import ROLLOUTS
 
@@ -83,4 +88,14 @@ def _change(column: pd.Series) -> str | None:
     return f"{ends[0]:.3g} → {ends[1]:.3g}" if ends else None
 
 
+def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+    """One chart of all models whose trainings stored their rollouts."""
+    frame = learning_frame(report)
+    if len(frame):
+        yield "problems_over_training", learning_chart(frame, report.colours)
+
+
 ASPECT = Aspect(Part.TRAINING, section, tables=lambda report: {"learning": learning_frame(report)})
+
+if __name__ == "__main__":
+    main(__doc__, charts)

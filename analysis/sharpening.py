@@ -1,4 +1,7 @@
-"""How much of a gain at k = 1 is sharpening: the base's own samples, likely ones weighing more."""
+"""How much of a gain at k = 1 is sharpening: the base's own samples, likely ones weighing more.
+
+In the report of a study: `analysis: {aspects: [./analysis/sharpening.py]}`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
-from rlbhpc.report.aspects.repeats import as_stored
+from rlbhpc.report.aspect import Aspect, Part, Report, cells, once, tables_of
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
+from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent, signed
-from rlbhpc.report.stored import cells
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import Sharpened, sharpened
 
@@ -114,6 +116,12 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         "new sample, no training. Where few samples still count, a value is little more than "
         f"that of the likeliest one.{drawn}"
     )
+
+
+def as_stored(report: Report, arm: Measured) -> bool:
+    """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
+    entry = report.arms.get(arm.arm)
+    return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1
 
 
 def _words(sharpening: Sharpening) -> str:

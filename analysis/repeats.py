@@ -1,4 +1,7 @@
-"""Repeated responses: whether samples that should be independent are."""
+"""Repeated responses: whether samples that should be independent are.
+
+In the report of a study: `analysis: {aspects: [./analysis/repeats.py]}`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, frames, once_each, tables_of
 from rlbhpc.report.aspects.responses import of_compared
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent
-from rlbhpc.report.stored import frames
 from rlbhpc.stats import Interval
 from rlbhpc.stats.votes import collisions, duplicates
 from rlbhpc.verify.verdict import Status

@@ -1,4 +1,7 @@
-"""How reliably an arm solves what it solves, and what is certain of these very problems."""
+"""How reliably an arm solves what it solves, and what is certain of these very problems.
+
+In the report of a study: `analysis: {aspects: [./analysis/reliability.py]}`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
@@ -46,12 +49,6 @@ class Reliability:
     threshold: float
 
 
-_FIXED: Final = Errand(
-    fixed_curve,
-    lambda report: [(arm.counts[arm.rows], None, report.settings.prob) for arm in report.fitted],
-)
-
-
 @once
 def reliability(report: Report) -> list[Reliability]:
     """Work out the metrics of the compared arms, at the same k for all arms of a problem set."""
@@ -60,13 +57,10 @@ def reliability(report: Report) -> list[Reliability]:
     for arm in arms:
         least = arm.equal_counts(arm.rows).reach
         draws[arm.problem_set] = min(draws[arm.problem_set], least)
-    return [
-        _of(report, arm, draws[arm.problem_set], fixed)
-        for arm, fixed in zip(arms, _FIXED.results(report), strict=True)
-    ]
+    return [_of(report, arm, draws[arm.problem_set]) for arm in arms]
 
 
-def _of(report: Report, arm: Measured, k: int, fixed: FixedCurve) -> Reliability:
+def _of(report: Report, arm: Measured, k: int) -> Reliability:
     prob = report.settings.prob
     counts = arm.counts[arm.rows]
     equal = arm.equal_counts(arm.rows)
@@ -83,6 +77,7 @@ def _of(report: Report, arm: Measured, k: int, fixed: FixedCurve) -> Reliability
     if arm.verdicts is not None and len({*equal.n.tolist()}) == 1:
         right = arm.right[arm.rows][arm.judged[arm.rows]].reshape(len(arm.rows), -1)
         values["Bayes@N"] = bayes_at_n(right.astype(np.int64)).interval(prob=prob)
+    fixed = fixed_curve(counts, None, prob)
     threshold = float(detection_threshold([counts.reach], prob)[0])
     return Reliability(arm, k, values, fixed, threshold)
 

@@ -1,4 +1,8 @@
-"""Perplexity at the start, in the middle and at the end of responses."""
+"""Perplexity at the start, in the middle and at the end of responses.
+
+In the report of a study: `analysis: {aspects: [./analysis/perplexity_by_position.py]}`.
+Example: python analysis/perplexity_by_position.py runs/math -o figures
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,23 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
+from rlbhpc.report.aspect import (
+    TOKENS,
+    Aspect,
+    Part,
+    Report,
+    charts_by_set,
+    frames,
+    once_each,
+    tables_of,
+)
 from rlbhpc.report.aspects.responses import of_compared
-from rlbhpc.report.draw.axes import Axis, log_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Panel
+from rlbhpc.report.draw.chart import Axis, Chart, Colours, Panel, log_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import bounded, ends
-from rlbhpc.report.stored import TOKENS, frames
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
 from rlbhpc.store.tokens import ONE_IN, in_lot
@@ -164,9 +176,14 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
     )
 
 
+charts = charts_by_set("perplexity_by_position", positions, positions_chart)
+
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
     tables=tables_of(positions, perplexity_positions=positions_frame),
     metrics=("perplexity",),
 )
+
+if __name__ == "__main__":
+    main(__doc__, charts)

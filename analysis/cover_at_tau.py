@@ -1,4 +1,8 @@
-"""The whole distribution of success rates: Cover@τ as a curve, and the area under pass@k."""
+"""The whole distribution of success rates: Cover@τ as a curve, and the area under pass@k.
+
+In the report of a study: `analysis: {aspects: [./analysis/cover_at_tau.py]}`.
+Example: python analysis/cover_at_tau.py runs/math -o figures
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Errand, Part, Report, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.axes import Axis, percent_axis, points_axis
-from rlbhpc.report.draw.chart import Chart, Colours, Panel
+from rlbhpc.report.draw.chart import Axis, Chart, Colours, Panel, percent_axis, points_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
+from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import bounded, bounds, stacked
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
@@ -37,12 +41,6 @@ class Covered:
     pair: Comparison | None = None
     cover_difference: Interval | None = None
     area_difference: Interval | None = None
-
-
-_ABOVE: Final = Errand(
-    posterior_above,
-    lambda report: [(arm.counts[arm.rows], LEVELS) for arm in report.fitted],
-)
 
 
 @once
@@ -70,11 +68,14 @@ def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
 
 
 def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
-    """Chance of every problem to have a rate of at least τ."""
-    place = [id(other) for other in report.fitted].index(id(arm))
-    above = np.full((len(arm.problems), len(LEVELS)), np.nan)
-    above[arm.rows] = _ABOVE.results(report)[place]
-    return above
+    """Chance of every problem to have a rate of at least τ; a base serves several arms."""
+    key = (_above, id(arm))
+    if key not in report.memo:
+        above = np.full((len(arm.problems), len(LEVELS)), np.nan)
+        above[arm.rows] = posterior_above(arm.counts[arm.rows], LEVELS)
+        report.memo[key] = above
+    of_arm: NDArray[np.float64] = report.memo[key]
+    return of_arm
 
 
 def section(report: Report) -> Iterator[Node]:
@@ -161,9 +162,14 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+charts = charts_by_set("cover_at_tau", covered, cover_chart)
+
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
     tables=tables_of(covered, cover=cover_frame, area=area_frame),
     metrics=("Cover@tau", "area"),
 )
+
+if __name__ == "__main__":
+    main(__doc__, charts)
