@@ -6,9 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rlbhpc import files
+from rlbhpc.errors import UserError
 
 
 def write(path: Path, values: Mapping[str, Any]) -> None:
@@ -39,3 +43,43 @@ def digest(values: Any) -> str:
     """SHA-256 over JSON values, whatever the layout of the file around them."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# ---- named parquet -------------------------------------------------------------------------------
+# Immutable Parquet files: a digest of the bytes ends each name and vouches for them.
+
+
+PARQUET: Final = ".parquet"
+_DIGITS: Final = 16
+
+
+def put_parquet(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
+    """Write rows, synced and in one step; the same rows give the same file."""
+    stream = pa.BufferOutputStream()
+    # In one piece: the bytes must not tell how often a run was interrupted.
+    pq.write_table(rows.combine_chunks(), stream, compression="zstd")
+    data = stream.getvalue().to_pybytes()
+    path = folder / f"{beginning}{digest(data)}{ENDING}"
+    files.put(path, data)
+    return path
+
+
+def read_parquet(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
+    """Read all rows; an error that ends with ``remedy`` if a byte is not what was written."""
+    data = files.retrying(path.read_bytes)
+    if digest_of_bytes(data) != digest_of_name(path):
+        raise UserError(
+            f"{path}: damaged (its content does not have the digest in its name); {remedy}"
+        )
+    metadata = pq.read_schema(pa.BufferReader(data)).metadata
+    return pq.read_table(pa.BufferReader(data), schema=schema).replace_schema_metadata(metadata)
+
+
+def digest_of_name(path: Path) -> str:
+    """Digest that a file has in its name."""
+    return path.stem[-_DIGITS:]
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """64 bits of SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:_DIGITS]

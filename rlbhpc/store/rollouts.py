@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import cube, cube_schema, named_parquet
+from rlbhpc.store import checked, cube, cube_schema
 from rlbhpc.store.step_log import lines
 from rlbhpc.study.layout import Layout, entries
 
@@ -35,7 +35,7 @@ ROWS: Final = pa.schema(
 )
 PART_ROWS: Final = 1 << 18
 _STEP: Final = "[0-9]" * 8
-_NAMES: Final = f"{_STEP}-{_STEP}-*{named_parquet.ENDING}"
+_NAMES: Final = f"{_STEP}-{_STEP}-*{checked.ENDING}"
 _TRIES: Final = 5
 # Cells of a chunk of the cube.
 _CELLS: Final = 1 << 21
@@ -48,7 +48,7 @@ def add(folder: Path, rows: pa.Table) -> None:
     newest = max(parts(folder), key=_steps, default=None)
     if newest is not None and (before := _read(newest)).num_rows < PART_ROWS:
         first, rows = _steps(newest)[0], pa.concat_tables([before, rows])
-    named_parquet.put(folder, rows.cast(ROWS), f"{first:08d}-{last:08d}-")
+    checked.put_parquet(folder, rows.cast(ROWS), f"{first:08d}-{last:08d}-")
 
 
 def settle(folder: Path, step: int) -> None:
@@ -85,9 +85,11 @@ def read(folder: Path) -> pa.Table:
 
 def inputs(layout: Layout) -> dict[str, str]:
     """Files that the groups are made of, with a mark that changes with their content."""
-    marks = {path: named_parquet.digest(path.read_bytes()) for path in layout.dynamics().values()}
+    marks = {
+        path: checked.digest_of_bytes(path.read_bytes()) for path in layout.dynamics().values()
+    }
     for model in layout.dynamics():
-        marks |= {path: named_parquet.mark(path) for path in parts(layout.rollouts(model))}
+        marks |= {path: checked.digest_of_name(path) for path in parts(layout.rollouts(model))}
     return {path.relative_to(layout.root).as_posix(): mark for path, mark in marks.items()}
 
 
@@ -148,4 +150,4 @@ def _steps(path: Path) -> tuple[int, int]:
 
 def _read(path: Path) -> pa.Table:
     remedy = "remove it: its steps will be missing from the cube, and training needs none of it"
-    return named_parquet.read(path, ROWS, remedy)
+    return checked.read_parquet(path, ROWS, remedy)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube, cube_schema, named_parquet, rollouts
+from rlbhpc.store import checked, cube, cube_schema, rollouts
 from rlbhpc.store.grid import Grid, natural
 from rlbhpc.study.layout import Layout, entries
 
@@ -99,7 +99,7 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
     ordered = rows.cast(SCORE_ROWS).sort_by(keys)
-    return named_parquet.put(folder, ordered.replace_schema_metadata({_PLACE: _place(folder)}))
+    return checked.put_parquet(folder, ordered.replace_schema_metadata({_PLACE: _place(folder)}))
 
 
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
@@ -130,7 +130,7 @@ def inputs(layout: Layout) -> dict[str, str]:
     """Every table by its path below the run folder, with a mark that changes with its content."""
     return rollouts.inputs(layout) | {
         path.relative_to(layout.root).as_posix(): (
-            str(checked.digest(_load(path))) if kind == COUNTS else named_parquet.mark(path)
+            str(checked.digest(_load(path))) if kind == COUNTS else checked.digest_of_name(path)
         )
         for kind in (COUNTS, SCORES)
         for path in _files(layout.tables(kind))
@@ -209,7 +209,7 @@ def _files(folder: Path) -> list[Path]:
     """Finished files below a folder, in the order of their names."""
     finished: list[Path] = []
     for path in entries(folder):
-        if path.suffix in {_JSON, named_parquet.ENDING}:
+        if path.suffix in {_JSON, checked.PARQUET}:
             finished.append(path)
         else:
             finished += _files(path)
@@ -224,7 +224,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _read_scores(path: Path) -> pa.Table:
-    rows = named_parquet.read(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
+    rows = checked.read_parquet(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
     place = (rows.schema.metadata or {}).get(_PLACE, _place(path.parent))
     if place != _place(path.parent):
         raise UserError(f"{path}: of {place.decode()}; remove it and run `rlbhpc score` again")

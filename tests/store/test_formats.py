@@ -17,7 +17,7 @@ import pytest
 
 from rlbhpc import store
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store import body, checked, journal, left_out, listing, marks, named_parquet, parts
+from rlbhpc.store import body, checked, journal, left_out, listing, marks, parts
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
@@ -111,7 +111,7 @@ def test_a_plan_says_what_is_asked_of_every_cell(tmp_path: Path) -> None:
 
 def test_ids_and_digests_are_those_of_their_texts() -> None:
     assert answer_id("42") == int(hashlib.sha256(b"42").hexdigest()[:12], 16)
-    assert named_parquet.digest(b"42") == hashlib.sha256(b"42").hexdigest()[:16]
+    assert checked.digest_of_bytes(b"42") == hashlib.sha256(b"42").hexdigest()[:16]
 
 
 @pytest.mark.parametrize("offset", [0, 1])
