@@ -32,7 +32,7 @@ from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import bounded, ends
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
-from rlbhpc.store.tokens import ONE_IN, in_lot
+from rlbhpc.store.parts import ONE_IN, in_lot
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
 

@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import Imported, ImportedCounts
-from rlbhpc.store import body
+from rlbhpc.store import sample_rows
 from rlbhpc.store.questions import Question
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
@@ -157,7 +157,7 @@ class ArrivingSamples:
             response.n_tokens, response.answer, response.text or "",
         ]  # fmt: skip
         try:
-            digest = body.digest(body.encode(self._sample(*row)))
+            digest = sample_rows.digest(sample_rows.encode(self._sample(*row)))
         except (struct.error, UnicodeEncodeError) as error:
             raise UserError(
                 f"{path}: {problem!r} has an id, step, seed or token count that can't be stored "

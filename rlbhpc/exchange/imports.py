@@ -29,9 +29,9 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.questions import put_questions, stored_questions
 from rlbhpc.store.sources import Group
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.running.batch import BatchVerifier, Item

@@ -59,7 +59,7 @@ def put_parquet(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
     # In one piece: the bytes must not tell how often a run was interrupted.
     pq.write_table(rows.combine_chunks(), stream, compression="zstd")
     data = stream.getvalue().to_pybytes()
-    path = folder / f"{beginning}{digest(data)}{ENDING}"
+    path = folder / f"{beginning}{digest_of_bytes(data)}{PARQUET}"
     files.put(path, data)
     return path
 

@@ -20,9 +20,9 @@ from rlbhpc.store import band, cube, cube_schema, versions
 from rlbhpc.store.band import Band
 from rlbhpc.store.grid import UNPLANNED, Grid
 from rlbhpc.store.left_out import DAMAGED, Note
+from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.store.versions import Version
-from rlbhpc.store.view import View
 
 if TYPE_CHECKING:
     import zarr

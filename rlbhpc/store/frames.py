@@ -8,7 +8,7 @@ A journal is a file header followed by frames, and is only ever appended to.
                   of "rlbhpcJ2" have another layout, so that all of its samples are read instead
     frame         salt u32, kind u32, stored u32, raw u32, check u64, crc32 of these 24 bytes;
                   then ``stored`` bytes of body
-    SMPL body     LZ4 block of a sample's canonical bytes (:mod:`rlbhpc.store.body`);
+    SMPL body     LZ4 block of a sample's canonical bytes (:mod:`rlbhpc.store.sample_rows`);
                   ``check`` = their digest
     INDX body     previous INDX offset u64, first cell u32, closed u32, crc32c u32 over the SMPL
                   frames since the previous INDX, lengths of the next three u32:
@@ -52,8 +52,8 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from rlbhpc.store.body import digest, utf8
 from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
+from rlbhpc.store.sample_rows import digest, utf8
 from rlbhpc.study.keys import Cell
 
 # Changes of the layout here, beside those of a sample's values.

@@ -17,11 +17,10 @@ from stat import S_ISDIR
 from typing import Final, NamedTuple
 
 from rlbhpc import files
-from rlbhpc.store import frames, left_out, marks, parts, snapshot
+from rlbhpc.store import frames, left_out, parts, snapshot
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.snapshot import Snapshot
-from rlbhpc.store.view import View
+from rlbhpc.store.snapshot import Snapshot, View
 from rlbhpc.study.layout import Layout
 
 #: Hours without change after which an unclosed journal has no writer any more.
@@ -65,7 +64,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-            marks.clear(path)
+            left_out.forget_damage(path)
         except OSError as error:
             raise files.explain(error, path) from error
     return Cleaning(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rlbhpc.store import snapshot
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note, Skipped
-from rlbhpc.store.listing import FAILED
+from rlbhpc.store.parts import FAILED
 from rlbhpc.store.snapshot import Sealed
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from rlbhpc import files
 from rlbhpc.errors import LeftOutWarning
+from rlbhpc.store import checked
 
 DAMAGED: Final = "damaged"
 #: The file may be whole; the file system does not give it.
@@ -98,3 +99,40 @@ def tell(root: Path, notes: Iterable[Note]) -> None:
     warning = LeftOutWarning(f"{root}: left out ({words}): {lines}{more}")
     warning.incomplete = set(total) != {TORN}
     warnings.warn(warning, stacklevel=3)
+
+
+# ---- marks ---------------------------------------------------------------------------------------
+# Notes beside files of which some samples proved to be damaged.
+#
+# A resume scan reads no samples, so it cannot see that one is damaged. Whoever does read them and
+# finds one leaves a note, ``<file>.damaged``; from then on that sample counts as missing, and the
+# next run draws it again. A note that is wrong or lost does no harm: a sample that is drawn twice
+# is the same sample, and damage is found again.
+
+
+#: Ending of a note's name.
+MARK_ENDING: Final = ".damaged"
+
+
+def damaged_places(path: Path) -> frozenset[int]:
+    """Places of a file that proved to be damaged: offsets in a journal, row groups of a part."""
+    try:
+        return frozenset(checked.read(_mark_file(path))["places"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return frozenset()
+
+
+def mark_damaged(path: Path, places: Iterable[int]) -> None:
+    """Note that places of a file are damaged."""
+    marks = damaged_places(path)
+    if not marks.issuperset(places):
+        checked.write(_mark_file(path), {"places": sorted(marks.union(places))})
+
+
+def forget_damage(path: Path) -> None:
+    """Forget what was noted of a file that was written again, or removed."""
+    _mark_file(path).unlink(missing_ok=True)
+
+
+def _mark_file(path: Path) -> Path:
+    return path.with_name(path.name + MARK_ENDING)

@@ -28,13 +28,12 @@ import pyarrow.compute as pc
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import marks, parts, snapshot
+from rlbhpc.store import left_out, parts, snapshot
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.questions import put_questions, stored_questions
-from rlbhpc.store.snapshot import Snapshot
-from rlbhpc.store.view import View
+from rlbhpc.store.snapshot import Snapshot, View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -225,7 +224,7 @@ def _sound(part: Path) -> bool:
         parts.contents(part)
     except (FileNotFoundError, DamagedError):
         return False
-    return not marks.marked(part)
+    return not left_out.damaged_places(part)
 
 
 def _has(here: Path, theirs_path: Path, size: int) -> bool:
@@ -262,7 +261,7 @@ def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
     if here.suffix == parts.ENDING and (damage := parts.verify(here)):
         here.unlink(missing_ok=True)
         raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
-    marks.clear(here)
+    left_out.forget_damage(here)
     return here
 
 

@@ -35,7 +35,7 @@ ROWS: Final = pa.schema(
 )
 PART_ROWS: Final = 1 << 18
 _STEP: Final = "[0-9]" * 8
-_NAMES: Final = f"{_STEP}-{_STEP}-*{checked.ENDING}"
+_NAMES: Final = f"{_STEP}-{_STEP}-*{checked.PARQUET}"
 _TRIES: Final = 5
 # Cells of a chunk of the cube.
 _CELLS: Final = 1 << 21

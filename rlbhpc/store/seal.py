@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import marks, parts, snapshot, tokens
+from rlbhpc.store import left_out, parts, snapshot
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.listing import TokenPolicy
-from rlbhpc.store.view import View
+from rlbhpc.store.parts import TokenPolicy
+from rlbhpc.store.snapshot import View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -123,14 +123,14 @@ class _Sealer:
                     solved = [(self._right[of_cell].sum(), len(of_cell)) for of_cell in rows]
                     tables = self._tables(fresh, solved)
                     made.append(parts.write(self._folder, tables, self._policy))
-                    marks.clear(made[-1])
+                    left_out.forget_damage(made[-1])
                 except _DamagedUnitError:
                     open_ += 1
                     continue
             sealed += 1
         for path, places in self._view.damaged.items():
             if places and path not in made:
-                marks.mark(path, places)
+                left_out.mark_damaged(path, places)
         notes = (*self._listed, *self._view.notes)
         return Sealing(tuple(made), sealed, open_, self._damaged, notes)
 
@@ -156,7 +156,7 @@ class _Sealer:
             bounds = pairwise([*starts.tolist(), len(keys)])
             for number, (start, stop) in zip(numbers.tolist(), bounds, strict=True):
                 rows = table.slice(start, stop - start)
-                yield tokens.apply(rows, self._policy, *solved[number])
+                yield parts.apply_policy(rows, self._policy, *solved[number])
 
 
 class _DamagedUnitError(Exception):

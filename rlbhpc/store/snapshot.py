@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import errno
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import journal, left_out, marks, parts, schema, writer
-from rlbhpc.store.frames import DamagedError
-from rlbhpc.store.journal import Index
-from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.listing import Listing
+from rlbhpc.store import journal, left_out, parts, sample_rows
+from rlbhpc.store.frames import INDEXED, DamagedError
+from rlbhpc.store.journal import Index, TooLargeError
+from rlbhpc.store.left_out import Note, Skipped
+from rlbhpc.store.parts import FAILED, Listing
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -105,11 +111,11 @@ def listed(
     names = files.names(folder, "")
     noted = set(names)
     for name in names:
-        if not name.endswith(writer.ENDING) or (passed_over and passed_over(name)):
+        if not name.endswith(journal.ENDING) or (passed_over and passed_over(name)):
             continue
         with left_out.unreadable(folder / name, skipped, strict=strict):
             index = journal.index(
-                folder / name, verify=verify, noted=f"{name}{marks.ENDING}" in noted
+                folder / name, verify=verify, noted=f"{name}{left_out.MARK_ENDING}" in noted
             )
             index = own(index, arm, set_name)
             skipped.extend(index.skipped)
@@ -131,14 +137,14 @@ def part_of(
     except DamagedError as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))
         return None
-    damaged = marks.marked(path)
+    damaged = left_out.damaged_places(path)
     if damaged:
         lost = sum(len(listed.groups[i].samples) for i in damaged)
         reason = f"{lost} samples that were found damaged before"
         skipped.append(Skipped(path, reason, samples=lost))
     if verify:
         every = range(len(listed.groups))
-        read = parts.tables_of(path, listed, every, schema.ROWS, skipped)
+        read = parts.tables_of(path, listed, every, sample_rows.ROWS, skipped)
         damaged |= frozenset(every).difference(*(groups for groups, _ in read))
     strange = _strange(listed.cells, arm, set_name)
     foreign = frozenset(i for i, group in enumerate(listed.groups) if strange[group.cell])
@@ -203,3 +209,320 @@ def steady(read: Callable[[], T]) -> T:
         "give the command again when nobody cleans up",
         TRY_AGAIN,
     )
+
+
+# ---- view ----------------------------------------------------------------------------------------
+# One sample per key, over all files that hold copies of it.
+#
+# Copies are ordered by preference: a sample that did not fail before one that failed, then the
+# smaller digest, then a part before a journal. The first two depend on the samples alone, so that
+# neither the order of files nor when something was sealed changes which sample counts. Digests
+# have nothing to do with being right or wrong, so the choice favours neither.
+
+
+# What telling copies apart needs.
+_BASE: Final = (*sample_rows.KEY, "digest", "verdict")
+_PLACE: Final = ("file", "position")
+# What is read at once: so many rows, or fewer if they are large. It bounds the memory, and Arrow
+# cannot reorder more than 2 GB of texts.
+_BATCH_ROWS: Final = 1 << 14
+_BATCH_BYTES: Final = 64 << 20
+
+
+class Conflict(NamedTuple):
+    """Two different samples with one key and one fingerprint, neither of them failed."""
+
+    cell: Cell
+    sample: int
+    counts: Path
+    other: Path
+
+    def __str__(self) -> str:
+        cell = self.cell
+        return (
+            f"two different samples of {cell.problem} no. {self.sample} (arm {cell.arm}, step "
+            f"{cell.step}): the one in {self.counts} counts, the one in {self.other} does not"
+        )
+
+
+class View:
+    """Every sample of a snapshot once, sorted by step, problem, fingerprint and sample.
+
+    ``columns``: what will be read; columns that an index answers are read at once. ``problems,
+    steps``: keep to these; None means all. ``verify``: read every sample of a journal, and leave
+    out the damaged ones, where nothing but the index would be read otherwise. ``skipped``: what
+    could not be read so far. ``damaged``: places of files
+    that proved to be damaged, as :func:`rlbhpc.store.left_out.damaged_places` gives them.
+    """
+
+    def __init__(
+        self,
+        now: Snapshot,
+        columns: Sequence[str] | None = (),
+        *,
+        problems: Collection[str] | None = None,
+        steps: Collection[int] | None = None,
+        verify: bool = False,
+    ) -> None:
+        self._now = now
+        self._verify = verify
+        self.skipped = list(now.skipped)
+        self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
+        self._files: list[Sealed | Index] = [*now.parts, *now.journals]
+        names = sample_rows.select(columns).names
+        self._light = tuple({*_BASE, *(name for name in names if name in INDEXED)})
+        tables = [self._place(number, problems, steps) for number in range(len(self._files))]
+        light = [*sample_rows.select(self._light), *((name, pa.int64()) for name in _PLACE)]
+        table = pa.concat_tables([pa.schema(light).empty_table(), *tables]).unify_dictionaries()
+        self._copies, self._starts = _ordered(table)
+        # How many rows the next batch has; the next call begins as the last one ended.
+        self._batch_rows = _BATCH_ROWS
+        # The copy that is taken for each key; moves on where a copy turns out to be damaged.
+        self._chosen = self._starts[:-1].copy()
+
+    @property
+    def count(self) -> int:
+        """Number of distinct keys."""
+        return len(self._chosen)
+
+    @cached_property
+    def keys(self) -> pa.Table:
+        """Key, digest and verdict of the samples that count."""
+        return self._copies.take(self._chosen).select(list(_BASE))
+
+    @cached_property
+    def cells(self) -> dict[Cell, NDArray[np.intp]]:
+        """Rows of each cell, ascending by sample."""
+        keys = self.keys
+        names = pc.dictionary_encode(keys["problem"]).combine_chunks().indices.to_numpy()
+        changes = np.zeros(keys.num_rows, bool)
+        for column in (keys["step"].to_numpy(), keys["fingerprint"].to_numpy(), names):
+            changes[1:] |= column[1:] != column[:-1]
+        changes[:1] = True
+        starts = np.flatnonzero(changes)
+        cells = (Cell(*row.values()) for row in keys.take(starts).select(Cell._fields).to_pylist())
+        return dict(zip(cells, np.split(np.arange(keys.num_rows), starts[1:]), strict=False))
+
+    @property
+    def notes(self) -> list[Note]:
+        """What could not be read, and which samples contradict others, so far."""
+        listed = len(self._now.skipped)
+        conflicts = [Note(left_out.CONFLICTING, str(conflict)) for conflict in self.conflicts]
+        return [*(skipped.note for skipped in self.skipped[listed:]), *conflicts]
+
+    @property
+    def sealed(self) -> NDArray[np.bool_]:
+        """Which of the samples that count are in a part without damage."""
+        files = self._copies["file"].to_numpy()[self._chosen]
+        sealed = [isinstance(file, Sealed) and not file.damaged for file in self._files]
+        is_sealed: NDArray[np.bool_] = np.array(sealed, bool)[files]
+        return is_sealed
+
+    @property
+    def needed(self) -> set[Path]:
+        """Files that hold a copy of a sample that no part without damage holds."""
+        sizes = np.diff(self._starts)
+        of_copy = np.repeat(self.sealed, sizes)
+        files = np.unique(self._copies["file"].to_numpy()[~of_copy])
+        return {self._files[i].path for i in files.tolist()}
+
+    def origins(self, which: NDArray[np.intp]) -> list[Path]:
+        """Files of the copies that were taken for some keys; ask after they were read."""
+        files = self._copies["file"].to_numpy()[self._chosen[which]]
+        return [self._files[i].path for i in files.tolist()]
+
+    @cached_property
+    def conflicts(self) -> list[Conflict]:
+        """Samples that differ from the one that counts, where neither of the two failed."""
+        digests = self._copies["digest"].to_numpy()
+        failed = np.isin(self._copies["verdict"].to_numpy(), FAILED)
+        first = np.repeat(self._starts[:-1], np.diff(self._starts))
+        differing = np.flatnonzero((digests != digests[first]) & ~failed & ~failed[first])
+        return [self._conflict(int(first[i]), i) for i in differing.tolist()]
+
+    def read(self, which: NDArray[np.intp], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of some keys, in the given order; those of which no copy is intact are left out."""
+        wanted = sample_rows.select(columns)
+        if set(wanted.names) <= set(self._light):
+            return self._copies.take(self._chosen[which]).select(wanted.names)
+        tables = [wanted.empty_table(), *(table for _, table in self.batches(which, columns))]
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def batches(
+        self, which: NDArray[np.intp], columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
+        """Go through the rows of some keys, as :meth:`read` gives them, some megabytes at a time.
+
+        Each batch comes with its keys. How large a text is shows only when it was decoded: a batch
+        that proves too large is begun anew with fewer rows.
+        """
+        wanted = sample_rows.select(columns)
+        start = 0
+        while start < len(which):
+            batch = which[start : start + self._batch_rows]
+            try:
+                # One row is read whatever its size.
+                table = self._read(batch, wanted, math.inf if len(batch) == 1 else _BATCH_BYTES)
+            except TooLargeError as error:
+                self._batch_rows = max(1, error.rows // 2)
+                continue
+            yield batch, table
+            start += len(batch)
+            rows_that_fit = len(batch) * _BATCH_BYTES // max(1, table.nbytes)
+            self._batch_rows = min(_BATCH_ROWS, max(1, rows_that_fit // 2))
+
+    def _read(self, which: NDArray[np.intp], wanted: pa.Schema, most: float) -> pa.Table:
+        """Whole rows of some keys, from another copy where one is damaged."""
+        tables, order = [wanted.empty_table()], [np.empty(0, np.intp)]
+        unread = np.arange(len(which))
+        while len(unread):
+            copies = self._chosen[which[unread]]
+            good, rows = self._fetch(copies, wanted.names, most)
+            tables.extend(rows)
+            order.append(unread[good])
+            unread = np.delete(unread, good)
+            self._chosen[which[unread]] += 1
+            ended = self._chosen[which[unread]] >= self._starts[which[unread] + 1]
+            self._chosen[which[unread][ended]] -= 1
+            unread = unread[~ended]
+        back = np.argsort(np.concatenate(order))
+        return pa.concat_tables(tables).unify_dictionaries().take(back)
+
+    def _place(
+        self, number: int, problems: Collection[str] | None, steps: Collection[int] | None
+    ) -> pa.Table:
+        """Light columns of one file, with the place of each row."""
+        file = self._files[number]
+        wanted = [
+            (problems is None or cell.problem in problems) and (steps is None or cell.step in steps)
+            for cell in file.cells
+        ]
+        if isinstance(file, Index):
+            position = self._place_journal(file, np.array(wanted, bool))
+            table = journal.rows(file, sample_rows.select(self._light).names, position)
+        else:
+            table, position = self._place_part(file, wanted)
+        table = table.append_column("file", pa.array(np.full(table.num_rows, number), pa.int64()))
+        return table.append_column("position", pa.array(position, pa.int64()))
+
+    def _place_journal(self, file: Index, wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Positions of the records of some cells, without those that are damaged."""
+        position = np.flatnonzero(wanted[file.records["cell"]])
+        if not self._verify or not len(position):
+            return position
+        lost = position.tolist()
+        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
+            lost = [place for place in file.damage if wanted[file.records["cell"][place]]]
+            self.skipped.extend(file.damage[place] for place in lost)
+            self.damaged[file.path].update(file.records["offset"][lost].tolist())
+        return np.setdiff1d(position, lost)
+
+    def _place_part(self, part: Sealed, wanted: list[bool]) -> tuple[pa.Table, NDArray[np.int64]]:
+        light = sample_rows.select(self._light)
+        starts = _starts(part)
+        groups = [i for i, group in enumerate(part.listing.groups) if wanted[group.cell]]
+        groups = [i for i in groups if i not in part.unusable]
+        tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
+        for numbers, table in parts.tables_of(part.path, part.listing, groups, light, self.skipped):
+            tables.append(table)
+            positions.extend(np.arange(starts[i], starts[i + 1]) for i in numbers)
+        return pa.concat_tables(tables).unify_dictionaries(), np.concatenate(positions)
+
+    def _fetch(
+        self, copies: NDArray[np.intp], columns: Sequence[str], most: float
+    ) -> tuple[NDArray[np.intp], list[pa.Table]]:
+        """Whole rows of some copies: which of them could be read, and their rows.
+
+        Raises :class:`TooLargeError` when they have more than ``most`` bytes.
+        """
+        of_file = self._copies["file"].to_numpy()[copies]
+        position = self._copies["position"].to_numpy()[copies]
+        good, tables = [np.empty(0, np.intp)], []
+        for number in np.unique(of_file).tolist():
+            mine = np.flatnonzero(of_file == number)
+            mine = mine[np.argsort(position[mine], kind="stable")]
+            file = self._files[number]
+            for here, table in self._fetch_of(file, position[mine], columns, most):
+                good.append(mine[here])
+                tables.append(table)
+                most -= table.nbytes
+                if most < 0:
+                    raise TooLargeError(sum(map(len, good)))
+        return np.concatenate(good), tables
+
+    def _fetch_of(
+        self, file: Sealed | Index, position: NDArray[np.int64], columns: Sequence[str], most: float
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
+        """Whole rows of one file, at ascending positions: which could be read, and their rows."""
+        if isinstance(file, Sealed):
+            yield from self._fetch_part(file, position, columns)
+            return
+        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
+            here, table = journal.whole_rows(file, position, columns, self.skipped, most)
+            lost = np.delete(position, here)
+            self.damaged[file.path].update(file.records["offset"][lost].tolist())
+            yield here, table
+
+    def _fetch_part(
+        self, part: Sealed, position: NDArray[np.int64], columns: Sequence[str]
+    ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
+        starts = _starts(part)
+        group = np.searchsorted(starts, position, side="right") - 1
+        groups = np.unique(group).tolist()
+        lost = set(groups)
+        for numbers, table in parts.tables_of(
+            part.path, part.listing, groups, sample_rows.select(columns), self.skipped
+        ):
+            lost.difference_update(numbers)
+            offset = 0
+            for i in numbers:
+                here = np.flatnonzero(group == i)
+                yield here, table.slice(offset).take(position[here] - starts[i])
+                offset += len(part.listing.groups[i].samples)
+        self.damaged[part.path].update(lost)
+
+    def _conflict(self, counts: int, other: int) -> Conflict:
+        row = self._copies.slice(other, 1).to_pylist()[0]
+        files = self._copies["file"]
+        paths = [self._files[files[i].as_py()].path for i in (counts, other)]
+        return Conflict(Cell(*(row[name] for name in Cell._fields)), row["sample"], *paths)
+
+
+def _starts(part: Sealed) -> NDArray[np.int64]:
+    """Row at which each row group starts, and the end."""
+    sizes = [len(group.samples) for group in part.listing.groups]
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _ordered(table: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
+    """Sort copies by key and preference; where each key's copies start, and the end."""
+    key = _key(table)
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    repeated = np.flatnonzero(key[1:] == key[:-1])
+    if len(repeated):
+        # Few keys have copies: only those are put in order of preference.
+        among = np.union1d(repeated, repeated + 1)
+        rows = order[among]
+        failed = np.isin(table["verdict"].to_numpy()[rows], FAILED)
+        digest, file = table["digest"].to_numpy()[rows], table["file"].to_numpy()[rows]
+        order[among] = rows[np.lexsort((file, digest, failed, key[among]))]
+    _, starts = np.unique(key, return_index=True)
+    return table.take(order), np.append(starts, len(key))
+
+
+def _key(table: pa.Table) -> NDArray[np.int64]:
+    """Give each key a number; they are in the order of (step, problem, fingerprint, sample)."""
+    key = np.zeros(table.num_rows, np.int64)
+    for name in ("step", "problem", "fingerprint", "sample"):
+        ranks, distinct = _ranks(table[name])
+        before, _ = _ranks(pa.chunked_array([pa.array(key)]))
+        key = before * distinct + ranks
+    return key
+
+
+def _ranks(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
+    """Rank of each value among the distinct ones, and how many there are."""
+    encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+    rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
+    return rank[encoded.indices.to_numpy()], len(rank)

@@ -19,8 +19,7 @@ from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.snapshot import Sealed
-from rlbhpc.store.view import View
+from rlbhpc.store.snapshot import Sealed, View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 

@@ -22,7 +22,7 @@ from rlbhpc.store import left_out
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.questions import stored_questions
 from rlbhpc.store.reader import purged
-from rlbhpc.store.rewrite import cells, rewrite
+from rlbhpc.store.samples import rewrite, tables_by_cell
 from rlbhpc.store.sources import Group, Sources, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study, study_of
@@ -73,7 +73,7 @@ class Stored:
 
         ``before`` leaves out those whose index is not below it.
         """
-        for stored in cells(self.layout, group, _COLUMNS):
+        for stored in tables_by_cell(self.layout, group, _COLUMNS):
             early = stored
             if before is not None:
                 early = stored.filter(pc.less(stored["sample"], before))

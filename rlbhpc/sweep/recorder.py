@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rlbhpc.engines.completion import Completion
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.sweep.judge import Asked, Judge
 
 # Completions that may wait for verification. Each is some kilobytes; when verification is slower

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from rlbhpc.store.gc import gc
-from rlbhpc.store.listing import TokenPolicy
+from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.seal import Sealing, seal
 from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout

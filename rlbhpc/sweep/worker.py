@@ -18,7 +18,7 @@ from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
-from rlbhpc.store.listing import FAILED
+from rlbhpc.store.parts import FAILED
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.stats import pass_at_k, pass_curves
-from rlbhpc.store import cube, parts, schema, seal
+from rlbhpc.store import cube, parts, sample_rows, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
@@ -208,9 +208,9 @@ def rows(
     }
     columns = [
         _column(values[f.name], f.type) if f.name in values else pa.nulls(n, f.type)
-        for f in schema.ROWS
+        for f in sample_rows.ROWS
     ]
-    return pa.table(columns, schema=schema.ROWS)
+    return pa.table(columns, schema=sample_rows.ROWS)
 
 
 def _column(values: object, kind: pa.DataType) -> pa.Array:

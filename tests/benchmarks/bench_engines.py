@@ -25,13 +25,12 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey, Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import SPAN, make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import SPAN, make_plan, presence
 from tests.benchmarks import Row, in_loops
 from tests.studies import untrained, write_unloadable_model
 

@@ -13,12 +13,10 @@ from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.prepare import measured, predict
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import make_plan, presence
 from rlbhpc.sweep.remember import remember
 from tests.benchmarks import Row, in_loops, median_seconds
 from tests.studies import HF_BY_32, untrained, write_unloadable_model

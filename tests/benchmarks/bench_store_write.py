@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlbhpc.store import body, frames, gc, parts, schema, seal
+from rlbhpc.store import frames, gc, parts, sample_rows, seal
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, in_loops, median_seconds
@@ -78,11 +78,13 @@ def appends(folder: Path, count: int = 5000) -> Iterator[Row]:
     plain = pa.schema(
         [
             (f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
-            for f in schema.ROWS
+            for f in sample_rows.ROWS
         ]
     )
-    bodies = [body.encode(row) for row in rows[:500]]
-    batches = [body.table([data], np.array([1])).cast(plain).to_batches()[0] for data in bodies]
+    bodies = [sample_rows.encode(row) for row in rows[:500]]
+    batches = [
+        sample_rows.table_of([data], np.array([1])).cast(plain).to_batches()[0] for data in bodies
+    ]
     stream = folder / "stream.arrows"
 
     def theirs() -> None:
@@ -217,10 +219,10 @@ def sizes(root: Path) -> Iterator[Row]:
     for group in range(metadata.num_row_groups):
         for column in metadata.row_group(group).to_dict()["columns"]:
             name = column["path_in_schema"].partition(".")[0]
-            kind = name if name in {"text", *schema.PER_TOKEN} else "keys, verdicts, sums"
+            kind = name if name in {"text", *sample_rows.PER_TOKEN} else "keys, verdicts, sums"
             kinds[kind] += column["total_compressed_size"]
     for kind, size in sorted(kinds.items()):
-        per_token = kind in schema.PER_TOKEN
+        per_token = kind in sample_rows.PER_TOKEN
         count = problems * n * (TOKENS if per_token else 1)
         yield Row(f"part: {kind}", size / count, "B/token" if per_token else "B/sample")
     index = frames.RECORD.itemsize

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 

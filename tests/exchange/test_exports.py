@@ -16,8 +16,8 @@ from rlbhpc.exchange.arriving import Target
 from rlbhpc.exchange.exports import export
 from rlbhpc.exchange.imports import import_files
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study

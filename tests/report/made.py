@@ -15,8 +15,8 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.store import tables
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study

@@ -12,8 +12,8 @@ import numpy as np
 from rlbhpc.store import gc, merge, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 

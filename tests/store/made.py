@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 

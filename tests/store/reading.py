@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import inventory, journal, parts, schema, snapshot
+from rlbhpc.store import inventory, journal, parts, sample_rows, snapshot
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.inventory import Bitmap
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.view import Conflict, View
+from rlbhpc.store.snapshot import Conflict, View
 from rlbhpc.study.layout import Layout
 
 
@@ -107,7 +107,7 @@ def read_journal(path: Path, columns: Sequence[str] | None = None) -> Read:
     """Rows of a journal in the order they were appended; duplicates are kept."""
     listed = journal.index(path)
     skipped = [*listed.skipped]
-    names = schema.select(columns).names
+    names = sample_rows.select(columns).names
     _, table = journal.whole_rows(listed, np.arange(len(listed.records)), names, skipped)
     return Read(table.unify_dictionaries(), tuple(skipped))
 
@@ -121,7 +121,7 @@ def read_part(
     path: Path, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> Read:
     """Rows of a part, or of some of its row groups; damaged row groups are left out and named."""
-    wanted = schema.select(columns)
+    wanted = sample_rows.select(columns)
     skipped: list[Skipped] = []
     tables = []
     try:

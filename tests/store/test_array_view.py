@@ -17,7 +17,7 @@ from rlbhpc.stats import Counts, ProblemWeights, difference_curve
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import SET, sample, samples

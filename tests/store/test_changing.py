@@ -20,9 +20,9 @@ from rlbhpc.store import reader, snapshot, versions
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.samples import find
 from rlbhpc.store.sources import Group, of_run
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from tests.store.made import ARM, SET, journal, problem, samples

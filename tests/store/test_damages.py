@@ -17,7 +17,7 @@ import rlbhpc
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.store import seal
 from rlbhpc.store.compact import compact
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store.made import SET, samples
 from tests.store.test_scan import grid

@@ -17,8 +17,8 @@ from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import checked, gc, seal
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.reader import open_cube
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import kill_tasks, made, reading
 from tests.store.made import ARM, SET

@@ -17,13 +17,13 @@ import pytest
 
 from rlbhpc import store
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store import body, checked, journal, left_out, listing, marks, parts
+from rlbhpc.store import checked, journal, left_out, parts, sample_rows
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.schema import to_samples
+from rlbhpc.store.sample_rows import to_samples
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
@@ -60,7 +60,7 @@ def test_a_journal_of_this_format_is_read_for_good(tmp_path: Path) -> None:
     assert listed.cells == [Cell("base", 0, "math/0", 7), Cell("base", 40, "math/1", 7)]
     assert listed.records["offset"].tolist() == [24, 154, 562]
     assert [tuple(span) for span in listed.spans] == [(24, 298, 3_381_864_554)]
-    digests = [body.digest(body.encode(sample)) for sample in STORED]
+    digests = [sample_rows.digest(sample_rows.encode(sample)) for sample in STORED]
     assert listed.records["digest"].tolist() == digests
     assert digests[:2] == [4_461_962_022_572_925_299, 8_851_438_191_231_476_687]
     for row, sample in zip(to_samples(reading.read_journal(path).table), STORED, strict=True):
@@ -92,9 +92,9 @@ def test_small_files_are_text_with_a_checksum(tmp_path: Path) -> None:
         (tmp_path / "b.json").write_bytes(text)
         with pytest.raises(ValueError, match="its checksum does not match"):
             checked.read(tmp_path / "b.json")
-    marks.mark(tmp_path / "j", [7, 5])
+    left_out.mark_damaged(tmp_path / "j", [7, 5])
     written = (tmp_path / "j.damaged").stat().st_ino
-    marks.mark(tmp_path / "j", [5])
+    left_out.mark_damaged(tmp_path / "j", [5])
     assert (tmp_path / "j.damaged").stat().st_ino == written
     assert checked.read(tmp_path / "j.damaged") == {"places": [5, 7]}
 
@@ -126,7 +126,7 @@ def test_a_checksum_is_over_validity_lengths_and_values(offset: int) -> None:
         "none": pa.array([None] * 5, pa.list_(pa.int16())),
     }
     sizes = [2, 3 - offset]
-    found = listing.checksums(pa.table(columns).slice(offset), sizes)
+    found = parts.checksums(pa.table(columns).slice(offset), sizes)
     first = offset
     for group, size in enumerate(sizes):
         rows = slice(first, first + size)
@@ -164,7 +164,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
     crc = zlib.crc32(parts.footer(part))
     label = "a_b_" + "x" * 36
     assert part.name == f"00000040-{label}-{content.hexdigest()[:16]}.{crc:08x}.parquet"
-    listed = listing.Listing("all")
+    listed = parts.Listing("all")
     listed.add(table)
     verdict, tokens = str(long.verdict) * 6, 6 * long.n_tokens
     assert json.loads(listed.metadata()["rlbhpc part"]) == {

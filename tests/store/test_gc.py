@@ -12,7 +12,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.store import gc, seal, snapshot
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.store import made, reading

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import gc, inventory, marks, seal
-from rlbhpc.store.listing import FAILED
+from rlbhpc.store import gc, inventory, left_out, seal
+from rlbhpc.store.journal import JournalWriter
+from rlbhpc.store.parts import FAILED
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
@@ -121,7 +121,7 @@ def test_a_sample_that_proved_damaged_is_missing(layout: Layout) -> None:
     damage(layout.journals(ARM, SET) / "a.journal", 2)
     assert not reading.scan(layout, ARM, SET, grid(1, N)).missing.any()
     assert seal.seal(layout, ARM, SET, grid(1, N), "none").damaged == 1
-    assert marks.marked(layout.journals(ARM, SET) / "a.journal")
+    assert left_out.damaged_places(layout.journals(ARM, SET) / "a.journal")
     assert reading.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
     path = layout.journals(ARM, SET) / "a.journal"
     told = f"{path}: skipped 1 samples that were found damaged before"

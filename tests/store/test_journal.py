@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import frames, journal, left_out, schema, writer
+from rlbhpc.store import frames, journal, left_out, sample_rows
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from tests.store import made, reading
 from tests.store.kill_tasks import sample
@@ -61,7 +61,7 @@ def numbers(path: Path) -> list[int]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Index blocks of seven samples, so that short journals have several."""
-    monkeypatch.setattr(writer, "_BLOCK_SAMPLES", 7)
+    monkeypatch.setattr(journal, "_BLOCK_SAMPLES", 7)
 
 
 def test_every_field_comes_back(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
     )
     with JournalWriter(tmp_path, "attempt") as out:
         out.append(odd)
-    (back,) = schema.to_samples(reading.read_journal(out.path).table)
+    (back,) = sample_rows.to_samples(reading.read_journal(out.path).table)
     for name in Sample.__dataclass_fields__:
         np.testing.assert_array_equal(getattr(back, name), getattr(odd, name), strict=True)
 
@@ -94,8 +94,8 @@ def test_the_index_says_what_the_samples_say(tmp_path: Path, small_blocks: None)
     path = written(tmp_path)
     whole = reading.read_journal(path).table
     assert reading.read_index(path, frames.INDEXED).equals(whole.select(list(frames.INDEXED)))
-    assert whole.schema.equals(schema.ROWS)
-    assert list(schema.to_samples(whole))[7].text == sample(40, 2, 7).text
+    assert whole.schema.equals(sample_rows.ROWS)
+    assert list(sample_rows.to_samples(whole))[7].text == sample(40, 2, 7).text
 
 
 def test_names_may_hold_what_stands_between_names(
@@ -399,7 +399,7 @@ def test_any_texts_come_back(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, close: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "_BLOCK_SAMPLES", block)
+        patch.setattr(journal, "_BLOCK_SAMPLES", block)
         out = JournalWriter(tmp_path_factory.mktemp("journal"), "attempt")
         for i, text in enumerate(texts):
             key = SampleKey("a", 0, f"s/{text[:3]!r}", i)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import journal, writer
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store import journal
+from rlbhpc.store.journal import JournalWriter
 from tests.store.kill_tasks import sample
 from tests.store.test_journal import COUNT, numbers, written
 
@@ -23,8 +23,8 @@ def test_a_block_ends_with_its_samples_or_its_bytes(
     one_block = journal.index(written(tmp_path / "whole"))
     sizes = np.diff([*one_block.records["offset"].tolist(), one_block.spans[0].stop]).tolist()
     for folder, most, most_bytes in (("samples", 7, 1 << 30), ("bytes", 100, sum(sizes[:3]))):
-        monkeypatch.setattr(writer, "_BLOCK_SAMPLES", most)
-        monkeypatch.setattr(writer, "_BLOCK_BYTES", most_bytes)
+        monkeypatch.setattr(journal, "_BLOCK_SAMPLES", most)
+        monkeypatch.setattr(journal, "_BLOCK_BYTES", most_bytes)
         blocks: list[list[int]] = [[]]
         for size in sizes:
             blocks[-1].append(size)
@@ -39,7 +39,7 @@ def test_a_journal_is_synced_when_it_is_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, synced, real = [0.0], [], os.fsync
-    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or real(fd))
     out = JournalWriter(tmp_path, "attempt")
     out.tick()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store import schema
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store import sample_rows
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import kill_tasks, made, reading
 from tests.store.kill import Kill, Outcome, every_step, run
@@ -66,7 +66,7 @@ def held(root: Path) -> list[tuple[int, int, int]]:
     rows = reading.rows(Layout(root), made.ARM, made.SET)
     assert not rows.conflicts
     found = []
-    for sample in schema.to_samples(rows.table):
+    for sample in sample_rows.to_samples(rows.table):
         key = (sample.key.step, int(sample.key.problem.partition("/")[2]), sample.key.sample)
         meant = kill_tasks.sample(*key)
         assert (sample.text, sample.seed, sample.verdict) == (meant.text, meant.seed, meant.verdict)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, merge, schema, seal, view
+from rlbhpc.store import checked, merge, sample_rows, seal, snapshot
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 from tests.store.made import ARM, SET
@@ -115,12 +115,12 @@ def test_how_many_contradict_is_told(here: Layout, there: Layout, count: int) ->
     assert keys(here) == before
 
 
-@pytest.mark.parametrize("at_once", [1, view._BATCH_BYTES])
+@pytest.mark.parametrize("at_once", [1, snapshot._BATCH_BYTES])
 def test_twins_are_reported(
     here: Layout, there: Layout, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Also where a problem has more text than is read at once."""
-    monkeypatch.setattr(view, "_BATCH_BYTES", at_once)
+    monkeypatch.setattr(snapshot, "_BATCH_BYTES", at_once)
     short = [long(1, i, "a short response", 31) for i in range(2)]
     made.journal(here, [long(0, 0, "the same response"), right(0, 3), *short], "one")
     twin = long(0, 1, "the same response")
@@ -219,7 +219,7 @@ def test_what_is_merged_reads_as_what_was_drawn(here: Layout, there: Layout) -> 
     made.journal(here, wanted[::2], "one")
     made.journal(there, wanted[1::2], "two")
     merge.merge(here, there)
-    rows = schema.to_samples(reading.rows(here, ARM, SET).table)
+    rows = sample_rows.to_samples(reading.rows(here, ARM, SET).table)
     assert {s.key: s.text for s in rows} == {s.key: s.text for s in wanted}
 
 

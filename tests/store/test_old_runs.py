@@ -19,11 +19,11 @@ import pytest
 
 import rlbhpc
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store import frames, gc, journal, samples, schema, seal
+from rlbhpc.store import frames, gc, journal, sample_rows, samples, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sources import Group, of_run
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 
@@ -146,7 +146,7 @@ def test_a_damaged_sample_of_an_old_journal_is_left_out_alone(old: OldRun) -> No
 
 def test_a_new_writer_adds_to_an_old_run(old: OldRun) -> None:
     """Journals of both formats lie side by side, and a sample that both hold counts once."""
-    rows = [*schema.to_samples(reading.rows(old.layout, "open", "countdown").table)]
+    rows = [*sample_rows.to_samples(reading.rows(old.layout, "open", "countdown").table)]
     with JournalWriter(old.layout.journals("open", "countdown"), "new") as writer:
         for row in rows[::2]:
             writer.append(row)

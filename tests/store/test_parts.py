@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import listing, parts, schema, tokens
+from rlbhpc.store import parts, sample_rows
 from rlbhpc.store.frames import DamagedError
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
 from tests.store.kill_tasks import sample
@@ -59,7 +59,7 @@ def test_rows_come_back(
     whole = plain(pa.concat_tables(tables).unify_dictionaries())
     found = reading.read_part(part)
     assert not found.skipped
-    assert found.table.schema.equals(schema.ROWS)
+    assert found.table.schema.equals(sample_rows.ROWS)
     assert plain(found.table).equals(whole)
     one = reading.read_part(part, ["text", "sample"], groups=[2])
     assert plain(one.table).equals(whole.slice(12, 6).select(["sample", "text"]))
@@ -129,7 +129,9 @@ def test_flips_that_page_checksums_miss_are_found(part: Path) -> None:
     """Page headers are outside the page checksums: there, a bit can change values unnoticed."""
     data = part.read_bytes()
     plain_whole, whole = pq.ParquetFile(part).read(), plain(reading.read_part(part).table)
-    column = pq.read_metadata(part).row_group(0).column(schema.ROWS.get_field_index("logprobs"))
+    column = (
+        pq.read_metadata(part).row_group(0).column(sample_rows.ROWS.get_field_index("logprobs"))
+    )
     start = column.data_page_offset
     missed = 0
     for bit in range(8 * (start + 10), 8 * (start + 24)):
@@ -163,11 +165,11 @@ def test_a_part_that_is_damaged_after_it_was_listed_is_told(part: Path, soak: bo
         flipped[lot.randrange(len(data) // 2, len(data))] ^= 1 << lot.randrange(8)
         part.write_bytes(flipped)
         skipped: list[Skipped] = []
-        read = list(parts.tables_of(part, listed, every, schema.ROWS, skipped))
+        read = list(parts.tables_of(part, listed, every, sample_rows.ROWS, skipped))
         assert skipped or plain(pa.concat_tables([t for _, t in read])).equals(plain(whole))
     part.unlink()
     with pytest.raises(FileNotFoundError):
-        list(parts.tables_of(part, listed, every, schema.ROWS, []))
+        list(parts.tables_of(part, listed, every, sample_rows.ROWS, []))
 
 
 @pytest.mark.parametrize("keep", [0, 3, 11, 500, -1])
@@ -217,15 +219,17 @@ def test_token_policies(tables: list[pa.Table]) -> None:
     table = tables[0]
     right = [verdict == Status.RIGHT for verdict in table["verdict"].to_pylist()]
     assert any(right)
-    assert _kept(tokens.apply(table, "all", 1, 6)) == [True] * 6
-    assert _kept(tokens.apply(table, "none", 1, 6)) == [False] * 6
-    assert _kept(tokens.apply(table, "sampled", 2, 6)) == right
-    assert _kept(tokens.apply(table, "sampled", 3, 6)) == [False] * 6
-    assert _kept(tokens.apply(table, "sampled", 20, 2048)) == right
-    assert _kept(tokens.apply(table, "sampled", 21, 2048)) == [False] * 6
+    assert _kept(parts.apply_policy(table, "all", 1, 6)) == [True] * 6
+    assert _kept(parts.apply_policy(table, "none", 1, 6)) == [False] * 6
+    assert _kept(parts.apply_policy(table, "sampled", 2, 6)) == right
+    assert _kept(parts.apply_policy(table, "sampled", 3, 6)) == [False] * 6
+    assert _kept(parts.apply_policy(table, "sampled", 20, 2048)) == right
+    assert _kept(parts.apply_policy(table, "sampled", 21, 2048)) == [False] * 6
     seeds = pa.array(np.arange(200, 206) - 3, pa.int64())
     lot = table.set_column(table.schema.get_field_index("seed"), "seed", seeds)
-    assert _kept(tokens.apply(lot, "sampled", 2000, 2048)) == [False] * 3 + [True] + [False] * 2
+    assert (
+        _kept(parts.apply_policy(lot, "sampled", 2000, 2048)) == [False] * 3 + [True] + [False] * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,10 +238,10 @@ def test_token_policies(tables: list[pa.Table]) -> None:
         (b"PAR1 of somebody else", "a Parquet file without a list of samples"),
         (
             b'{"rlbhpc part": {"schema_version": 999}}..',
-            rf"written with schema version 999, this program knows {listing.SCHEMA_VERSION}",
+            rf"written with schema version 999, this program knows {parts.SCHEMA_VERSION}",
         ),
     ],
 )
 def test_a_footer_of_another_program_is_told(footer: bytes, complaint: str) -> None:
     with pytest.raises(DamagedError, match=complaint):
-        listing.parse(footer)
+        parts.parse_listing(footer)

@@ -21,8 +21,8 @@ from rlbhpc.stats import pass_at_k
 from rlbhpc.store import seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.schema_check import validate_cube
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store.made import ARM, SET, cells, journal, problem, sample, samples, shuffled
 

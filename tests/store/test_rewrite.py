@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store.listing import TokenPolicy
-from rlbhpc.store.rewrite import cells, rewrite
+from rlbhpc.store.parts import TokenPolicy
+from rlbhpc.store.samples import rewrite, tables_by_cell
 from rlbhpc.store.seal import seal
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -57,7 +57,7 @@ def test_what_is_judged_anew_is_another_sample(tmp_path: Path, policy: TokenPoli
     assert repr(after) == repr([expected(row, policy) for row in before])
     assert rewrite(layout, into, GROUP, judge, policy) == 8
     assert sorted(into.parts(ARM, SET).iterdir()) == parts
-    texts = [table["text"].to_pylist() for table in cells(into, GROUP, ["text"])]
+    texts = [table["text"].to_pylist() for table in tables_by_cell(into, GROUP, ["text"])]
     assert texts == [[sample.text for sample in drawn[i : i + 4]] for i in (0, 4)]
 
 

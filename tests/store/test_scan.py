@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import frames, journal, schema, seal, snapshot, view
+from rlbhpc.store import frames, journal, sample_rows, seal, snapshot
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
@@ -53,7 +53,7 @@ def damage(path: Path, position: int) -> None:
 def damage_part(path: Path, name: str = "text") -> None:
     """Flip a bit of a column in the first row group of a part."""
     metadata = pq.ParquetFile(path).metadata
-    column = metadata.row_group(0).column(schema.ROWS.get_field_index(name))
+    column = metadata.row_group(0).column(sample_rows.ROWS.get_field_index(name))
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size - 9] ^= 4
     path.write_bytes(data)
@@ -66,7 +66,7 @@ def test_nothing_there(layout: Layout) -> None:
     found = reading.scan(layout, ARM, SET, grid())
     assert found.there.tolist() == [[[NO] * N] * 3]
     assert found.missing.all()
-    assert reading.rows(layout, ARM, SET).table.equals(schema.ROWS.empty_table())
+    assert reading.rows(layout, ARM, SET).table.equals(sample_rows.ROWS.empty_table())
 
 
 def test_verdicts_over_journals_and_parts(layout: Layout) -> None:
@@ -119,7 +119,7 @@ def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
 def test_rows_are_sorted_and_each_comes_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "_BATCH_ROWS", 5)
+    monkeypatch.setattr(snapshot, "_BATCH_ROWS", 5)
     wanted = made.samples(range(3), N, steps=(0, 40))
     for attempt in range(3):
         made.journal(layout, made.shuffled(wanted, attempt), f"attempt-{attempt}")
@@ -127,7 +127,7 @@ def test_rows_are_sorted_and_each_comes_once(
     rows = reading.rows(layout, ARM, SET)
     assert not rows.skipped
     assert not rows.conflicts
-    keys = [sample.key for sample in schema.to_samples(rows.table)]
+    keys = [sample.key for sample in sample_rows.to_samples(rows.table)]
     assert keys == sorted(sample.key for sample in wanted)
     some = reading.rows(layout, ARM, SET, ["text"], problems={made.problem(1)}, steps={40})
     texts = [s.text for s in wanted if s.key.step == 40 and s.key.problem == made.problem(1)]
@@ -146,7 +146,7 @@ def test_of_two_different_samples_one_counts_whatever_the_order(
     made.journal(layout, [other], order[1])
     rows = reading.rows(layout, ARM, SET)
     chosen = min((one, other), key=lambda s: frames.digest(journal.body.encode(s)))
-    assert [s.text for s in schema.to_samples(rows.table)] == [chosen.text]
+    assert [s.text for s in sample_rows.to_samples(rows.table)] == [chosen.text]
     light = reading.rows(layout, ARM, SET, ["verdict"])
     assert light.table["verdict"].to_pylist() == [chosen.verdict]
     # The sealed sample is in two files, so it may differ from the one that counts twice.
@@ -169,12 +169,12 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
         made.journal(layout, wanted, attempt)
     damage(layout.journals(ARM, SET) / "one.journal", 2)
     rows = reading.rows(layout, ARM, SET)
-    assert [s.key.sample for s in schema.to_samples(rows.table)] == list(range(N))
+    assert [s.key.sample for s in sample_rows.to_samples(rows.table)] == list(range(N))
     damage(layout.journals(ARM, SET) / "two.journal", 2)
     rows = reading.rows(layout, ARM, SET)
-    assert [s.key.sample for s in schema.to_samples(rows.table)] == [0, 1, 3]
+    assert [s.key.sample for s in sample_rows.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
-    one = view.View(snapshot.take(layout, ARM, SET), ["text"])
+    one = snapshot.View(snapshot.take(layout, ARM, SET), ["text"])
     for _ in range(2):
         assert one.read(np.arange(N), ["text"])["text"].to_pylist() == [
             wanted[i].text for i in (0, 1, 3)
@@ -221,11 +221,11 @@ def test_what_is_read_at_once_is_bounded_by_bytes(
     made.journal(layout, rows, "one")
     if sealed:
         seal.seal(layout, ARM, SET, grid(4, 8), "none")
-        monkeypatch.setattr(view.parts, "_BATCH_BYTES", 1)
+        monkeypatch.setattr(snapshot.parts, "_BATCH_BYTES", 1)
     else:
         made.journal(layout, rows[::3], "two")
-    monkeypatch.setattr(view, "_BATCH_BYTES", most := 12_000)
-    now = view.View(snapshot.take(layout, ARM, SET), ["text"])
+    monkeypatch.setattr(snapshot, "_BATCH_BYTES", most := 12_000)
+    now = snapshot.View(snapshot.take(layout, ARM, SET), ["text"])
     which = np.arange(now.count)
     batches = list(now.batches(which, ["text"]))
     assert np.concatenate([keys for keys, _ in batches]).tolist() == which.tolist()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.exchange.exports import export
-from rlbhpc.store import gc, journal, schema, seal, view
+from rlbhpc.store import gc, journal, sample_rows, seal, snapshot
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
@@ -194,7 +194,7 @@ def test_a_part_does_not_tell_what_was_held_in_memory_together(
     layout: Layout, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.journal(layout, made.samples(range(PROBLEMS), N), "one")
-    monkeypatch.setattr(view, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(snapshot, "_BATCH_BYTES", 1)
     monkeypatch.setattr(seal.parts, "_BATCH_BYTES", 1)
     run(layout)
     assert files(layout) == expected
@@ -213,7 +213,7 @@ def test_row_groups_of_large_responses_end_where_the_rows_say(
     monkeypatch.setattr(seal.parts, "_GROUP_BYTES", most)
     sealed = []
     for at_once in (1 << 26, 3_000, 1):
-        monkeypatch.setattr(view, "_BATCH_BYTES", at_once)
+        monkeypatch.setattr(snapshot, "_BATCH_BYTES", at_once)
         run(layout, grid(2, 20))
         sealed.append(files(layout))
         shutil.rmtree(layout.parts(ARM, SET))
@@ -283,7 +283,7 @@ def test_read_back_samples_are_whole(layout: Layout) -> None:
     made.journal(layout, wanted, "one")
     seal.seal(layout, ARM, SET, grid(PROBLEMS, N), "all")
     gc.gc(layout, ARM, SET)
-    found = {s.key: s for s in schema.to_samples(reading.rows(layout, ARM, SET).table)}
+    found = {s.key: s for s in sample_rows.to_samples(reading.rows(layout, ARM, SET).table)}
     assert found.keys() == {s.key for s in wanted}
     for sample in wanted:
         assert found[sample.key].text == sample.text

@@ -14,9 +14,9 @@ import rlbhpc.xarray
 from rlbhpc.errors import UserError
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.schema_check import validate_cube
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status

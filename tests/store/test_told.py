@@ -38,9 +38,9 @@ from rlbhpc.store import (
 )
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
-from rlbhpc.store.listing import FAILED
-from rlbhpc.store.view import View
-from rlbhpc.store.writer import JournalWriter
+from rlbhpc.store.journal import JournalWriter
+from rlbhpc.store.parts import FAILED
+from rlbhpc.store.snapshot import View
 from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import ARM, SET, journal, samples

@@ -67,7 +67,7 @@ def read_jsonl(folder: Path) -> Read:
 
 
 def write_journal(folder: Path, count: int, ack: Ack) -> None:
-    from rlbhpc.store.writer import JournalWriter
+    from rlbhpc.store.journal import JournalWriter
     from rlbhpc.study.layout import Layout
     from tests.store import made
 

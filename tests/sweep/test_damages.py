@@ -12,9 +12,9 @@ import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.store import schema
+from rlbhpc.store import sample_rows
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sources import Group
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.layout import Layout
 from tests.store import reading
 from tests.store.test_damages import DAMAGES, arrays, damageable, delete
@@ -59,7 +59,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert called("sample", str(study))[0] == DONE
     layout = Layout(study.parent / "runs" / "damaged")
     group = Group("base", "countdown")
-    samples = list(schema.to_samples(reading.rows(layout, *group).table))
+    samples = list(sample_rows.to_samples(reading.rows(layout, *group).table))
     shutil.rmtree(layout.parts(*group))
     for number, sample in enumerate(samples):
         with JournalWriter(layout.journals(*group), f"attempt-{number}") as writer:

@@ -21,9 +21,9 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import journal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.guessing import NO_THINK
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.sources import Group
-from rlbhpc.store.writer import JournalWriter
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlbhpc import files
-from rlbhpc.store import left_out, schema
+from rlbhpc.store import left_out, sample_rows
 from rlbhpc.store.cube_schema import STOP_AFTER
 from rlbhpc.store.reader import purged
+from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Sources
-from rlbhpc.store.view import View
 from rlbhpc.study.layout import Layout
 
 #: Columns with types that any tool reads, and the right sample at which a problem's sampling ends:
 #: where it is not 0, the share of right rows is no estimate of pass@1.
-PLAIN: Final = schema.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
+PLAIN: Final = sample_rows.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
 # Problems whose samples are held at once.
 _PROBLEMS: Final = 64
 _DATA: Final = "data-00000-of-00001.arrow"

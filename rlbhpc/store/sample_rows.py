@@ -1,18 +1,15 @@
-"""The canonical bytes of a sample: what a journal stores and what a digest is taken of.
+"""The one table of sample rows: what journals hold, parts keep and readers return.
 
-::
-
-    FIXED     the numbers of a row but its digest, in the order of the columns and little-endian;
-              then the lengths u32 of what follows
-    strings   names and texts (UTF-8)
-    arrays    per-token values
+Every reading function of the store returns some of these columns, in this order and with these
+types, whichever tier the rows come from. A part's Parquet file has plain types only (strings,
+integers, floats, lists), so that any tool reads it without this package.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -20,15 +17,71 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import schema
+from rlbhpc.errors import UserError
 from rlbhpc.store.sample import COLUMNS, Sample
 from rlbhpc.study.keys import SampleKey
+
+#: Columns of a sample row; :data:`rlbhpc.store.sample.COLUMNS` declares them.
+ROWS: Final = pa.schema([(name, column.arrow) for name, column in COLUMNS.items()])
+#: The same with types that any tool reads, as parts have them.
+PLAIN: Final = pa.schema(
+    [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in ROWS]
+)
+
+#: What makes a row this row and no other.
+KEY: Final = ("arm", "step", "problem", "sample", "fingerprint")
+#: What a token policy may leave out of a part.
+PER_TOKEN: Final = tuple(name for name, column in COLUMNS.items() if column.is_list)
+
+
+def select(columns: Sequence[str] | None) -> pa.Schema:
+    """Cut the schema down to some columns, in its own order; None means all."""
+    if columns is None:
+        return ROWS
+    unknown = [name for name in columns if name not in ROWS.names]
+    if unknown:
+        raise UserError(
+            f"column {unknown[0]!r} does not exist; the columns are {', '.join(ROWS.names)}"
+        )
+    return pa.schema([field for field in ROWS if field.name in columns])
+
+
+def fill_columns(table: pa.Table, wanted: pa.Schema, rows: int) -> pa.Table:
+    """Rows with all columns of a schema; one that an older part has not holds its default."""
+    columns = [
+        table[field.name] if field.name in table.column_names
+        else pa.array([getattr(Sample, field.name, None)] * rows, field.type)
+        for field in wanted
+    ]  # fmt: skip
+    return pa.table(columns, schema=wanted)
+
+
+def to_samples(table: pa.Table) -> Iterator[Sample]:
+    """Turn rows with all columns into samples; per-token values that a part left out are empty."""
+    for row in table.to_pylist():
+        row.pop("digest")
+        key = SampleKey(*(row.pop(name) for name in SampleKey._fields))
+        for name in PER_TOKEN:
+            row[name] = np.asarray(row[name] or [], COLUMNS[name].dtype)
+        yield Sample(key, **row)
+
+
+# ---- body ----------------------------------------------------------------------------------------
+# The canonical bytes of a sample: what a journal stores and what a digest is taken of.
+#
+# ::
+#
+#     FIXED     the numbers of a row but its digest, in the order of the columns and little-endian;
+#               then the lengths u32 of what follows
+#     strings   names and texts (UTF-8)
+#     arrays    per-token values
+
 
 _NUMBERS: Final = tuple(
     name for name, column in COLUMNS.items() if column.is_number and name != "digest"
 )
 _STRINGS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text)
-_BLOBS: Final = (*_STRINGS, *schema.PER_TOKEN)
+_BLOBS: Final = (*_STRINGS, *PER_TOKEN)
 _FIXED: Final = struct.Struct(
     "<" + "".join(COLUMNS[name].code for name in _NUMBERS) + f"{len(_BLOBS)}I"
 )
@@ -56,35 +109,35 @@ def _getter(names: Sequence[str]) -> attrgetter[tuple[Any, ...]]:
     return attrgetter(*(f"key.{name}" if name in SampleKey._fields else name for name in names))
 
 
-_numbers: Final = _getter(_NUMBERS)
-_strings: Final = _getter(_STRINGS)
-_arrays: Final = _getter(schema.PER_TOKEN)
-_ARRAY_TYPES: Final = tuple(COLUMNS[name].dtype for name in schema.PER_TOKEN)
+_number_values: Final = _getter(_NUMBERS)
+_string_values: Final = _getter(_STRINGS)
+_array_values: Final = _getter(PER_TOKEN)
+_ARRAY_TYPES: Final = tuple(COLUMNS[name].dtype for name in PER_TOKEN)
 
 
 def encode(sample: Sample) -> bytes:
     """Canonical bytes of a sample: the same sample gives the same bytes everywhere."""
-    arrays = zip(_arrays(sample), _ARRAY_TYPES, strict=True)
+    arrays = zip(_array_values(sample), _ARRAY_TYPES, strict=True)
     blobs = [
-        *map(utf8, _strings(sample)),
+        *map(utf8, _string_values(sample)),
         *(values.astype(dtype, copy=False).tobytes() for values, dtype in arrays),
     ]
-    return b"".join((_FIXED.pack(*_numbers(sample), *map(len, blobs)), *blobs))
+    return b"".join((_FIXED.pack(*_number_values(sample), *map(len, blobs)), *blobs))
 
 
-def listed(body: bytes) -> bytes:
+def without_texts(body: bytes) -> bytes:
     """The beginning of canonical bytes: all that a list of samples shows, without the texts."""
     lengths = _FIXED.unpack_from(body)[-len(_BLOBS) :]
     return body[: _FIXED.size + sum(lengths[: _STRINGS.index("answer") + 1])]
 
 
-def table(
+def table_of(
     bodies: Sequence[bytes], digests: NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """Rows of canonical bytes, a column at a time."""
     fixed = np.frombuffer(b"".join(body[: _DTYPE.itemsize] for body in bodies), _DTYPE)
     ends = _DTYPE.itemsize + np.cumsum(fixed["lengths"], axis=1, dtype=np.int64)
-    wanted = schema.select(columns)
+    wanted = select(columns)
     arrays = []
     for field in wanted:
         if field.name in _BLOBS:
