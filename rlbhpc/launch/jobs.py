@@ -11,7 +11,7 @@ import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch.cluster import Cluster, copies_per_task
-from rlbhpc.store import versions
+from rlbhpc.store import cube
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there, untrained
@@ -114,7 +114,7 @@ def behind(layout: Layout) -> list[str]:
     """Names of these jobs whose result is missing or older than what it is made from."""
     if not layout.groups():
         return []
-    version = versions.current(layout)
+    version = cube.current_version(layout)
     try:
         if version is None or version.sources.get("inputs") != Sources.survey(layout).inputs:
             return [COMPACT, LAST]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import supporting
-from rlbhpc.store import band
+from rlbhpc.store import derive
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 
@@ -243,7 +243,7 @@ def _of_samples(
     every = take_rows(stored, rows)
     verdicts = every[:, :depth]
     judged = _is_judged(verdicts)
-    n, c = band.counts(band.up_to_stop(verdicts, stop_after), axis=1)
+    n, c = derive.count_verdicts(derive.up_to_stop(verdicts, stop_after), axis=1)
     counts = Counts.of(n, c, stop_after, depth)
     cut = judged & (take_rows(ends, rows)[:, :depth] == int(Finish.LENGTH))
     requested = len(rows) * depth

@@ -17,7 +17,7 @@ from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
-from rlbhpc.store import band, guessing, samples
+from rlbhpc.store import derive, reader, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER, provenance
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -75,8 +75,8 @@ class DatasetAccessor(_Methods):
             index = tuple(place.get(dim, slice(None)) for dim in dims)
             if tile.ndim == len(dims):  # of a single sample
                 tile = tile[..., np.newaxis]
-            tile = band.up_to_stop(tile, stop_after)
-            n[index], c[index] = band.counts(tile, -1)
+            tile = derive.up_to_stop(tile, stop_after)
+            n[index], c[index] = derive.count_verdicts(tile, -1)
         if stop_after and by != VERDICT:
             self._reject_ended_by_another(by, n, c, stop_after)
         coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
@@ -323,7 +323,9 @@ class TreeAccessor(_Methods):
 
     def guessable(self, below: float = LOW_RATE) -> xr.DataTree:
         """Mark guessable problems anew, by another rate than the 5 % that the cube stands on."""
-        marked = guessing.mark({node.path: node.to_dataset() for node in self._tree.subtree}, below)
+        marked = reader.mark_guessable(
+            {node.path: node.to_dataset() for node in self._tree.subtree}, below
+        )
         return xr.DataTree.from_dict(marked)
 
     def _map(self, function: Callable[[xr.Dataset], xr.Dataset], by: str = VERDICT) -> xr.DataTree:

@@ -1,4 +1,8 @@
-"""Small JSON files that tell when a byte of them was lost or flipped."""
+"""Files that tell when a byte of them was lost or flipped.
+
+Small JSON files carry a checksum over their values and are replaced whole. Parquet files never
+change: a digest of the bytes ends each name and vouches for them.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +47,6 @@ def digest(values: Any) -> str:
     """SHA-256 over JSON values, whatever the layout of the file around them."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-# ---- named parquet -------------------------------------------------------------------------------
-# Immutable Parquet files: a digest of the bytes ends each name and vouches for them.
 
 
 PARQUET: Final = ".parquet"

@@ -25,11 +25,11 @@ from typing import Final
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import cube, cube_schema, guessing, tables, versions
+from rlbhpc.store import cube, cube_schema, reader, tables
+from rlbhpc.store.cube import Version
 from rlbhpc.store.derive import Base, Derivation, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
-from rlbhpc.store.versions import Version
 from rlbhpc.study.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     for one problem, or samples of the current cube that no file holds any more.
     """
     for _ in range(_ROUNDS):
-        version = versions.current(layout)
+        version = cube.current_version(layout)
         sources = Sources.survey(layout)
         base = Base.of(version, rebuild=rebuild)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
@@ -81,18 +81,18 @@ def _round(
 ) -> Compacted | None:
     """Build and publish one version; None if the ground moved meanwhile."""
     try:
-        made = versions.begin(layout)
+        made = cube.begin_version(layout)
     except OSError as error:
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
-        derivations = _build(made / versions.STORE, sources, base)
+        derivations = _build(made / cube.STORE, sources, base)
         if base and base.is_of(sources) and not any(d.derived for d in derivations.values()):
             return _as_it_is(sources, base)
-        versions.settle(made / versions.STORE, base.store if base else None)
-        now = versions.current(layout)
+        cube.settle_version(made / cube.STORE, base.store if base else None)
+        now = cube.current_version(layout)
         if (now and now.folder) != (old and old.folder):
             return None
-        version = versions.publish(
+        version = cube.publish_version(
             layout,
             made,
             {
@@ -115,7 +115,7 @@ def _round(
         raise files.explain(error, path, "; the cube is as it was") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    versions.sweep(layout, version)
+    cube.sweep_versions(layout, version)
     return Compacted(
         version.store,
         True,
@@ -138,13 +138,13 @@ def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Deri
             return False
         for old, new in pairs:
             new.parent.mkdir(parents=True, exist_ok=True)
-            if not versions.link(old, new):
+            if not cube.hard_link(old, new):
                 shutil.copyfile(old, new)
         return True
 
     root = cube.create(store)
     derivations = derive(root, sources, base, sources.groups, link)
     tables.write_groups(root, sources.layout)
-    guessing.write(root)
+    reader.write_guessable(root)
     cube.consolidate(store)
     return derivations

@@ -66,7 +66,7 @@ def _text(name: str, dims: tuple[str, ...], long_name: str) -> Variable:
     return Variable(name, dims, STRING, "", {"long_name": long_name})
 
 
-#: Which problems are solved by guessing at large k, see :mod:`rlbhpc.store.guessing`.
+#: Which problems are solved by guessing at large k, see :mod:`rlbhpc.store.reader`.
 GUESSABLE: Final = _variable(
     "guessable",
     ("problem",),
@@ -86,6 +86,8 @@ COORDINATES: Final = (
     GUESSABLE,
 )
 
+#: Key of a group's provenance, true where its prompt asks for the answer alone.
+NO_THINK: Final = "no_think"
 #: Key of a grid's provenance: the file with the questions of its problems.
 QUESTIONS: Final = "questions"
 

@@ -1,8 +1,9 @@
-"""Append finished samples to a journal: one writer, one file, one write per sample.
+"""Journals: finished samples appended by one writer, and read whatever a crash left of them.
 
 ``append`` returns when the kernel has the sample, so that it survives the death of the process.
 The file is synced every few seconds and when the writer is closed, which bounds what the death
-of a node can take. Format: :mod:`rlbhpc.store.frames`.
+of a node can take. A reader never writes, so a journal may be read while its writer appends; it
+says what had to be skipped. Format: :mod:`rlbhpc.store.frames`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.sample import COLUMNS, Sample
 from rlbhpc.study.keys import Cell
+
+# --- writing -------------------------------------------------------------------------------------
+
 
 log = logging.getLogger(__name__)
 
@@ -191,11 +195,7 @@ class JournalWriter:
             raise UserError(str(self._failed), self._failed.code)
 
 
-# ---- journal -------------------------------------------------------------------------------------
-# Read journals: whatever a crash left of them, with a word on what had to be skipped.
-#
-# Format: :mod:`rlbhpc.store.frames`. A reader never writes, so a journal may be read while its
-# writer appends.
+# --- reading -------------------------------------------------------------------------------------
 
 
 _WINDOW: Final = 1 << 20

@@ -1,4 +1,10 @@
-"""What a reader left out, told once: in an attribute of what it returns and in one warning."""
+"""What a reader left out, told once: in an attribute of what it returns and in one warning.
+
+A resume scan reads no samples, so it cannot see that one is damaged. Whoever does read them and
+finds one leaves a note, ``<file>.damaged``; from then on that sample counts as missing, and the
+next run draws it again. A note that is wrong or lost does no harm: a sample that is drawn twice
+is the same sample, and damage is found again.
+"""
 
 from __future__ import annotations
 
@@ -101,13 +107,7 @@ def tell(root: Path, notes: Iterable[Note]) -> None:
     warnings.warn(warning, stacklevel=3)
 
 
-# ---- marks ---------------------------------------------------------------------------------------
-# Notes beside files of which some samples proved to be damaged.
-#
-# A resume scan reads no samples, so it cannot see that one is damaged. Whoever does read them and
-# finds one leaves a note, ``<file>.damaged``; from then on that sample counts as missing, and the
-# next run draws it again. A note that is wrong or lost does no harm: a sample that is drawn twice
-# is the same sample, and damage is found again.
+# --- notes of damage, beside the file ------------------------------------------------------------
 
 
 #: Ending of a note's name.

@@ -66,8 +66,9 @@ def to_samples(table: pa.Table) -> Iterator[Sample]:
         yield Sample(key, **row)
 
 
-# ---- body ----------------------------------------------------------------------------------------
-# The canonical bytes of a sample: what a journal stores and what a digest is taken of.
+# --- canonical bytes -----------------------------------------------------------------------------
+#
+# What a journal stores of a sample, and what its digest is taken of.
 #
 # ::
 #

@@ -148,8 +148,7 @@ def _joined(rows_of_cells: Collection[NDArray[np.intp]]) -> NDArray[np.intp]:
     return np.concatenate([np.empty(0, np.intp), *rows_of_cells])
 
 
-# ---- rewrite -------------------------------------------------------------------------------------
-# Write the samples of a run anew with other verdicts, into the folder of another run.
+# --- writing with other verdicts -----------------------------------------------------------------
 #
 # Samples on disk never change, so a new grader does not touch them: what it says goes into a run
 # of its own, which compacts, merges and reports like any other and can stand beside the first.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import band, cube, cube_schema
+from rlbhpc.store import cube, cube_schema, derive
 from rlbhpc.store.cube_schema import Variable
 from rlbhpc.verify.verdict import Status
 
@@ -197,7 +197,7 @@ def _band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
     right = cube_schema.RIGHT_BY_VERDICT[verdict[with_meaning]]
     if not np.array_equal(values["right"][with_meaning], right):
         yield "right differs from what the verdicts give"
-    n, c = band.counts(verdict, axis=1)
+    n, c = derive.count_verdicts(verdict, axis=1)
     if not np.array_equal(n, values["n"]) or not np.array_equal(c, values["c"]):
         yield "n or c differ from what the verdicts give"
     seeds = values["seed"][values["seed"] >= 0]

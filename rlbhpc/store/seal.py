@@ -1,4 +1,4 @@
-"""Seal journals into parts.
+"""Seal journals into parts, and remove the journals that are sealed.
 
 The grid of an arm and problem set is cut into *units*: a range of problems at one step. A unit is
 sealed when every sample that it asks for is there; samples that nobody planned, such as imported
@@ -6,28 +6,35 @@ ones, are sealed as they are. What a unit's part holds therefore follows from th
 samples alone: an interrupted run, or two who seal at once, end with the same files. A larger n
 adds parts and rewrites none.
 
-Journals stay; :mod:`rlbhpc.store.gc` removes them. A kill at any moment leaves at most a file
+Sealing leaves the journals; :func:`gc` removes them, after reading the parts again from the disk.
+A kill at any moment leaves at most a file
 that ends in ``.partial``, which nobody reads.
 """
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from stat import S_ISDIR
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import left_out, parts, snapshot
+from rlbhpc import files
+from rlbhpc.store import frames, left_out, parts, snapshot
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.left_out import Note
+from rlbhpc.store.journal import Index
+from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.snapshot import View
+from rlbhpc.store.snapshot import Snapshot, View
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -161,3 +168,110 @@ class _Sealer:
 
 class _DamagedUnitError(Exception):
     """A unit whose samples are all listed, but not all readable."""
+
+
+# --- removing ------------------------------------------------------------------------------------
+#
+# A journal goes only if every sample that it lists is in a part that was just read whole and found
+# intact, and if no writer can still hold it: it was closed in good order, or it has not changed
+# for a day (a killed attempt closes nothing; the longest job decides how long a writer may sleep).
+
+
+#: Hours without change after which an unclosed journal has no writer any more.
+IDLE_HOURS: Final = 24.0
+
+
+class Kept(NamedTuple):
+    """A file that stays, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} stays: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What :func:`gc` did; ``skipped`` names parts and journals that are damaged."""
+
+    removed: tuple[Path, ...]
+    freed: int
+    kept: tuple[Kept, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOURS) -> Cleaning:
+    """Remove the sealed journals of one arm and problem set, and what killed sealers left."""
+    now = snapshot.take(layout, arm, set_name)
+    damage = {part.path: parts.verify(part.path) for part in now.parts}
+    intact = tuple(part for part in now.parts if not damage[part.path])
+    view = View(Snapshot(now.journals, intact, now.skipped))
+    needed = view.needed
+    oldest = time.time() - idle_hours * 3600
+    judged = [(journal, _reason(journal, needed, oldest)) for journal in now.journals]
+    old = [(journal.path, journal.size) for journal, reason in judged if not reason]
+    old.extend(_debris(layout, arm, set_name, oldest))
+    for path, _ in old:
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            left_out.forget_damage(path)
+        except OSError as error:
+            raise files.explain(error, path) from error
+    return Cleaning(
+        tuple(path for path, _ in old),
+        sum(size for _, size in old),
+        tuple(Kept(journal.path, reason) for journal, reason in judged if reason),
+        (*view.skipped, *(line for lines in damage.values() for line in lines)),
+    )
+
+
+def _reason(journal: Index, needed: set[Path], oldest: float) -> str:
+    """Why a journal must stay; empty if it need not."""
+    if journal.path in needed:
+        return "it holds samples that are not sealed"
+    if any(skipped.kind == left_out.FOREIGN for skipped in journal.skipped):
+        return "it holds samples of another arm or problem set; move it to their folder"
+    if journal.size > frames.FILE_HEADER_SIZE and not journal.salt:
+        return "it is unreadable; look at it, then remove it by hand"
+    try:
+        now = journal.path.stat()
+    except FileNotFoundError:
+        return ""
+    if now.st_size != journal.size:
+        return "it is being written"
+    if not journal.closed and now.st_mtime > oldest:
+        return "it was not closed, and its writer may still live"
+    return ""
+
+
+def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[tuple[Path, int]]:
+    """Find what a killed process was about to publish, with the sizes."""
+    folders = (
+        layout.parts(arm, set_name),
+        layout.journals(arm, set_name),
+        layout.grid(arm, set_name).parent,
+        layout.attempts,
+        layout.root,
+        layout.contents("").parent,
+        *layout.root.glob("questions/*/"),
+        *layout.root.glob("training/*/"),
+        *layout.root.glob("models/*/step-*[0-9]/"),
+    )
+    for folder in folders:
+        for name in files.names(folder, files.PARTIAL):
+            with suppress(FileNotFoundError):
+                status = (folder / name).stat()
+                # Folders in the making, such as a base model's, belong to whoever makes them.
+                if status.st_mtime <= oldest and not S_ISDIR(status.st_mode):
+                    yield folder / name, status.st_size
+    # Checkpoints in the making have names that whoever trains on takes again.
+    for pattern in ("models/*/*.partial/", "training/*/state/*.partial/"):
+        for draft in layout.root.glob(pattern):
+            with suppress(FileNotFoundError):
+                statuses = [path.stat() for path in (draft, *draft.rglob("*"))]
+                if max(status.st_mtime for status in statuses) <= oldest:
+                    yield draft, sum(status.st_size for status in statuses[1:])

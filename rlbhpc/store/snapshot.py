@@ -1,4 +1,10 @@
-"""Everything that one arm and problem set has on disk at one moment, listed without its texts."""
+"""What one arm and problem set has on disk at one moment: its files, and one sample per key.
+
+Copies are ordered by preference: a sample that did not fail before one that failed, then the
+smaller digest, then a part before a journal. The first two depend on the samples alone, so that
+neither the order of files nor when something was sealed changes which sample counts. Digests
+have nothing to do with being right or wrong, so the choice favours neither.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +32,9 @@ from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.parts import FAILED, Listing
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
+
+# --- files ---------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -211,13 +220,7 @@ def steady(read: Callable[[], T]) -> T:
     )
 
 
-# ---- view ----------------------------------------------------------------------------------------
-# One sample per key, over all files that hold copies of it.
-#
-# Copies are ordered by preference: a sample that did not fail before one that failed, then the
-# smaller digest, then a part before a journal. The first two depend on the samples alone, so that
-# neither the order of files nor when something was sealed changes which sample counts. Digests
-# have nothing to do with being right or wrong, so the choice favours neither.
+# --- samples -------------------------------------------------------------------------------------
 
 
 # What telling copies apart needs.

@@ -12,8 +12,7 @@ from rlbhpc import __version__, files, plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import grid
-from rlbhpc.store.cube_schema import LOOKS, QUESTIONS, STOP_AFTER, STRATA_KEY
-from rlbhpc.store.guessing import NO_THINK
+from rlbhpc.store.cube_schema import LOOKS, NO_THINK, QUESTIONS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.questions import put_questions, questions_of
 from rlbhpc.study.difference import judged_otherwise
 from rlbhpc.study.keys import Cell

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from rlbhpc.store.gc import gc
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.seal import Sealing, seal
+from rlbhpc.store.seal import Sealing, gc, seal
 from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of

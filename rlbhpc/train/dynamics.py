@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc import files
-from rlbhpc.store import rollouts as store
+from rlbhpc.store import tables
 from rlbhpc.store.cube_schema import answer_id
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.train.batch import Rollout
 
 
@@ -60,7 +60,7 @@ class StepLog:
     """
 
     def __init__(self, path: Path, resumed_at: int) -> None:
-        rows = [row for row in lines(path) if row["step"] <= resumed_at]
+        rows = [row for row in log_lines(path) if row["step"] <= resumed_at]
         files.put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._path = path
 
@@ -144,9 +144,11 @@ class Logs:
     def flush(self) -> None:
         """Write the rows that are held."""
         if self._rows:
-            store.add(self._cube, pa.Table.from_pylist(self._rows, schema=store.ROWS))
+            tables.add_rollouts(
+                self._cube, pa.Table.from_pylist(self._rows, schema=tables.ROLLOUT_ROWS)
+            )
             self._rows = []
 
     def settle(self, step: int) -> None:
         """Drop parts of rows that the saved ones contain."""
-        store.settle(self._cube, step)
+        tables.settle_rollouts(self._cube, step)

@@ -12,6 +12,7 @@ from pathlib import Path
 from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.prepare import measured, predict
+from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study

@@ -18,7 +18,7 @@ import torch
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.study.keys import Sampling
 from tests.gpu import PARTS, Figures, NotHereError, part
 
@@ -183,8 +183,8 @@ def drain(folder: Path, figures: Figures) -> None:
     said, _ = again.communicate(timeout=200)
     assert again.returncode == DONE, said[-3000:]
     (log,) = folder.glob("runs/toy/**/dynamics.jsonl")
-    figures["steps after"] = len(lines(log))
-    assert [row["step"] for row in lines(log)] == list(range(1, last + 1)), "a step is missing"
+    figures["steps after"] = len(log_lines(log))
+    assert [row["step"] for row in log_lines(log)] == list(range(1, last + 1)), "a step is missing"
 
 
 @part("sampling is as fast as vLLM's own generate without seeds", "vllm")

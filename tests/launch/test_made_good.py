@@ -13,7 +13,7 @@ from rlbhpc.launch.api import written
 from rlbhpc.launch.launches import launch_in, launches
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.send import reject_missing
-from rlbhpc.store import checked, versions
+from rlbhpc.store import checked, cube
 from rlbhpc.store.compact import compact
 from rlbhpc.study.content import record_checkpoint
 from rlbhpc.study.load import load_study
@@ -71,11 +71,11 @@ def test_a_job_has_failed_until_what_it_was_to_make_is_there(run: Run) -> None:
     assert failed(path) == []
     # One who has written at the same moment as the other is not behind it.
     page = study.layout.report / "report.html"
-    version = versions.current(study.layout)
+    version = cube.current_version(study.layout)
     assert version is not None
-    cube = version.folder.stat().st_mtime_ns
+    compacted = version.folder.stat().st_mtime_ns
     for late, behind in ((0, []), (-1_000_000_000, ["report"])):
-        os.utime(page, ns=(cube + late, cube + late))
+        os.utime(page, ns=(compacted + late, compacted + late))
         assert status(path)[1]["behind"] == behind
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlbhpc.problems.probe import ANSWERED, BOTH
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.gather import gather
-from rlbhpc.store import checked, rollouts
+from rlbhpc.store import checked, tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.audit import FORMAT as AUDIT
 from rlbhpc.sweep.remember import PROBE
@@ -97,7 +97,7 @@ def put_trainings(layout: Layout) -> None:
     """Curves, rollouts of every visit to a problem, and what was written first and last."""
     steps = np.arange(1, 41)
     put_training(layout, "tuned", steps, {"reward": steps / 40.0, "kl": 1 / steps})
-    rollouts.add(layout.rollouts("tuned"), rollout_rows(range(1, 41)))
+    tables.add_rollouts(layout.rollouts("tuned"), rollout_rows(range(1, 41)))
     written = [
         {"step": step, "problem": f"{SET}/1", "text": "word " * step * 80, "tokens": 40 * step,
          "correct": step == 3, "reward": step / 4}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.problems.prompts import Prompt
-from rlbhpc.store import cube, cube_schema, versions
+from rlbhpc.store import cube, cube_schema
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.keys import Cell
@@ -46,8 +46,8 @@ def make_large(
     """Write a study of one base and five trained arms, and its cube."""
     study = _study(folder, sets, checkpoints, samples)
     rng = np.random.default_rng(0)
-    version = versions.begin(study.layout)
-    root = cube.create(version / versions.STORE)
+    version = cube.begin_version(study.layout)
+    root = cube.create(version / cube.STORE)
     for set_name, problems in sets.items():
         base = np.maximum(rng.beta(0.3, 1.2, problems), 2e-4)
         noise = _noise((problems, samples), rng)
@@ -69,11 +69,11 @@ def make_large(
                 rates = _trained(kind, base, share)
                 right = rng.random((problems, samples), np.float32) < rates[:, None]
                 _write_step(group, grid, place, right, noise)
-    cube.consolidate(version / versions.STORE)
+    cube.consolidate(version / cube.STORE)
     # As a compaction leaves it: with what it was made from, so that nothing is newer.
     inputs = Sources.survey(study.layout).inputs
     sources = {"schema_version": cube_schema.SCHEMA_VERSION, "inputs": inputs}
-    versions.publish(study.layout, version, sources)
+    cube.publish_version(study.layout, version, sources)
     return study
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlbhpc.store import gc, merge, seal
+from rlbhpc.store import merge, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
@@ -56,7 +56,7 @@ def seal_all(root: Path, ack: Ack) -> None:
 
 
 def clean(root: Path, ack: Ack) -> None:
-    gc.gc(Layout(root), made.ARM, made.SET, idle_hours=0)
+    seal.gc(Layout(root), made.ARM, made.SET, idle_hours=0)
 
 
 def whole(root: Path, ack: Ack) -> None:

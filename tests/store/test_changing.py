@@ -16,7 +16,7 @@ import pytest
 import rlbhpc
 from rlbhpc.errors import TRY_AGAIN, LeftOutWarning, UserError
 from rlbhpc.store import compact as compaction
-from rlbhpc.store import reader, snapshot, versions
+from rlbhpc.store import cube, reader, snapshot
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.grid import Grid
@@ -91,16 +91,16 @@ def test_a_compaction_that_always_comes_second_leaves_the_cube_to_the_first(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     monkeypatch.setattr(compaction, "_ROUNDS", 2)
-    real, others = versions.settle, iter(range(rounds))
+    real, others = cube.settle_version, iter(range(rounds))
 
     def settle(version: Path, old: Path | None) -> None:
         real(version, old)
         if next(others, None) is not None:
-            other = versions.begin(layout)
-            shutil.copytree(version, other / versions.STORE)
-            versions.publish(layout, other, {})
+            other = cube.begin_version(layout)
+            shutil.copytree(version, other / cube.STORE)
+            cube.publish_version(layout, other, {})
 
-    monkeypatch.setattr(versions, "settle", settle)
+    monkeypatch.setattr(cube, "settle_version", settle)
     if rounds < 2:
         assert compact(layout).new
         return
@@ -133,19 +133,19 @@ def test_a_place_where_no_cube_can_be_is_named(layout: Layout) -> None:
 
 def test_the_link_says_which_version_is_current(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert versions.current(layout) is None
+    assert cube.current_version(layout) is None
     layout.cube.write_text("in the way")
-    assert versions.current(layout) is None
+    assert cube.current_version(layout) is None
     layout.cube.unlink()
     layout.cube.symlink_to("cubes/one/cube.zarr")
-    assert versions.current(layout) is None
+    assert cube.current_version(layout) is None
     (layout.cubes / "one" / "cube.zarr").mkdir(parents=True)
-    assert versions.current(layout) == versions.Version(layout.cubes / "one", {})
+    assert cube.current_version(layout) == cube.Version(layout.cubes / "one", {})
     layout.cube.unlink()
     layout.cube.mkdir()
-    assert versions.current(layout) == versions.Version(tmp_path, {})
+    assert cube.current_version(layout) == cube.Version(tmp_path, {})
     with pytest.raises(FileNotFoundError):
-        versions.link(tmp_path / "gone", tmp_path / "new")
+        cube.hard_link(tmp_path / "gone", tmp_path / "new")
 
 
 def put(layout: Layout, problems: Iterable[int], n: int, attempt: str) -> None:

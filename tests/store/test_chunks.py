@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from rlbhpc.store import chunks, cube_schema
+from rlbhpc.store import cube_schema, reader
 
 # Shape and chunks by type.
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -50,7 +50,7 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[int | slice, ...]]:
 def test_every_choice_is_what_zarr_reads(dtype: str, data: st.DataObject) -> None:
     array, above = stored(dtype)
     key = data.draw(keys(array.shape))
-    found = chunks.read(array, key, lambda name: above[name].to_bytes())
+    found = reader.read_chunks(array, key, lambda name: above[name].to_bytes())
     expected = np.asarray(array[...], array.dtype)[(*key, ...)]  # Zarr goes only forwards
     assert found.dtype == expected.dtype and found.shape == expected.shape
     np.testing.assert_array_equal(found, expected)
@@ -64,16 +64,16 @@ def test_only_chunks_with_chosen_values_are_read() -> None:
         seen.append(name)
         return bytes(above[name].to_bytes())
 
-    chunks.read(array, (0, slice(None, None, 5), slice(1, None, -1)), bytes_of)
+    reader.read_chunks(array, (0, slice(None, None, 5), slice(1, None, -1)), bytes_of)
     assert seen == [f"x/c/0/{sample}/{step}" for sample in (0, 1) for step in (0, 1)]
     seen.clear()
-    chunks.read(array, (0, slice(None, None, 8), slice(0, 2, 2)), bytes_of)
+    reader.read_chunks(array, (0, slice(None, None, 8), slice(0, 2, 2)), bytes_of)
     assert seen == ["x/c/0/0/0", "x/c/0/2/0"]
 
 
 def test_a_small_choice_keeps_no_chunk_in_memory() -> None:
     array, above = stored("float32")
-    kept = chunks.read(array, (0, 1, 1), lambda name: above[name].to_bytes())
+    kept = reader.read_chunks(array, (0, 1, 1), lambda name: above[name].to_bytes())
     while kept.base is not None:
         kept = kept.base
     assert kept.size == 1
@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_an_error(dtype: str) -> None:
         return bytes(data)
 
     with pytest.raises(ValueError, match="checksum"):
-        chunks.read(array, (slice(None),) * array.ndim, flipped)
+        reader.read_chunks(array, (slice(None),) * array.ndim, flipped)
 
 
 @pytest.mark.parametrize("dtype", LAYOUTS)
@@ -99,4 +99,4 @@ def test_a_chunk_of_another_array_is_an_error(dtype: str) -> None:
     _, theirs = stored(other)
     chunk = next(value for key, value in theirs.items() if "/c/" in key)
     with pytest.raises((ValueError, RuntimeError)):
-        chunks.read(array, (slice(None),) * array.ndim, lambda _: chunk.to_bytes())
+        reader.read_chunks(array, (slice(None),) * array.ndim, lambda _: chunk.to_bytes())

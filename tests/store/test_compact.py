@@ -20,7 +20,7 @@ import xarray as xr
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, grid, tables, versions
+from rlbhpc.store import checked, cube, grid, tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
@@ -169,7 +169,7 @@ def test_nothing_new_changes_nothing(layout: Layout) -> None:
     first = compact(layout)
     again = compact(layout)
     assert first.bands == 1
-    assert checked.read(first.store.with_name(versions.SOURCES))["left_out"] == {f"{ARM}/{SET}": {}}
+    assert checked.read(first.store.with_name(cube.SOURCES))["left_out"] == {f"{ARM}/{SET}": {}}
     assert (again.store, again.bands, again.linked) == (first.store, 0, 0)
 
 
@@ -248,7 +248,7 @@ def test_only_bands_with_something_new_are_derived(layout: Layout) -> None:
     plan(layout, range(4), 6, (0, 1, 2, 3))
     done = compact(layout)
     assert (done.bands, done.linked) == (1, 3)
-    sources = layout.cube.resolve().with_name(versions.SOURCES)
+    sources = layout.cube.resolve().with_name(cube.SOURCES)
     checked.write(sources, checked.read(sources) | {"schema_version": 1})
     done = compact(layout)
     assert (done.new, done.bands, done.linked) == (True, 4, 0)
@@ -366,7 +366,7 @@ def test_debris_and_damaged_bookkeeping_do_not_stop_it(tmp_path: Path, layout: L
         hours_ago = time.time() - 23.9 * 3600
         os.utime(debris, (hours_ago, hours_ago), follow_symlinks=False)
     # Bookkeeping that claims that the cube holds all of it, and is therefore not believed.
-    sources = first.store.parent / versions.SOURCES
+    sources = first.store.parent / cube.SOURCES
     sources.write_bytes(sources.read_bytes().replace(b'": 7', b'": 7, "journals/base/math/b.j": 8'))
     compact(layout)
     assert contents(layout.cube) == expected

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store import versions
+from rlbhpc.store import cube
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.layout import Layout
 from tests.store import kill_tasks
@@ -77,5 +77,5 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_cube(
         run(task, root, next(folders), random.Random(kill.step).choice(kills))
         run(task, root, next(folders))
         assert contents(Layout(root).cube) == final, kill
-        assert versions.current(Layout(root))
+        assert cube.current_version(Layout(root))
         shutil.rmtree(root)

@@ -15,7 +15,7 @@ import pytest
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import checked, gc, seal
+from rlbhpc.store import checked, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.reader import open_cube
@@ -100,7 +100,7 @@ def test_a_full_disk_stops_writer_and_sealer_and_loses_nothing(small_disk: Path)
     assert {path: path.read_bytes() for path in layout.journals(ARM, SET).iterdir()} == before
     ballast.unlink()
     seal.seal(layout, ARM, SET, asked, "none")
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     assert reading.rows(layout, ARM, SET).table.num_rows == rows.num_rows
 
 
@@ -113,7 +113,7 @@ def test_a_read_only_disk_is_read_and_refused(small_disk: Path) -> None:
     for write in (
         lambda: made.journal(layout, [right(0, 0)], "three"),
         lambda: seal.seal(layout, ARM, SET, grid(2), "all"),
-        lambda: gc.gc(layout, ARM, SET),
+        lambda: seal.gc(layout, ARM, SET),
         lambda: checked.write(layout.attempts / "a.json", {}),
     ):
         with pytest.raises(UserError, match=r"Read-only file system \(EROFS\); make the folder"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import gc, seal, snapshot
+from rlbhpc.store import seal, snapshot
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -27,8 +27,8 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def clean(layout: Layout, idle_hours: float = gc.IDLE_HOURS) -> gc.Cleaning:
-    return gc.gc(layout, ARM, SET, idle_hours=idle_hours)
+def clean(layout: Layout, idle_hours: float = seal.IDLE_HOURS) -> seal.Cleaning:
+    return seal.gc(layout, ARM, SET, idle_hours=idle_hours)
 
 
 def journals(layout: Layout) -> list[str]:
@@ -79,7 +79,7 @@ def test_a_journal_that_may_have_a_writer_stays(layout: Layout) -> None:
     out = JournalWriter(layout.journals(ARM, SET), "live")
     out.append(right(0, 0))
     assert clean(layout).kept[0].reason == "it was not closed, and its writer may still live"
-    yesterday = out.path.stat().st_mtime - gc.IDLE_HOURS * 3600 - 60
+    yesterday = out.path.stat().st_mtime - seal.IDLE_HOURS * 3600 - 60
     os.utime(out.path, (yesterday, yesterday))
     assert clean(layout).kept == ()
     assert journals(layout) == []
@@ -116,7 +116,7 @@ def test_a_file_without_a_writer_goes_after_a_day(
     for path in (out.path, remnant):
         os.utime(path, (changed, changed))
     now = changed + 24 * 3600 - seconds
-    monkeypatch.setattr(gc, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(seal, "time", SimpleNamespace(time=lambda: now))
     done = clean(layout)
     assert [(path in done.removed, path.exists()) for path in (out.path, remnant)] == [
         (not stays, stays)
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_was_never_whole_goes_when_nothing_in_it_is_new(layout
     for remnant in remnants:
         remnant.parent.mkdir(parents=True)
         remnant.write_bytes(b"half a file")
-    changed = time.time() - gc.IDLE_HOURS * 3600 - 60
+    changed = time.time() - seal.IDLE_HOURS * 3600 - 60
     for draft in drafts:
         os.utime(draft, (changed, changed))
     clean(layout)

@@ -13,8 +13,8 @@ import rlbhpc
 from rlbhpc.errors import UserError
 from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
+from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.schema_check import validate_cube

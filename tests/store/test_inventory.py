@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import gc, inventory, left_out, seal
+from rlbhpc.store import inventory, left_out, seal
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.parts import FAILED
 from rlbhpc.store.sample import Sample
@@ -90,7 +90,7 @@ def test_the_bits_say_what_the_rows_say_through_a_whole_life(
     growing.append(anything(lot))
     agrees(layout)
     growing.close()
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     agrees(layout)
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import rlbhpc
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store import frames, gc, journal, sample_rows, samples, seal
+from rlbhpc.store import frames, journal, sample_rows, samples, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
@@ -125,7 +125,7 @@ def test_an_old_run_is_sealed_and_compacted(old: OldRun) -> None:
     for group, grid in grids(old.layout).items():
         sealing = seal.seal(old.layout, *group, grid, "all")
         assert (sealing.open, sealing.damaged, sealing.notes) == (0, 0, ())
-        assert gc.gc(old.layout, *group, idle_hours=0).kept == ()
+        assert seal.gc(old.layout, *group, idle_hours=0).kept == ()
     assert not list(old.layout.root.glob("journals/*/*/*.journal"))
     assert without_tokens(stored(old.layout)) == without_tokens(old.drawn)
     assert made.contents(compact(old.layout, rebuild=True).store) == before

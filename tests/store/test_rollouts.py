@@ -10,7 +10,7 @@ import pytest
 
 import rlbhpc
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import rollouts
+from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.layout import Layout
@@ -28,7 +28,7 @@ def rows(steps: range, offset: int = 0) -> pa.Table:
         }
         for step in steps for p in range(2) for r in range(3)
     ]  # fmt: skip
-    return pa.Table.from_pylist(made, schema=rollouts.ROWS)
+    return pa.Table.from_pylist(made, schema=tables.ROLLOUT_ROWS)
 
 
 def same(a: pa.Table, b: pa.Table) -> bool:
@@ -37,71 +37,71 @@ def same(a: pa.Table, b: pa.Table) -> bool:
 
 
 def steps_in(folder: Path) -> list[int]:
-    return sorted(set(rollouts.read(folder)["train_step"].to_pylist()))
+    return sorted(set(tables.read_rollouts(folder)["train_step"].to_pylist()))
 
 
 def test_parts_grow_into_one(tmp_path: Path) -> None:
     for first in (1, 4, 7):
-        rollouts.add(tmp_path, rows(range(first, first + 3)))
-        rollouts.settle(tmp_path, first + 2)
+        tables.add_rollouts(tmp_path, rows(range(first, first + 3)))
+        tables.settle_rollouts(tmp_path, first + 2)
     assert len(list(tmp_path.iterdir())) == 1
-    assert same(rollouts.read(tmp_path), rows(range(1, 10)))
+    assert same(tables.read_rollouts(tmp_path), rows(range(1, 10)))
 
 
 def test_a_large_part_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "PART_ROWS", 12)
+    monkeypatch.setattr(tables, "PART_ROWS", 12)
     for step in range(1, 8):
-        rollouts.add(tmp_path, rows(range(step, step + 1)))
-        rollouts.settle(tmp_path, step)
+        tables.add_rollouts(tmp_path, rows(range(step, step + 1)))
+        tables.settle_rollouts(tmp_path, step)
     assert len(list(tmp_path.iterdir())) == 4
-    assert same(rollouts.read(tmp_path), rows(range(1, 8)))
+    assert same(tables.read_rollouts(tmp_path), rows(range(1, 8)))
 
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_kill_around_the_save_loses_and_doubles_nothing(tmp_path: Path, saved: bool) -> None:
     """Killed after the part was written: with the state it counts, without it is made again."""
-    rollouts.add(tmp_path, rows(range(1, 4)))
-    rollouts.settle(tmp_path, 3)
-    rollouts.add(tmp_path, rows(range(4, 7)))
+    tables.add_rollouts(tmp_path, rows(range(1, 4)))
+    tables.settle_rollouts(tmp_path, 3)
+    tables.add_rollouts(tmp_path, rows(range(4, 7)))
     assert steps_in(tmp_path) == [*range(1, 7)], "a reader sees each row once"
-    assert rollouts.read(tmp_path).num_rows == 36
-    rollouts.settle(tmp_path, 6 if saved else 3)
+    assert tables.read_rollouts(tmp_path).num_rows == 36
+    tables.settle_rollouts(tmp_path, 6 if saved else 3)
     assert len(list(tmp_path.iterdir())) == 1
     if not saved:  # the other rows of an engine that does not repeat itself
-        rollouts.add(tmp_path, rows(range(4, 8), offset=1))
-        rollouts.settle(tmp_path, 7)
-        assert rollouts.read(tmp_path)["verdict"].to_pylist()[18:] == (
+        tables.add_rollouts(tmp_path, rows(range(4, 8), offset=1))
+        tables.settle_rollouts(tmp_path, 7)
+        assert tables.read_rollouts(tmp_path)["verdict"].to_pylist()[18:] == (
             rows(range(4, 8), offset=1)["verdict"].to_pylist()
         )
 
 
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
-    rollouts.add(tmp_path, rows(range(1, 3)))
+    tables.add_rollouts(tmp_path, rows(range(1, 3)))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(UserError, match="training needs none of it"):
-        rollouts.read(tmp_path)
+        tables.read_rollouts(tmp_path)
 
 
 @pytest.mark.parametrize("changes", [4, 5])
 def test_rollouts_that_keep_changing_are_read_another_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: int
 ) -> None:
-    rollouts.add(tmp_path, rows(range(1, 3)))
-    real, listed = rollouts.parts, iter([[tmp_path / "gone.parquet"]] * changes)
-    monkeypatch.setattr(rollouts, "parts", lambda folder: next(listed, None) or real(folder))
+    tables.add_rollouts(tmp_path, rows(range(1, 3)))
+    real, listed = tables.rollout_parts, iter([[tmp_path / "gone.parquet"]] * changes)
+    monkeypatch.setattr(tables, "rollout_parts", lambda folder: next(listed, None) or real(folder))
     if changes < 5:
         assert steps_in(tmp_path) == [1, 2]
         return
     with pytest.raises(UserError, match="keeps changing; try again") as told:
-        rollouts.read(tmp_path)
+        tables.read_rollouts(tmp_path)
     assert told.value.code == TRY_AGAIN
 
 
 def test_files_of_other_names_are_no_parts(tmp_path: Path) -> None:
-    rollouts.add(tmp_path, rows(range(1, 3)))
+    tables.add_rollouts(tmp_path, rows(range(1, 3)))
     (tmp_path / "notes.parquet").write_bytes(b"of a colleague")
-    rollouts.settle(tmp_path, 2)
+    tables.settle_rollouts(tmp_path, 2)
     assert steps_in(tmp_path) == [1, 2]
     assert (tmp_path / "notes.parquet").exists()
 
@@ -110,8 +110,8 @@ def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.Mo
     layout = Layout(tmp_path)
     journal(layout, samples(range(2), 2), "a")
     put_training(layout, "rl", range(1, 8), {"critic/rewards/mean": np.arange(7.0)})
-    rollouts.add(layout.rollouts("rl"), rows(range(1, 8)))
-    monkeypatch.setattr(rollouts, "_CELLS", 3 * 8 * 3)  # three steps a chunk
+    tables.add_rollouts(layout.rollouts("rl"), rows(range(1, 8)))
+    monkeypatch.setattr(tables, "_CHUNK_CELLS", 3 * 8 * 3)  # three steps a chunk
     live = rlbhpc.open_cube(layout.root)["rollouts/rl"].to_dataset().load()
     compact(layout)
     cube = rlbhpc.open_cube(layout.root)
@@ -133,7 +133,7 @@ def test_rollouts_are_a_group_of_the_cube(tmp_path: Path, monkeypatch: pytest.Mo
     before = contents(layout.cube)
     compact(layout, rebuild=True)
     assert contents(layout.cube) == before
-    rollouts.add(layout.rollouts("rl"), rows(range(8, 9)))
+    tables.add_rollouts(layout.rollouts("rl"), rows(range(8, 9)))
     assert compact(layout).new, "a grown training is a new version"
 
 
@@ -141,7 +141,7 @@ def test_several_trainings_are_read_before_they_are_compacted(tmp_path: Path) ->
     layout = Layout(tmp_path)
     for model in ("ppo", "grpo"):
         put_training(layout, model, range(1, 3), {"critic/rewards/mean": np.arange(2.0)})
-        rollouts.add(layout.rollouts(model), rows(range(1, 3)))
+        tables.add_rollouts(layout.rollouts(model), rows(range(1, 3)))
     put_training(layout, "began", [], {})
     live = rlbhpc.open_cube(layout.root)
     assert set(live["rollouts"]) == set(live["training"]) == {"ppo", "grpo"}

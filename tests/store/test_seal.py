@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.exchange.exports import export
-from rlbhpc.store import gc, journal, sample_rows, seal, snapshot
+from rlbhpc.store import journal, sample_rows, seal, snapshot
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
@@ -73,7 +73,7 @@ def test_sealing_early_and_often_leaves_no_trace(
     for i in range(0, len(wanted), 4):
         made.journal(layout, wanted[i : i + 4], f"attempt-{i}")
         run(layout)
-        gc.gc(layout, ARM, SET)
+        seal.gc(layout, ARM, SET)
     assert files(layout) == expected
     assert not list(layout.journals(ARM, SET).iterdir())
     assert not run(layout).made
@@ -116,7 +116,7 @@ def test_a_larger_n_adds_parts_and_rewrites_none(layout: Layout) -> None:
     run(layout, asked)
     after = files(layout)
     assert before.items() <= after.items()
-    assert gc.gc(layout, ARM, SET).kept == ()
+    assert seal.gc(layout, ARM, SET).kept == ()
     rows = reading.rows(layout, ARM, SET).table
     assert rows.num_rows == PROBLEMS * (N + 3)
     sealed = [reading.read_part(layout.parts(ARM, SET) / name).table.num_rows for name in after]
@@ -145,7 +145,7 @@ def test_a_damaged_sample_keeps_its_unit_open_until_it_is_drawn_again(
     made.journal(layout, [wanted[3]], "two")
     run(layout)
     assert files(layout) == expected
-    gc.gc(layout, ARM, SET)
+    seal.gc(layout, ARM, SET)
     assert not list(layout.journals(ARM, SET).iterdir())
 
 
@@ -166,7 +166,7 @@ def test_a_damaged_part_is_written_again_from_other_copies(
     made.journal(layout, lost, "two")
     assert run(layout).made == (part,)
     assert files(layout) == expected
-    assert gc.gc(layout, ARM, SET).kept == ()
+    assert seal.gc(layout, ARM, SET).kept == ()
 
 
 @pytest.mark.parametrize("note", [b"", b"{}", b'{"places": [24]}'])
@@ -174,7 +174,7 @@ def test_a_note_of_damage_that_is_damaged_itself_does_no_harm(layout: Layout, no
     made.journal(layout, made.samples(range(PROBLEMS), N), "one")
     (layout.journals(ARM, SET) / "one.journal.damaged").write_bytes(note)
     assert run(layout).sealed == 3
-    gc.gc(layout, ARM, SET)
+    seal.gc(layout, ARM, SET)
     assert not list(layout.journals(ARM, SET).iterdir())
 
 
@@ -282,7 +282,7 @@ def test_read_back_samples_are_whole(layout: Layout) -> None:
     wanted = made.samples(range(PROBLEMS), N)
     made.journal(layout, wanted, "one")
     seal.seal(layout, ARM, SET, grid(PROBLEMS, N), "all")
-    gc.gc(layout, ARM, SET)
+    seal.gc(layout, ARM, SET)
     found = {s.key: s for s in sample_rows.to_samples(reading.rows(layout, ARM, SET).table)}
     assert found.keys() == {s.key for s in wanted}
     for sample in wanted:

@@ -26,16 +26,7 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.cli.main import main
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
-from rlbhpc.store import (
-    gc,
-    inventory,
-    left_out,
-    rollouts,
-    seal,
-    snapshot,
-    step_log,
-    versions,
-)
+from rlbhpc.store import cube, inventory, left_out, seal, snapshot, tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.journal import JournalWriter
@@ -58,11 +49,11 @@ def test_a_damaged_line_of_a_step_log_is_told_and_the_rest_is_read(tmp_path: Pat
     log.write_bytes(b"\n".join([*whole, b'{"step": 4, "rew']))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [row["step"] for row in step_log.lines(log)] == [1, 2, 3]
+        assert [row["step"] for row in tables.log_lines(log)] == [1, 2, 3]
     for damaged in (b'{"step": 2', b'{"stop": 2}', b"2", b'{"step\xff": 2}'):
         log.write_bytes(b"\n".join([whole[0], damaged, whole[2], b""]))
         with pytest.warns(LeftOutWarning, match=r"dynamics.jsonl: line 2 is damaged"):
-            assert step_log.lines(log) == [{"step": 1, "reward": 0.5}, {"step": 3}]
+            assert tables.log_lines(log) == [{"step": 1, "reward": 0.5}, {"step": 3}]
 
 
 @pytest.fixture
@@ -186,7 +177,7 @@ def test_a_part_that_is_readable_again_enters_the_cube(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seal.seal(layout, ARM, SET, grid(P, N), "all")
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     with monkeypatch.context() as patch:
         patch.setattr(pq.ParquetFile, "read_row_groups", partial(refuse, OSError(errno.EIO, "bad")))
         compact(layout)
@@ -202,7 +193,7 @@ def test_what_can_be_read_of_a_part_again_enters_the_cube(
 ) -> None:
     """Nobody counts what an unreadable file holds: it may be more than what stays damaged."""
     (part,) = seal.seal(layout, ARM, SET, grid(P, N), "all").made
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     with monkeypatch.context() as patch:
         patch.setattr(pq, "ParquetFile", partial(refuse, OSError(errno.EIO, "bad")))
         compact(layout)
@@ -230,7 +221,7 @@ def test_memory_that_runs_out_is_no_damage(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seal.seal(layout, ARM, SET, grid(P, N), "all")
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     full = pa.ArrowMemoryError("malloc of size 65536 failed")
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", partial(refuse, full))
     code, text = said(capsys, "compact", layout.root)
@@ -311,7 +302,7 @@ def test_samples_of_another_arm_do_not_count(
         code, text = said(capsys, *words, layout.root)
         assert (code, text.count("left out")) == (INCOMPLETE, 1), (words, text)
     if not sealed:
-        cleaned = gc.gc(layout, "rl", SET, idle_hours=0)
+        cleaned = seal.gc(layout, "rl", SET, idle_hours=0)
         assert not cleaned.removed
         assert "move it to their folder" in cleaned.kept[0].reason
 
@@ -402,7 +393,7 @@ def lose_verdicts(layout: Layout) -> None:
 
 
 def lose_bookkeeping(layout: Layout) -> None:
-    (layout.cube.resolve().parent / versions.SOURCES).unlink()
+    (layout.cube.resolve().parent / cube.SOURCES).unlink()
 
 
 def copy_without_versions(layout: Layout) -> None:
@@ -419,7 +410,7 @@ def test_a_spoiled_cube_is_not_emptied_by_a_purge_either(
     layout: Layout, capsys: pytest.CaptureFixture[str], spoil: Callable[[Layout], None]
 ) -> None:
     training = layout.training("toy")
-    rollouts.add(training / "rollouts", rows(range(1, 2)))
+    tables.add_rollouts(training / "rollouts", rows(range(1, 2)))
     (training / "dynamics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     compact(layout)
     spoil(layout)
@@ -481,7 +472,7 @@ def test_samples_without_a_plan_need_none_once_the_bookkeeping_is_lost(layout: L
 def test_sealed_journals_may_go(layout: Layout) -> None:
     compact(layout)
     seal.seal(layout, ARM, SET, grid(P, N), "none")
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     tree, told = opened(layout)
     assert (counted(tree), told) == ({}, [])
     assert compact(layout, rebuild=True).new
@@ -630,7 +621,7 @@ def test_readers_leave_out_a_file_that_a_colleague_keeps_closed(
     layout: Layout, open_folder: Path, kind: str, verb: str
 ) -> None:
     seal.seal(layout, ARM, SET, grid(P, N), "all")
-    gc.gc(layout, ARM, SET, idle_hours=0)
+    seal.gc(layout, ARM, SET, idle_hours=0)
     journal(layout, samples([P, P + 1], 2), "b")
     (closed,) = layout.root.glob(f"{kind}/*/*/*.*")
     name = closed.relative_to(layout.root).as_posix()

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rlbhpc import __version__
 from rlbhpc.errors import UserError
 from rlbhpc.store import journal
+from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.guessing import NO_THINK
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.sources import Group

@@ -20,7 +20,7 @@ from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from rlbhpc.report.measured import measured
 from rlbhpc.stats import Counts
-from rlbhpc.store import band
+from rlbhpc.store import derive
 from rlbhpc.store.compact import compact
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
@@ -51,10 +51,10 @@ def ideal(right: NDArray[np.bool_], stop_after: int) -> Counts:
 
 def test_what_counts_ends_at_a_right_sample_or_before_a_missing_one() -> None:
     verdict = np.array([[1, 0, 1, 1], [0, -1, 1, 1], [0, 0, 2, 0], [4, 1, 0, 1]], np.int8)
-    assert band.up_to_stop(verdict, 2).tolist() == [
+    assert derive.up_to_stop(verdict, 2).tolist() == [
         [1, 0, 1, -1], [0, -1, -1, -1], [0, 0, 2, 0], [4, 1, 0, 1],
     ]  # fmt: skip
-    assert band.up_to_stop(verdict, 0) is verdict
+    assert derive.up_to_stop(verdict, 0) is verdict
 
 
 @pytest.mark.parametrize("tasks", [1, 32])
@@ -116,7 +116,7 @@ def prefixes(study: Study) -> dict[str, NDArray[np.int8]]:
     compact(study.layout)
     tree = rlbhpc.open_cube(study.layout.root)
     return {
-        arm: band.up_to_stop(
+        arm: derive.up_to_stop(
             tree[f"{arm}/math500"]["verdict"].values[:, :, 0], study.stop_after(arm, "math500")
         )
         for arm in study.arms

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from tests.studies import trained
 
 ROOT = Path(__file__).parents[2]
@@ -80,8 +80,8 @@ def train_until_warned(folder: Path, ranks: int) -> tuple[int, str, list[int]]:
     started = start_ranks(folder, ranks, "-m", "rlbhpc", "train", "toy.yaml", "rl")
     log = folder / "runs" / "toy" / "training" / "rl" / "dynamics.jsonl"
     asleep = threading.Event()
-    while not lines(log) and started.poll() is None:
+    while not log_lines(log) and started.poll() is None:
         asleep.wait(0.05)
     started.send_signal(signal.SIGTERM)
     said, _ = started.communicate(timeout=100)
-    return started.returncode, said, [int(row["step"]) for row in lines(log)]
+    return started.returncode, said, [int(row["step"]) for row in log_lines(log)]

@@ -18,8 +18,8 @@ from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store import rollouts
-from rlbhpc.store.step_log import lines
+from rlbhpc.store import tables
+from rlbhpc.store.tables import log_lines
 from rlbhpc.study.keys import Sampling
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
@@ -96,9 +96,9 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
     assert learnt(warned).keys() == learnt(straight).keys()
     for name, weight in learnt(straight).items():
         assert torch.equal(learnt(warned)[name], weight), name
-    curves = [lines(run.folder / "dynamics.jsonl") for run in (straight, warned)]
+    curves = [log_lines(run.folder / "dynamics.jsonl") for run in (straight, warned)]
     assert curves[0] == curves[1]
-    rows = [rollouts.read(run.folder / "rollouts") for run in (straight, warned)]
+    rows = [tables.read_rollouts(run.folder / "rollouts") for run in (straight, warned)]
     assert rows[0].equals(rows[1])
     assert set(rows[0]["train_step"].to_pylist()) == {1, 2, 3, 4}
 
@@ -136,7 +136,7 @@ def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
     saved = [path.name for path in states(run.folder / "state")]
     assert saved == ["step-00000003", "step-00000004"]
     assert not list(tmp_path.rglob("*.partial"))
-    rows = rollouts.read(run.folder / "rollouts")
+    rows = tables.read_rollouts(run.folder / "rollouts")
     assert set(rows["train_step"].to_pylist()) == {1, 2, 3, 4}
 
 

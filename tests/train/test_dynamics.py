@@ -10,7 +10,7 @@ import pytest
 from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm
@@ -39,7 +39,7 @@ def first_step(folder: Path, model: Path, algorithm: Algorithm) -> dict[str, Any
     run = Run("m", model, folder, {}, settings, algorithm, prompts, judge)
     with Drain() as drain:
         train(run, lambda: make_engine("hf", model, rows=8), drain, quiet)
-    return lines(folder / "dynamics.jsonl")[0]
+    return log_lines(folder / "dynamics.jsonl")[0]
 
 
 def test_a_filter_and_a_shaped_reward_do_not_move_the_common_curves(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
@@ -195,7 +195,7 @@ def curves(model: Path, folder: Path, algorithm: str = "grpo", **changes: Any) -
     run = Run("m", model, folder, {}, Settings(**given), make_algorithm(algorithm), prompts, judge)
     with Drain() as drain:
         assert train(run, lambda: make_engine("hf", model, rows=16), drain, quiet) == DONE
-    return lines(folder / "dynamics.jsonl")[0]
+    return log_lines(folder / "dynamics.jsonl")[0]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_reference_is_renewed_when_the_algorithm_says_so(
     renewed: list[int] = []
 
     def note(_: Learner) -> None:
-        renewed.append(len(lines(tmp_path / "dynamics.jsonl")) + 1)
+        renewed.append(len(log_lines(tmp_path / "dynamics.jsonl")) + 1)
 
     monkeypatch.setattr(Learner, "renew_reference", note)
     grpo = type(make_algorithm("grpo"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import rollouts as store
+from rlbhpc.store import tables
 from rlbhpc.store.cube_schema import answer_id
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.train import progress
 from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.dynamics import Logs, StepLog, describe
@@ -72,7 +72,7 @@ def test_files_of_a_step(tmp_path: Path) -> None:
     shaped = Rollout(**{**vars(STEP[0]), "reward": 0.75})
     logs.sampled(1, [STEP[0], STEP[1], STEP[2]], [shaped, STEP[1]], [1.5, -1.5])
     logs.times(1, {"begin": 5.0, "gen": 8.0, "update": 9.0}, STEP[:2])
-    assert not store.parts(tmp_path / "rollouts"), "held until a state is saved"
+    assert not tables.parts(tmp_path / "rollouts"), "held until a state is saved"
     logs.flush()
     logs.flush()
     assert (tmp_path / "dynamics.jsonl").read_text() == '{"step": 1, "a": 1.0, "b": 2.0}\n'
@@ -82,11 +82,11 @@ def test_files_of_a_step(tmp_path: Path) -> None:
         {**common, "problem": "toy/3", "reward": None, "tokens": 1, "truncated": False},
         {**common, "problem": "toy/0", "reward": 0.0, "tokens": 8, "truncated": True},
     ]
-    assert lines(tmp_path / "timings.jsonl") == [
+    assert log_lines(tmp_path / "timings.jsonl") == [
         {"step": 1, "perf/throughput": 18 / 4, "timing_s/gen": 3.0, "timing_s/step": 4.0,
          "timing_s/update": 1.0},
     ]  # fmt: skip
-    rows = store.read(tmp_path / "rollouts").to_pylist()
+    rows = tables.read(tmp_path / "rollouts").to_pylist()
     assert [repr(row["advantage"]) for row in rows] == ["1.5", "-1.5", "nan"]
     for row in rows:
         del row["advantage"]
@@ -108,7 +108,7 @@ def test_an_answer_that_is_none_has_no_number(tmp_path: Path) -> None:
     logs = Logs(tmp_path, 0)
     logs.sampled(1, STEP[4:5], [], [])
     logs.flush()
-    (row,) = store.read(tmp_path / "rollouts").to_pylist()
+    (row,) = tables.read(tmp_path / "rollouts").to_pylist()
     assert row["answer"] == -1
 
 
@@ -117,9 +117,9 @@ def test_a_run_that_goes_on_writes_the_later_lines_again(tmp_path: Path) -> None
     log = StepLog(path, 0)
     for step in (1, 2, 3):
         log.append(step, {"x": step})
-        assert len(lines(path)) == step, "a kill takes no line along"
+        assert len(log_lines(path)) == step, "a kill takes no line along"
     StepLog(path, 2)
-    assert lines(path) == [{"step": 1, "x": 1}, {"step": 2, "x": 2}]
+    assert log_lines(path) == [{"step": 1, "x": 1}, {"step": 2, "x": 2}]
     assert [left.name for left in path.parent.iterdir()] == ["dynamics.jsonl"]
 
 

@@ -17,7 +17,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.problems.programs import KINDS, Kind, proposing
 from rlbhpc.problems.registry import load_set
-from rlbhpc.store import cube, rollouts
+from rlbhpc.store import cube, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.train.checkpoint import states
 from tests.children import Child
@@ -121,12 +121,12 @@ def lesson(kind: Kind) -> str:
 def outcome(study: Path) -> dict[str, str]:
     """Digests of models, dynamics and texts, of what the algorithm remembers, and of the cube."""
     layout = load_study(study).layout
-    patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/rollouts.jsonl")
+    patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/tables.jsonl")
     files = {path: path.read_bytes() for pattern in patterns for path in layout.root.glob(pattern)}
     newest = states(layout.states("rl"))[-1] / "progress.json"
     files[newest] = json.dumps(json.loads(newest.read_text())["store"]).encode()
     cube_folder = study.with_name("cube")
-    rollouts.write_groups(cube.create(cube_folder), layout)
+    tables._write_trainings(cube.create(cube_folder), layout)
     files |= {path: path.read_bytes() for path in cube_folder.rglob("*") if path.is_file()}
     shutil.rmtree(cube_folder)
     return {

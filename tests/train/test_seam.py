@@ -18,7 +18,7 @@ from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
@@ -94,7 +94,7 @@ def test_a_store_is_kept_with_the_training_state(model: Path, tmp_path: Path) ->
     codes = [ended(broken, stops=True) for _ in range(4)]
     assert codes == [TRY_AGAIN] * 3 + [DONE]
     assert weights(broken) == weights(straight)
-    curves = [lines(run.folder / "dynamics.jsonl") for run in (straight, broken)]
+    curves = [log_lines(run.folder / "dynamics.jsonl") for run in (straight, broken)]
     assert curves[0] == curves[1]
     assert any("kept/critic/score/mean" in row for row in curves[0]), "nothing was left out"
     newest = sorted((broken.folder / "state").iterdir())[-1]
@@ -116,7 +116,9 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(
     assert ended(broken) == DONE
     assert str(newest) in capsys.readouterr().err
     assert weights(broken) == weights(straight)
-    assert lines(broken.folder / "dynamics.jsonl") == lines(straight.folder / "dynamics.jsonl")
+    assert log_lines(broken.folder / "dynamics.jsonl") == log_lines(
+        straight.folder / "dynamics.jsonl"
+    )
 
     for state in states(broken.folder / "state"):
         (state / "progress.json").write_text("{")
@@ -141,7 +143,7 @@ def test_votes_learn_the_same_whatever_the_gold_answers(
         )
         assert ended(replace(run, judge=Judge(verify, run.judge.reward))) == DONE
         ended_at.append(weights(run))
-        rows = lines(folder / "dynamics.jsonl")
+        rows = log_lines(folder / "dynamics.jsonl")
         scores.append([row["critic/score/mean"] for row in rows])
         assert all(0 <= row["ttrl/label_accuracy"] <= 1 for row in rows)
         assert any(row["actor/grad_norm"] > 0 for row in rows if "actor/grad_norm" in row)
@@ -168,7 +170,7 @@ def zeroed(judged: Judged) -> float:
 def test_what_has_no_reward_is_not_learnt_from(model: Path, tmp_path: Path, name: str) -> None:
     run = run_in(tmp_path / "nan", model, make_algorithm(name), unscored)
     assert ended(run) == DONE
-    rows = lines(run.folder / "dynamics.jsonl")
+    rows = log_lines(run.folder / "dynamics.jsonl")
     assert any(row["frac_unscored"] > 0 for row in rows)
     for row in rows:
         assert all(math.isfinite(value) for value in row.values())
@@ -215,5 +217,5 @@ def test_the_loss_is_the_algorithms_own(model: Path, tmp_path: Path) -> None:
         run = run_in(folder, model, algorithm, make_reward({"correct": 1.0}))
         run = replace(run, settings=replace(run.settings, steps=1, mini_batch=0), exports={})
         assert ended(run) == DONE
-        norms.append(lines(folder / "dynamics.jsonl")[0]["actor/grad_norm"])
+        norms.append(log_lines(folder / "dynamics.jsonl")[0]["actor/grad_norm"])
     assert torch.tensor(norms[1]) == pytest.approx(2 * norms[0], rel=1e-5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.study.layout import Layout
 
 
@@ -32,13 +32,13 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
 def _steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
     """Numbers of the finished training steps in a training folder, each once and in order."""
     timed = (folder / "timings.jsonl").exists()  # not in supervised training
-    times = {row.pop("step"): row for row in lines(folder / "timings.jsonl")}
+    times = {row.pop("step"): row for row in log_lines(folder / "timings.jsonl")}
     saved = [
         int(path.name.removeprefix("step-")) for path in (folder / "state").glob("step-*[0-9]")
     ]
     last = max([*times, *saved], default=0)
     shown = 0
-    for row in lines(folder / "dynamics.jsonl"):
+    for row in log_lines(folder / "dynamics.jsonl"):
         step = row.pop("step")
         # A run that goes on writes its last steps once more. A step's times are the last that is
         # logged of it; a kill may have come before them.

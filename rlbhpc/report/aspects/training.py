@@ -13,7 +13,7 @@ from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel, linear_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.store.cube_schema import TRAINING
-from rlbhpc.store.step_log import lines
+from rlbhpc.store.tables import log_lines
 from rlbhpc.study.layout import Layout
 
 #: What is shown, in this order, each with the names under which trainers log it.
@@ -57,9 +57,9 @@ def training(report: Report) -> list[Training]:
         frame = group[["train_step", *names]].to_dataframe().reset_index()
         frames[str(group["model"].item())] = frame
     for model, path in sorted(Layout(report.folder).dynamics().items()):
-        frame = pd.DataFrame(lines(path)).rename(columns={"step": "train_step"})
+        frame = pd.DataFrame(log_lines(path)).rename(columns={"step": "train_step"})
         frames[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
-        rollouts = lines(path.with_name("rollouts.jsonl"))
+        rollouts = log_lines(path.with_name("rollouts.jsonl"))
         ends = {rollouts[0]["step"], rollouts[-1]["step"]} if rollouts else set()
         written[model] = tuple(row for row in rollouts if row["step"] in ends)
     return [
