@@ -23,8 +23,7 @@ from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought, self_contained
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import make_plan, presence
 from rlbhpc.sweep.remember import recall, remember
 from rlbhpc.train.algorithms import check_algorithm
 from rlbhpc.train.recipes import check_recipes

@@ -13,8 +13,7 @@ from typing import Any
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.prepare import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.plan import Plan, make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import Plan, make_plan, presence
 from tests.sweep import study_folder as made
 from tools import step_cost
 

@@ -28,6 +28,7 @@ from rlbhpc.launch.prepare import (
     reject_what_jobs_would,
 )
 from rlbhpc.stats.design import CHANCE, smallest_loss
+from rlbhpc.store.seal import seal_and_clean
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.load import load_study
@@ -36,11 +37,9 @@ from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.local import run_plan
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
-from rlbhpc.sweep.plan import Plan, make_plan
-from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, make_plan, presence
 from rlbhpc.sweep.progress import duration
 from rlbhpc.sweep.remember import recall, remember
-from rlbhpc.sweep.sealing import seal_and_clean
 
 if TYPE_CHECKING:
     from rlbhpc.stats.joint import Finding

@@ -37,8 +37,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
 from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import Plan, Shard
-from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, Shard, presence
 
 NAME = "sending"
 # Seconds between two signs of life.

@@ -34,8 +34,7 @@ from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
-from rlbhpc.sweep.plan import Plan, Shard, make_plan
-from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, Shard, make_plan, presence
 from rlbhpc.sweep.remember import remember
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
 from rlbhpc.verify.registry import KINDS

@@ -33,7 +33,7 @@ from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices, shares
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import presence
 
 # A launch on this machine: the same scripts as local processes.
 

@@ -31,8 +31,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
-from rlbhpc.sweep.plan import Plan
-from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, presence
 
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})

@@ -10,7 +10,7 @@ is derived from the samples alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,10 @@ from rlbhpc.store import checked
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
+# Samples per sealed part: a checkpoint of 10⁶ has 64 parts.
+_UNIT_ROWS: Final = 1 << 14
+# Units of a larger grid: even 10⁸ samples have some 250 parts.
+_UNITS: Final = 256
 #: Cells of a chunk: 1 MB of verdicts, 8 MB of seeds.
 CHUNK_CELLS: Final = 1 << 20
 
@@ -234,6 +238,22 @@ def ask(
     grid = replace(grid, provenance={**provenance, **earlier, **provenance})
     if grid != old:
         grid.save(path)
+
+
+def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
+    """Cut a grid into units, problems at one step that share a part, in the grid's order."""
+    total = len(grid.fingerprints) * grid.n
+    rows = max(_UNIT_ROWS, -(-total // _UNITS))
+    size = max(1, rows // max(1, grid.n))
+    for step in grid.steps:
+        for first in range(0, len(grid.problems), size):
+            unit = tuple(
+                Cell(arm, step, problem, grid.fingerprints[step, problem])
+                for problem in grid.problems[first : first + size]
+                if (step, problem) in grid.fingerprints
+            )
+            if unit:
+                yield unit
 
 
 def natural(problem: str) -> list[str | int]:

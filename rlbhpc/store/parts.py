@@ -422,11 +422,11 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     ``sizes``: rows of each group. Gives shape (groups, columns).
     """
     spans = list(pairwise([0, *np.cumsum(sizes).tolist()]))
-    listed_checksums = np.zeros((len(spans), table.num_columns), np.uint32)
+    sums = np.zeros((len(spans), table.num_columns), np.uint32)
     for i, column in enumerate(table.columns):
         of = _summer(column)
-        listed_checksums[:, i] = [of(start, stop) for start, stop in spans]
-    return listed_checksums
+        sums[:, i] = [of(start, stop) for start, stop in spans]
+    return sums
 
 
 def _summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:

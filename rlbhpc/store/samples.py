@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import left_out, parts, sample_rows, snapshot
+from rlbhpc.store.grid import units
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.reader import purged
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.seal import units
 from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.study.layout import Layout

@@ -13,13 +13,13 @@ that ends in ``.partial``, which nobody reads.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Final, NamedTuple
@@ -30,19 +30,17 @@ from numpy.typing import NDArray
 
 from rlbhpc import files
 from rlbhpc.store import frames, left_out, parts, snapshot
-from rlbhpc.store.grid import Grid
+from rlbhpc.store.grid import Grid, units
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.snapshot import Snapshot, View
+from rlbhpc.store.sources import Group, Rows, of_run
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
+from rlbhpc.study.load import study_of
+from rlbhpc.study.schema import Storage
 from rlbhpc.verify.verdict import Status
-
-# Samples per part: enough that a checkpoint of 10⁶ has 64 parts, and at most so many that ...
-_UNIT_ROWS: Final = 1 << 14
-# ... even 10⁸ have some 250.
-_UNITS: Final = 256
 
 
 @dataclass(frozen=True)
@@ -59,21 +57,6 @@ class Sealing:
     open: int
     damaged: int
     notes: tuple[Note, ...]
-
-
-def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
-    """Cut a grid into units, problems at one step that share a part, in the grid's order."""
-    total = len(grid.fingerprints) * grid.n
-    rows = max(_UNIT_ROWS, -(-total // _UNITS))
-    size = max(1, rows // max(1, grid.n))
-    numbered = (
-        (step, place // size, Cell(arm, step, problem, grid.fingerprints[step, problem]))
-        for step in grid.steps
-        for place, problem in enumerate(grid.problems)
-        if (step, problem) in grid.fingerprints
-    )
-    for _, unit in groupby(numbered, key=itemgetter(0, 1)):
-        yield tuple(cell for _, _, cell in unit)
 
 
 def seal(
@@ -275,3 +258,34 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
                 statuses = [path.stat() for path in (draft, *draft.rglob("*"))]
                 if max(status.st_mtime for status in statuses) <= oldest:
                     yield draft, sum(status.st_size for status in statuses[1:])
+
+
+# --- a run, as its study says --------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+
+def token_policy(layout: Layout) -> TokenPolicy:
+    """Whose per-token values the study of a run keeps; the default where samples were imported."""
+    study = study_of(layout)
+    return study.file.storage.tokens if study else Storage().tokens
+
+
+def seal_run(
+    layout: Layout, tokens: TokenPolicy | None = None, *, verify: bool = False
+) -> dict[Group, Sealing]:
+    """Seal what is complete of every arm and problem set; ``tokens`` overrides the study."""
+    policy = tokens or token_policy(layout)
+    return {
+        group: seal(layout, *group, Rows(layout, group).grid, policy, verify=verify)
+        for group in of_run(layout)
+    }
+
+
+def seal_and_clean(layout: Layout) -> None:
+    """Seal what is complete and remove the journals that hold nothing else."""
+    for group, sealed in seal_run(layout).items():
+        log.debug("%s: %d parts sealed, %d left open", group, len(sealed.made), sealed.open)
+    for group in of_run(layout):
+        gc(layout, *group)

@@ -21,7 +21,7 @@ from rlbhpc.store.checked import digest
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.looks import LookRecord, More, Until, Waiting
-from rlbhpc.sweep.presence import Presence
+from rlbhpc.sweep.plan import Presence
 
 #: Right answers from which on a problem's rate is known well enough.
 ENOUGH: Final = 16

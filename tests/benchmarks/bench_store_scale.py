@@ -38,7 +38,7 @@ PLAN = """
 from rlbhpc.store import inventory
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import presence
 from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
 stocks = dict(((b.arm, b.set_name), stock(b, {n})) for b in study.blocks())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.cli.sampling import power_rows, print_power
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import presence
 from tests.report.made import make_study
 
 

@@ -18,8 +18,7 @@ from rlbhpc.launch.jobs import Job, jobs_of
 from rlbhpc.launch.script import Draft
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import make_plan, presence
 from tests.studies import HF_BY_32, trained, untrained, write_unloadable_model
 
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.exchange.exports import export
+from rlbhpc.store import grid as store_grid
 from rlbhpc.store import journal, sample_rows, seal, snapshot
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.reader import open_cube
+from rlbhpc.store.seal import seal_run
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.verify.verdict import Status
 from tests.store import made, reading
 from tests.store.made import ARM, SET
@@ -32,7 +33,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture(autouse=True)
 def two_problems_per_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seal, "_UNIT_ROWS", 2 * N)
+    monkeypatch.setattr(store_grid, "_UNIT_ROWS", 2 * N)
 
 
 def run(layout: Layout, asked: Grid | None = None) -> seal.Sealing:
@@ -81,7 +82,7 @@ def test_sealing_early_and_often_leaves_no_trace(
 
 def _seal(root: Path, barrier: object) -> None:
     barrier.wait()  # type: ignore[attr-defined]
-    seal._UNIT_ROWS = 2 * N
+    store_grid._UNIT_ROWS = 2 * N
     run(Layout(root))
 
 

@@ -22,8 +22,7 @@ from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.plan import Plan, make_plan
-from rlbhpc.sweep.presence import Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, make_plan, presence
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.remember import remember
 from rlbhpc.sweep.worker import Work, load_all_problems, work

@@ -23,10 +23,10 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
 from rlbhpc.sweep.again import Stored
 from rlbhpc.sweep.audit import Side, audit_run
-from rlbhpc.sweep.conditions import Condition, _print, conditions, texts
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
 from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.score import Condition, _print, conditions, texts
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import write_unloadable_model
 from tests.sweep.conftest import keys_of

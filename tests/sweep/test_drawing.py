@@ -15,10 +15,9 @@ from rlbhpc import sweep as room
 from rlbhpc.store.inventory import Holding
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Block, SampleKey
-from rlbhpc.sweep import presence as presence_module
-from rlbhpc.sweep.drawing import Drawing, Line
-from rlbhpc.sweep.plan import Span, _expected_samples, _pieces
-from rlbhpc.sweep.presence import Presence, _compare
+from rlbhpc.sweep import plan
+from rlbhpc.sweep.plan import Presence, Span, _compare, _expected_samples, _pieces
+from rlbhpc.sweep.worker import Drawing, Line
 from rlbhpc.verify.verdict import Status
 
 
@@ -119,7 +118,7 @@ def test_what_is_missing_is_what_a_count_one_by_one_misses(
     seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the samples of one problem alone are unpacked together."""
-    monkeypatch.setattr(presence_module, "_CELLS", cells)
+    monkeypatch.setattr(plan, "_CELLS", cells)
     there, n, failed = stored(seed, 5 + 3 * seed)
     asked = np.arange(there.shape[1]) < n[:, None]
     held = presence_of(there, n, failed)

@@ -17,7 +17,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.judge import Asked, Judge, kind_of, verifying_processes
-from rlbhpc.sweep.recorder import Recorder
+from rlbhpc.sweep.worker import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status

@@ -18,7 +18,7 @@ from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import presence
 from tests.children import Child
 from tests.store import reading
 from tests.sweep.conftest import keys_of, write_study

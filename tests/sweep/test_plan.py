@@ -23,16 +23,15 @@ from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
+from rlbhpc.store.seal import seal_run
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import plan as plan_module
 from rlbhpc.sweep.load import load_engine
-from rlbhpc.sweep.plan import Plan, make_plan
-from rlbhpc.sweep.presence import presence
+from rlbhpc.sweep.plan import Plan, make_plan, presence
 from rlbhpc.sweep.remember import recall, remember
-from rlbhpc.sweep.sealing import seal_run
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.store import reading

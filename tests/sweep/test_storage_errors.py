@@ -20,7 +20,7 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.judge import Asked
 from rlbhpc.sweep.plan import Plan, Shard, Span
-from rlbhpc.sweep.recorder import Recorder
+from rlbhpc.sweep.worker import Recorder
 
 NONE = np.zeros(1, np.float32)
 _FORKSERVER = multiprocessing.get_context("forkserver")

@@ -28,7 +28,7 @@ from rlbhpc.study.keys import Block, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
-from rlbhpc.sweep.presence import Presence
+from rlbhpc.sweep.plan import Presence
 from rlbhpc.sweep.until import Wave, _next
 from tests.sweep.replay import Replay, look, make_study, swept
 
