@@ -203,7 +203,7 @@ class State(NamedTuple):
     """A condition with what is there of it."""
 
     condition: Condition
-    wanted_texts: Wanted
+    wanted: Wanted
     missing: list[tuple[str, int]]
 
 
