@@ -12,14 +12,13 @@ from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
-from rlbhpc.store.gc import IDLE_HOURS
-from rlbhpc.store.gc import gc as clean
-from rlbhpc.store.listing import TokenPolicy
 from rlbhpc.store.merge import merge as join
+from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.reader import purged
+from rlbhpc.store.seal import IDLE_HOURS, seal_and_clean, seal_run
+from rlbhpc.store.seal import gc as clean
 from rlbhpc.store.sources import Sources, of_run
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.sealing import seal_and_clean, seal_run
 
 
 @click.command(epilog="Example: rlbhpc seal runs/math --tokens all")

@@ -72,7 +72,7 @@ def test_files_of_a_step(tmp_path: Path) -> None:
     shaped = Rollout(**{**vars(STEP[0]), "reward": 0.75})
     logs.sampled(1, [STEP[0], STEP[1], STEP[2]], [shaped, STEP[1]], [1.5, -1.5])
     logs.times(1, {"begin": 5.0, "gen": 8.0, "update": 9.0}, STEP[:2])
-    assert not tables.parts(tmp_path / "rollouts"), "held until a state is saved"
+    assert not tables.rollout_parts(tmp_path / "rollouts"), "held until a state is saved"
     logs.flush()
     logs.flush()
     assert (tmp_path / "dynamics.jsonl").read_text() == '{"step": 1, "a": 1.0, "b": 2.0}\n'
@@ -86,7 +86,7 @@ def test_files_of_a_step(tmp_path: Path) -> None:
         {"step": 1, "perf/throughput": 18 / 4, "timing_s/gen": 3.0, "timing_s/step": 4.0,
          "timing_s/update": 1.0},
     ]  # fmt: skip
-    rows = tables.read(tmp_path / "rollouts").to_pylist()
+    rows = tables.read_rollouts(tmp_path / "rollouts").to_pylist()
     assert [repr(row["advantage"]) for row in rows] == ["1.5", "-1.5", "nan"]
     for row in rows:
         del row["advantage"]
@@ -108,7 +108,7 @@ def test_an_answer_that_is_none_has_no_number(tmp_path: Path) -> None:
     logs = Logs(tmp_path, 0)
     logs.sampled(1, STEP[4:5], [], [])
     logs.flush()
-    (row,) = tables.read(tmp_path / "rollouts").to_pylist()
+    (row,) = tables.read_rollouts(tmp_path / "rollouts").to_pylist()
     assert row["answer"] == -1
 
 
