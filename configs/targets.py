@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rlbhpc.problems.countdown import SET as COUNTDOWN
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet, Selection
-from rlbhpc.problems.sets.countdown import SET as COUNTDOWN
 from rlbhpc.verify.kinds import countdown
 from rlbhpc.verify.verdict import Verdict
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.programs import KINDS, generated, proposing
 from rlbhpc.problems.prompts import get_prompt, render
+from rlbhpc.problems.sets.program_tasks import KINDS, generated, proposing
 
 HIT: Final = 0.6
 LESSONS: Final = 24_000

@@ -12,7 +12,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.shared import print_json, print_rows, print_table, tell, visible
 from rlbhpc.cli.verify import paired_curves
-from rlbhpc.engines.endpoint.engine import EndpointEngine
+from rlbhpc.engines.endpoint import EndpointEngine
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Stored

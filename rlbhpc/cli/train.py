@@ -134,9 +134,9 @@ def _forecast(
 
 
 def _train_one(study: Study, model: str, drain: Drain) -> int:
+    from rlbhpc.train.dynamics import TrainingLine
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare
-    from rlbhpc.train.progress import TrainingLine
     from rlbhpc.train.recipes import rollout_rows
     from rlbhpc.train.rollout import rollout_engine
     from rlbhpc.train.sft import Distillation, fine_tune

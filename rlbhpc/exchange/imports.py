@@ -23,8 +23,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
-from rlbhpc.exchange.formats.json_stream import ending, json_lines, opened
-from rlbhpc.exchange.formats.rows import fields
+from rlbhpc.exchange.formats.rows import ending, fields, json_lines, opened
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc import plugins
-from rlbhpc.problems.deferred import Deferred
-from rlbhpc.problems.record import number_text
+from rlbhpc.errors import UserError
+from rlbhpc.problems.record import Deferred, number_text
 
 #: What problem sets call their strata.
 STRATA: Final = ("level", "difficulty", "subject")
@@ -28,7 +29,7 @@ class Problem:
     that a prompt template may use; ``question`` is always among them. ``gold`` is the reference
     answer as the set states it, empty where tests decide, as in code. ``verifier`` is a name of
     the verifier registry, or a file of the study's own. ``extras`` hold what only the verifier or
-    the analysis needs: JSON values, and :class:`~rlbhpc.problems.deferred.Deferred` for what is too
+    the analysis needs: JSON values, and :class:`~rlbhpc.problems.record.Deferred` for what is too
     big to hold. ``images`` are paths or raw bytes. ``solution`` is a worked solution for examples
     in prompts; no sample depends on it.
     """
@@ -91,3 +92,57 @@ class Problem:
                 hashlib.sha256(image if isinstance(image, bytes) else image.encode()).digest()
             )
         return digest.hexdigest()[:16]
+
+
+# ---- probe ---------------------------------------------------------------------------------------
+# The partial-prompt probe: the beginning of a question, to see whether a model knows the rest.
+#
+# A model that has read a benchmark completes its questions word for word, which it cannot do for
+# one that it has never seen (Wu et al. 2025, "Reasoning or Memorization?", arXiv 2507.10532).
+
+
+VERIFIER: Final = "probe"
+#: What a response may do: go on as the question does, and answer the question.
+COMPLETED: Final = "completed"
+ANSWERED: Final = "answered"
+BOTH: Final = f"{COMPLETED}, {ANSWERED}"
+OUTCOMES: Final = (BOTH, COMPLETED, ANSWERED, "neither")
+_WORDS: Final = re.compile(r"\s*\S+")
+
+
+def probed(problem: Problem, share: float) -> Problem:
+    """The first ``share`` of a question's words; what follows them is the gold answer.
+
+    The problem itself stays in the extras, for the verifier that judges the answer.
+    """
+    question = problem.fields["question"]
+    words = _WORDS.findall(question)
+    if len(words) < 2:
+        raise UserError(f"problem {problem.id}: a question of one word cannot be probed")
+    visible = min(max(1, math.ceil(share * len(words))), len(words) - 1)
+    whole = {
+        "question": question,
+        "gold": problem.gold,
+        "verifier": problem.verifier,
+        "extras": dict(problem.extras),
+    }
+    return replace(
+        problem,
+        fields={**problem.fields, "question": "".join(words[:visible])},
+        gold="".join(words[visible:]).strip(),
+        verifier=VERIFIER,
+        extras={"whole": whole},
+        solution="",
+    )
+
+
+def whole_problem(problem: Problem) -> Problem:
+    """The problem whose beginning a probe shows."""
+    whole: Mapping[str, Any] = problem.extras["whole"]
+    return replace(
+        problem,
+        fields={**problem.fields, "question": whole["question"]},
+        gold=whole["gold"],
+        verifier=whole["verifier"],
+        extras=whole["extras"],
+    )

@@ -8,20 +8,10 @@ from typing import Final
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
+from rlbhpc.problems import countdown
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet, Selection
-from rlbhpc.problems.sets import (
-    competition,
-    compose,
-    countdown,
-    evalplus,
-    livecodebench,
-    mathematics,
-    pictures,
-    program_tasks,
-    questions,
-    reasoning_gym,
-)
+from rlbhpc.problems.sets import code, generated, mathematics, program_tasks, questions
 
 SETS: Final[dict[str, ProblemSet]] = {
     "gsm8k": mathematics.GSM8K,
@@ -29,31 +19,31 @@ SETS: Final[dict[str, ProblemSet]] = {
     "math500": mathematics.MATH500,
     "minerva": mathematics.MINERVA,
     "olympiadbench": mathematics.OLYMPIADBENCH,
-    "aime24": competition.AIME24,
-    "aime25": competition.AIME25,
-    "aime26": competition.AIME26,
-    "hmmt25": competition.HMMT25,
-    "hmmt26": competition.HMMT26,
-    "beyondaime": competition.BEYOND_AIME,
-    "livemathbench": competition.LIVE,
-    "amc23": competition.AMC23,
+    "aime24": mathematics.AIME24,
+    "aime25": mathematics.AIME25,
+    "aime26": mathematics.AIME26,
+    "hmmt25": mathematics.HMMT25,
+    "hmmt26": mathematics.HMMT26,
+    "beyondaime": mathematics.BEYOND_AIME,
+    "livemathbench": mathematics.LIVE,
+    "amc23": mathematics.AMC23,
     "omni-math-rule": mathematics.OMNI,
     "dapo-math": mathematics.DAPO_MATH,
-    "humaneval+": evalplus.HUMANEVAL,
-    "mbpp+": evalplus.MBPP,
-    "livecodebench": livecodebench.SET,
-    "geometry3k": pictures.GEOMETRY3K,
-    "mathvista": pictures.MATHVISTA,
-    "mathvision": pictures.MATHVISION,
+    "humaneval+": code.HUMANEVAL,
+    "mbpp+": code.MBPP,
+    "livecodebench": code.LIVECODEBENCH,
+    "geometry3k": questions.GEOMETRY3K,
+    "mathvista": questions.MATHVISTA,
+    "mathvision": questions.MATHVISION,
     "mmlu-pro": questions.MMLU_PRO,
     "gpqa": questions.GPQA,
     "theoremqa": questions.THEOREMQA,
     "webinstruct-verified": questions.WEBINSTRUCT,
     "rlpr-train": questions.RLPR_TRAIN,
     "countdown": countdown.SET,
-    "compose": compose.SET,
+    "compose": generated.COMPOSE,
     "program-tasks": program_tasks.SET,
-    "reasoning-gym": reasoning_gym.SET,
+    "reasoning-gym": generated.REASONING_GYM,
 }
 
 

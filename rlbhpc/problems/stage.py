@@ -22,11 +22,9 @@ from typing import Any, Final
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.files import PARTIAL, put, sha256_of
-from rlbhpc.problems.deferred import slim_lines
-from rlbhpc.problems.files import SLIM
-from rlbhpc.problems.problemset import FileSet, Selection, Source
+from rlbhpc.problems.problemset import FileSet, Selection, Source, digest
+from rlbhpc.problems.record import SLIM, slim_lines
 from rlbhpc.problems.registry import get_set
-from rlbhpc.problems.subset import digest
 
 MANIFEST: Final = "manifest.json"
 # What of a model's folder is read; weights of other formats are left where they are.

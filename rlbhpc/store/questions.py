@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.deferred import Deferred
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.record import Deferred
 from rlbhpc.store import checked
 from rlbhpc.store.cube_schema import QUESTIONS
 from rlbhpc.store.grid import Grid

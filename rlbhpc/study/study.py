@@ -20,12 +20,10 @@ from pydantic import ValidationError
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.problems.probe import probed
-from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import Selection, in_one_line, own_set
+from rlbhpc.problems.problem import Problem, probed
+from rlbhpc.problems.problemset import Selection, in_one_line, listed, own_set
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
-from rlbhpc.problems.subset import listed
 from rlbhpc.study.keys import Arm, Block, common_name, fingerprint
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile

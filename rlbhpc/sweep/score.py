@@ -20,8 +20,8 @@ import pyarrow as pa
 from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import UserError
-from rlbhpc.problems.pairs import read_pairs
 from rlbhpc.problems.prompts import render
+from rlbhpc.problems.record import read_pairs
 from rlbhpc.store import samples, tables
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import fingerprint

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rlbhpc.engines.first_calls import settle_vector_math
+from rlbhpc.engines.distribution import settle_vector_math
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Cells

@@ -25,10 +25,9 @@ from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Batch, Store
-from rlbhpc.train.dynamics import Logs
+from rlbhpc.train.dynamics import Logs, Progress
 from rlbhpc.train.learner import Learner, PolicyScorer, Update
 from rlbhpc.train.losses import explained_variance
-from rlbhpc.train.progress import Progress
 from rlbhpc.train.rollout import batch_of, blank_of, collect
 from rlbhpc.train.run import Run
 

@@ -14,8 +14,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from rlbhpc.engines.folder import staged
-from rlbhpc.engines.hf.backend import SEEING, loading, model_kind, near_sight, read_config
-from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.backend import SEEING, Sight, loading, model_kind, near_sight, read_config
 from rlbhpc.errors import UserError
 from rlbhpc.train.batch import MicroBatch
 

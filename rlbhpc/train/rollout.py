@@ -17,7 +17,7 @@ from torch import Tensor
 from rlbhpc.engines.completion import Completion, Finish, Request, finish_name
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.folder import steady_length
-from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.backend import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import SampleKey, Sampling, sample_seed

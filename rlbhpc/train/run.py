@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.backend import Sight
 from rlbhpc.problems.problem import Problem
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.rewards import Judged

@@ -18,10 +18,9 @@ import torch.distributed as dist
 from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
-from rlbhpc.problems.countdown import Rules, work_traces
-from rlbhpc.problems.pairs import read_pairs
+from rlbhpc.problems.countdown import Rules, read_rules, work_traces
 from rlbhpc.problems.prompts import render
-from rlbhpc.problems.sets.countdown import read_rules
+from rlbhpc.problems.record import read_pairs
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.complaints import from_options
@@ -32,9 +31,8 @@ from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response
-from rlbhpc.train.dynamics import StepLog
+from rlbhpc.train.dynamics import Progress, StepLog
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.progress import Progress
 from rlbhpc.train.rollout import draw_order
 from rlbhpc.train.run import Export
 from rlbhpc.train.settings import Settings, Traces

@@ -14,7 +14,7 @@ import pytest
 
 from rlbhpc.cli.main import VERBOSE, cli, main
 from rlbhpc.debug_log import MOST_BYTES, DebugLog, keep
-from rlbhpc.engines.endpoint.engine import Client, RefusedError
+from rlbhpc.engines.endpoint import Client, RefusedError
 from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
 from tests.launch.made import study_in

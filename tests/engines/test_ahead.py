@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from rlbhpc.engines.ahead import Ahead
+from rlbhpc.engines.engine import Ahead
 
 HANGING = """
 import threading
-from rlbhpc.engines.ahead import Ahead
+from rlbhpc.engines.engine import Ahead
 
 def source():
     yield 1

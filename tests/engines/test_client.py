@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from rlbhpc import __version__
+from rlbhpc.engines import endpoint
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.endpoint import engine
-from rlbhpc.engines.endpoint.engine import completion, token_id
+from rlbhpc.engines.endpoint import completion, token_id
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -56,7 +56,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(engine, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(endpoint, "FIRST_DELAY", 0.0)
     monkeypatch.setenv("TEST_KEY", f" {KEY}\n")
     made = Server()
     yield made
@@ -178,7 +178,7 @@ def test_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, key: str
 def test_pauses_grow_up_to_a_minute_and_a_server_may_ask_for_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", engine.__name__)
+    caplog.set_level("DEBUG", endpoint.__name__)
     monkeypatch.setattr("random.uniform", lambda low, high: high - low)
     waits: list[float] = []
 
@@ -187,7 +187,7 @@ def test_pauses_grow_up_to_a_minute_and_a_server_may_ask_for_more(
             waits.append(timeout or 0.0)
             return False
 
-    waiting = engine.Client("http://127.0.0.1:9/v1", None, 9, 1.0, Stop())
+    waiting = endpoint.Client("http://127.0.0.1:9/v1", None, 9, 1.0, Stop())
     for attempt in range(9):
         waiting._pause(attempt, "busy", None)
     assert caplog.messages[1] == "try 2: busy; the next in 1.0 s"

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.engines.completion import Finish, Request
-from rlbhpc.engines.endpoint.engine import bound, completion
+from rlbhpc.engines.endpoint import bound, completion
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens

@@ -12,7 +12,7 @@ import pytest
 CASE = """
 import os, sys
 import torch
-from rlbhpc.engines.first_calls import settle_vector_math
+from rlbhpc.engines.distribution import settle_vector_math
 
 counts = {}
 for _ in range(150):

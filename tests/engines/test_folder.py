@@ -18,7 +18,6 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 from torch.nn import Parameter
 
 from rlbhpc.engines import checkpoints
-from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.checkpoints import (
     _adapted,
     _named,
@@ -28,7 +27,7 @@ from rlbhpc.engines.checkpoints import (
     own_configuration,
     sharded_weights,
 )
-from rlbhpc.engines.engine import make_engine
+from rlbhpc.engines.engine import Ahead, make_engine
 from rlbhpc.engines.folder import (
     configuration,
     context_length,

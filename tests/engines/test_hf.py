@@ -14,8 +14,8 @@ from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.hf import engine as hf_engine
-from rlbhpc.engines.hf import sampler
 from rlbhpc.engines.hf.backend import ATTENTION, NARROWEST, STRIDE, round_up
+from rlbhpc.engines.hf.engine import KEPT, Sampler
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -96,7 +96,7 @@ def test_of_a_small_model_each_core_runs_a_batch(
 
 def test_a_batch_shrinks_as_its_rows_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = make_engine("hf", tiny, rows=96)
-    engine._samplers = [sampler.Sampler(engine._backend, 96, engine.max_length)]
+    engine._samplers = [Sampler(engine._backend, 96, engine.max_length)]
     head, sizes = engine._backend.head, []
     monkeypatch.setattr(
         engine._backend, "head", lambda hidden: sizes.append(len(hidden)) or head(hidden)
@@ -229,7 +229,7 @@ def test_prompts_that_were_run_are_kept_up_to_a_bound(tiny: Path) -> None:
     prefixes = engine._samplers[0]._prefill
     sampling, asked = Sampling(1.0, 1.0, 4), requests(10)
     plain = by_tag(engine, asked, sampling)
-    assert prefixes.cache_info().currsize == 16 // sampler.KEPT < 10
+    assert prefixes.cache_info().currsize == 16 // KEPT < 10
     last = requests(10)[9:] * 3
     hits = prefixes.cache_info().hits
     assert all(same(done, plain[9]) for done in engine.generate(last, sampling))

@@ -59,9 +59,9 @@ def test_what_an_engine_takes_where_nothing_is_said(kind: str) -> None:
 
 LOGIN_NODE = """
 import sys
-import rlbhpc.engines.checkpoints, rlbhpc.engines.endpoint.engine, rlbhpc.engines.engine
+import rlbhpc.engines.checkpoints, rlbhpc.engines.endpoint, rlbhpc.engines.engine
 import rlbhpc.engines.pictures, rlbhpc.engines.checkpoints, rlbhpc.engines.folder
-import rlbhpc.engines.stop, rlbhpc.engines.tiny, rlbhpc.engines.vllm.engine
+import rlbhpc.engines.tokens, rlbhpc.engines.tiny, rlbhpc.engines.vllm.engine
 import rlbhpc.train.algorithms, rlbhpc.train.recipes, rlbhpc.train.rewards
 import rlbhpc.train.settings
 print({"torch", "transformers", "vllm", "PIL"} & set(sys.modules))

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from rlbhpc.engines.completion import Finish, Request
-from rlbhpc.engines.stop import StopText, before_stop
 from rlbhpc.engines.tiny import SPECIAL, byte_tokenizer
-from rlbhpc.engines.tokens import Tokens
+from rlbhpc.engines.tokens import StopText, Tokens, before_stop
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.study.keys import Sampling

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats import json_stream
-from rlbhpc.exchange.formats.json_stream import entries
+from rlbhpc.exchange.formats import rows
+from rlbhpc.exchange.formats.rows import entries
 from tests.exchange.made import lines, take_in, take_in_pieces
 
 VALUES: list[Any] = [
@@ -32,7 +32,7 @@ VALUES: list[Any] = [
 def test_entries_are_those_of_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, indent: int | None, encoding: str
 ) -> None:
-    monkeypatch.setattr(json_stream, "CHUNK", chunk)
+    monkeypatch.setattr(rows, "CHUNK", chunk)
     path = tmp_path / "a.json"
     path.write_text(json.dumps(VALUES, ensure_ascii=False, indent=indent), encoding)
     assert list(entries(path)) == [(str(n), value) for n, value in enumerate(VALUES)]
@@ -72,7 +72,7 @@ def test_what_is_damaged_has_a_place(
     path = tmp_path / "a.json"
     path.write_text(text)
     for chunk in (1 << 20, 64, 5):
-        monkeypatch.setattr(json_stream, "CHUNK", chunk)
+        monkeypatch.setattr(rows, "CHUNK", chunk)
         with pytest.raises(UserError, match=f"a.json: {complaint}"):
             list(entries(path))
 

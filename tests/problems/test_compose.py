@@ -9,7 +9,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets import compose
+from rlbhpc.problems.sets import generated
 from rlbhpc.verify.registry import verify
 
 
@@ -69,7 +69,7 @@ def test_the_default_depths_are_one_to_four_in_turn() -> None:
 
 
 def test_a_depth_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compose, "_BARREN", 0)
+    monkeypatch.setattr(generated, "_BARREN", 0)
     with pytest.raises(UserError, match=r"no more than about 256 problems of depth 1; lower"):
         load_set("compose", None, "test/depth[1]", 5_000)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rlbhpc.errors import UserError
 from rlbhpc.problems.countdown import Rules, half_of, reachable, solve, work_traces
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problemset import digest
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.subset import digest
 from rlbhpc.verify.kinds.countdown import verify
 from tests.problems import shapes
 

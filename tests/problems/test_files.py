@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems import files
-from rlbhpc.problems.files import data_files, read_again, read_records
-from rlbhpc.problems.pairs import read_pairs
-from rlbhpc.problems.record import Record, last_balanced, number_text
+from rlbhpc.problems import record
+from rlbhpc.problems.record import (
+    Record,
+    data_files,
+    last_balanced,
+    number_text,
+    read_again,
+    read_pairs,
+    read_records,
+)
 from rlbhpc.problems.registry import load_set
 from tests.problems import shapes
 from tests.problems.shapes import PNG, SHAPES
@@ -58,7 +64,7 @@ def test_bad_files(tmp_path: Path, name: str, content: bytes, complaint: str) ->
 def test_a_folder_of_everything_is_not_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(record, "MOST_ENTRIES", 2)
     for name in ("a.jsonl", "notes.txt"):
         (tmp_path / name).write_bytes(LINE)
     assert data_files(tmp_path) == [tmp_path / "a.jsonl"]

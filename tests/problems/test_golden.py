@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.problems.countdown import Rules, work_traces
+from rlbhpc.problems.problemset import digest
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.subset import digest
 from tests.problems import shapes
 
 RECORDS = {

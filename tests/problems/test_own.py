@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.probe import probed, whole_problem
-from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problem import Problem, probed, whole_problem
 from rlbhpc.problems.problemset import Selection, make_problem, own_set
 from rlbhpc.problems.prompts import draw_shots, worked_answer
 from rlbhpc.problems.registry import get_set

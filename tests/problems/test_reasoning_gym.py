@@ -13,7 +13,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets import reasoning_gym
+from rlbhpc.problems.sets import generated
 from rlbhpc.verify.kinds import reasoning_gym as reasoning_gym_verifier
 from rlbhpc.verify.kinds.reasoning_gym import verify
 from rlbhpc.verify.verdict import Status
@@ -111,8 +111,8 @@ def test_what_is_missing_is_said(task: str | None, limit: int | None, message: s
 
 
 def test_a_task_that_runs_out_says_how_many_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym, "_TRIES", 0)
-    reply = reasoning_gym._generate("gcd", "test", 200, 0)
+    monkeypatch.setattr(generated, "_TRIES", 0)
+    reply = generated._generate("gcd", "test", 200, 0)
     assert re.fullmatch(r"has no more than about \d+ problems; lower `limit`", reply["failed"])
 
 
@@ -132,7 +132,7 @@ def test_a_generator_that_fails_is_told_with_its_last_line(
 def test_without_the_package_the_message_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reasoning_gym, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(generated, "PACKAGE", "no_such_package")
     with pytest.raises(UserError, match=r"'\.\[gym\]'"):
         problems("sudoku")
 
@@ -143,7 +143,7 @@ def test_every_task_is_scored_as_the_package_scores_it(soak: bool) -> None:
     import reasoning_gym as package
     from reasoning_gym.factory import DATASETS
 
-    tasks = sorted(DATASETS.keys() - reasoning_gym.LEFT_OUT.keys())
+    tasks = sorted(DATASETS.keys() - generated.LEFT_OUT.keys())
     for task in tasks if soak else tasks[::10]:
         score = package.get_score_answer_fn(task)
         for problem in problems(task, 1):

@@ -15,10 +15,9 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import Selection
+from rlbhpc.problems.problemset import Selection, digest
 from rlbhpc.problems.prompts import get_prompt, prompt_names, render
 from rlbhpc.problems.registry import get_set, load_set, set_names
-from rlbhpc.problems.subset import digest
 from tests.problems import shapes
 from tests.problems.shapes import LCB_BASE, PNG, SHAPES, WRITERS
 

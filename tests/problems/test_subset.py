@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problemset import digest, limited, listed, split, split_by_name
 from rlbhpc.problems.registry import get_set, load_set
-from rlbhpc.problems.subset import digest, limited, listed, split, split_by_name
 from tests.problems import shapes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlbhpc.problems.probe import ANSWERED, BOTH
+from rlbhpc.problems.problem import ANSWERED, BOTH
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.gather import gather
 from rlbhpc.store import checked, tables

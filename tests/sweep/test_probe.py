@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.exchange import select
 from rlbhpc.errors import DONE
-from rlbhpc.problems.probe import probed, whole_problem
-from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problem import Problem, probed, whole_problem
 from rlbhpc.report.aspects.samples import memorised, memorised_frame
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather

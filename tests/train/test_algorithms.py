@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from rlbhpc.errors import UserError
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Batch, Signals, whiten
-from rlbhpc.train.algorithms.dapo import DAPO
-from rlbhpc.train.algorithms.grpo import GRPO
+from rlbhpc.train.algorithms.grpo import DAPO, GRPO
 from rlbhpc.train.algorithms.ppo import PPO
 
 pytestmark = pytest.mark.engine

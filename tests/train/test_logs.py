@@ -13,10 +13,9 @@ import pytest
 from rlbhpc.store import tables
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.tables import log_lines
-from rlbhpc.train import progress
+from rlbhpc.train import dynamics
 from rlbhpc.train.batch import Response, Rollout
-from rlbhpc.train.dynamics import Logs, StepLog, describe
-from rlbhpc.train.progress import TrainingLine
+from rlbhpc.train.dynamics import Logs, StepLog, TrainingLine, describe
 from rlbhpc.verify.verdict import Status, Verdict
 
 pytestmark = pytest.mark.engine
@@ -156,7 +155,7 @@ def test_the_line_of_a_training(
 ) -> None:
     """It went on behind step 3; the first look is at once, the next two ten seconds apart."""
     moments = iter([100.0, 100.1, 120.0, 130.0, 130.1])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(dynamics.time, "monotonic", lambda: next(moments))
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr("sys.stderr", stream)
     line = TrainingLine("rl", 9)
@@ -171,7 +170,7 @@ def test_the_line_of_a_training(
 
 def test_ranks_behind_the_first_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(dynamics, "LINE_SECONDS", 0.0)
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     line = TrainingLine("rl", 9)

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from rlbhpc.train.progress import TrainingLine
+from rlbhpc.train.dynamics import TrainingLine
 
 
 def test_a_mismatch_of_sampler_and_trainer_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

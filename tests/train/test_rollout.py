@@ -18,7 +18,7 @@ import torch
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.backend import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import Sampling

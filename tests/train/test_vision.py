@@ -20,8 +20,7 @@ from PIL import Image
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf.backend import skeleton, whole_weights
-from rlbhpc.engines.hf.sight import Sight
+from rlbhpc.engines.hf.backend import Sight, skeleton, whole_weights
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.engines.endpoint.engine import EndpointEngine
+from rlbhpc.engines.endpoint import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.audit.chain_judge import judge_sheet, parse_judge, without_verdict
@@ -76,7 +76,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr("rlbhpc.engines.endpoint.engine.FIRST_DELAY", 0.001)
+    monkeypatch.setattr("rlbhpc.engines.endpoint.FIRST_DELAY", 0.001)
     server = Server()
     yield server
     server.close()

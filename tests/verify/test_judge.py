@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlbhpc.engines.endpoint import engine
+from rlbhpc.engines import endpoint
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.kinds import judge
@@ -19,7 +19,7 @@ PROBLEM = Problem("web/1", {"question": "What is the base's role?"}, "deprotonat
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(engine, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_DELAY", 0.001)
     served = Server()
     monkeypatch.setenv(judge.SERVER, f"{served.url}/toy")
     yield served

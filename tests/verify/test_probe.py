@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlbhpc.problems.probe import probed
-from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problem import Problem, probed
 from rlbhpc.verify.kinds import probe
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.programs import KINDS, proposing, solving
 from rlbhpc.problems.registry import load_set
+from rlbhpc.problems.sets.program_tasks import KINDS, proposing, solving
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rlbhpc.engines.ahead import Ahead
 from rlbhpc.engines.completion import Completion, Request
-from rlbhpc.engines.engine import VLLM_MEMORY, Score, failed, too_long
+from rlbhpc.engines.engine import VLLM_MEMORY, Ahead, Score, failed, too_long
 from rlbhpc.engines.folder import context_length, sees
 from rlbhpc.engines.pictures import opened
-from rlbhpc.engines.stop import StopText
-from rlbhpc.engines.tokens import Tokens
+from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 
@@ -90,7 +88,7 @@ class VllmEngine:
         from vllm.platforms import current_platform
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        from rlbhpc.engines.first_calls import settle_vector_math
+        from rlbhpc.engines.distribution import settle_vector_math
         from rlbhpc.engines.vllm.worker import keep_measured
 
         self._keep = keep_measured

@@ -14,9 +14,8 @@ from typing import Final
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.exports.counts import write_csv, write_json
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
-from rlbhpc.exchange.exports.samples import write_dataset, write_parquet
+from rlbhpc.exchange.exports.tables import write_csv, write_dataset, write_json, write_parquet
 from rlbhpc.exchange.exports.tensorboard import write_tensorboard
 from rlbhpc.study.layout import Layout
 

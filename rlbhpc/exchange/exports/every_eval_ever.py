@@ -22,7 +22,7 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 
 from rlbhpc import __version__
-from rlbhpc.exchange.exports.samples import whole_rows
+from rlbhpc.exchange.exports.tables import whole_rows
 from rlbhpc.files import sha256_of
 from rlbhpc.stats.interval import PROB
 from rlbhpc.store.questions import Question, read_questions

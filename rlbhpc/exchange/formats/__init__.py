@@ -1,23 +1,19 @@
 """Read what other tools measured: one small file per format, and the registry of them.
 
-To add a format, write a module with a class as in the others and add it to :data:`FORMATS`.
+To add one, write a module with a class as in the others and add it to :data:`FORMATS`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from rlbhpc.exchange.formats.counts import Counts
-from rlbhpc.exchange.formats.evalplus import EvalPlusResults
+from rlbhpc.exchange.formats.code import EvalPlusResults, LiveCodeBenchResults
 from rlbhpc.exchange.formats.form import Form
-from rlbhpc.exchange.formats.helm import HelmStats
+from rlbhpc.exchange.formats.harnesses import HelmStats, LmEvalSamples
 from rlbhpc.exchange.formats.inspect_log import InspectLog
-from rlbhpc.exchange.formats.limit_of_rlvr import LimitOfRlvr
-from rlbhpc.exchange.formats.livecodebench import LiveCodeBenchResults
-from rlbhpc.exchange.formats.lm_eval import LmEvalSamples
 from rlbhpc.exchange.formats.nemo_skills import NemoSkills
-from rlbhpc.exchange.formats.scored import Scored
-from rlbhpc.exchange.formats.verl import VerlRollouts
+from rlbhpc.exchange.formats.plain_tables import Counts, Scored
+from rlbhpc.exchange.formats.rlvr import LimitOfRlvr, VerlRollouts
 
 #: Formats in the order in which they are tried on a file.
 FORMATS: Final[tuple[Form, ...]] = (

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.json_stream import first_names, json_lines
+from rlbhpc.exchange.formats.rows import first_names, json_lines
 from rlbhpc.verify.verdict import Status
 
 #: Why a response ended, in the words of vLLM and of OpenAI's interface.

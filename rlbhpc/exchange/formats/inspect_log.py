@@ -23,7 +23,7 @@ from rlbhpc.exchange.formats.form import (
     row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import ending, entries, first_value, top_values
+from rlbhpc.exchange.formats.rows import ending, entries, first_value, top_values
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it

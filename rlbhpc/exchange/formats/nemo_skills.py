@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats import scored
+from rlbhpc.exchange.formats import plain_tables
 from rlbhpc.exchange.formats.form import (
     FINISH,
     Form,
@@ -17,7 +17,7 @@ from rlbhpc.exchange.formats.form import (
     choose_score,
     single_reference,
 )
-from rlbhpc.exchange.formats.json_stream import first_names, json_lines
+from rlbhpc.exchange.formats.rows import first_names, json_lines
 from rlbhpc.verify.verdict import Status
 
 _SCORES: Final[tuple[str, ...]] = (
@@ -44,7 +44,7 @@ class NemoSkills(Form):
         names = set(first_names(path))
         if names.intersection(_SCORES):
             return bool(names & {"generation", "num_generated_tokens"})
-        if names.intersection(scored.SCORES):  # somebody's own rows, with fields like these
+        if names.intersection(plain_tables.SCORES):  # somebody's own rows, with fields like these
             return False
         return "generation" in names and bool(names & {"expected_answer", "num_generated_tokens"})
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.problems.probe import ANSWERED, BOTH
+from rlbhpc.problems.problem import ANSWERED, BOTH
 from rlbhpc.report.aspect import Aspect, Part, Report, cells, once_each, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured

@@ -1,7 +1,8 @@
 """RL algorithms: rewards, groups and lengths in, per-token advantages out.
 
-To add one, write ``algorithms/<name>.py`` with a frozen dataclass derived from
-:class:`~rlbhpc.train.algorithms.algorithm.Algorithm` and put its line into the table below.
+To add one, write a frozen dataclass derived from
+:class:`~rlbhpc.train.algorithms.algorithm.Algorithm`, in ``algorithms/<name>.py`` or beside its
+relatives, and put its line into :data:`ALGORITHMS`.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ ALGORITHMS = {
     "ppo": ("ppo", "PPO"),
     "grpo": ("grpo", "GRPO"),
     "dr_grpo": ("grpo", "DrGRPO"),
-    "reinforce++": ("reinforce_pp", "ReinforcePP"),
-    "reinforce++_baseline": ("reinforce_pp", "ReinforcePPBaseline"),
-    "rloo": ("rloo", "RLOO"),
-    "remax": ("remax", "ReMax"),
-    "dapo": ("dapo", "DAPO"),
-    "maxrl": ("maxrl", "MaxRL"),
+    "reinforce++": ("reinforce", "ReinforcePP"),
+    "reinforce++_baseline": ("reinforce", "ReinforcePPBaseline"),
+    "rloo": ("reinforce", "RLOO"),
+    "remax": ("reinforce", "ReMax"),
+    "dapo": ("grpo", "DAPO"),
+    "maxrl": ("grpo", "MaxRL"),
     "ttrl": ("ttrl", "TTRL"),
     "rlpr": ("rlpr", "RLPR"),
     "absolute-zero": ("absolute_zero", "AbsoluteZero"),
-    "gspo": ("gspo", "GSPO"),
-    "cispo": ("cispo", "CISPO"),
-    "clip-cov": ("covariance", "ClipCov"),
-    "kl-cov": ("covariance", "KLCov"),
-    "pass-at-k": ("pass_at_k", "PassAtK"),
-    "negative": ("negative", "NegativeSample"),
-    "unlikeliness": ("unlikeliness", "Unlikeliness"),
-    "success-gate": ("success_gate", "SuccessGate"),
-    "prorl": ("prorl", "ProRL"),
-    "on-policy-distillation": ("distillation", "OnPolicyDistillation"),
+    "gspo": ("grpo", "GSPO"),
+    "cispo": ("grpo", "CISPO"),
+    "clip-cov": ("exploration", "ClipCov"),
+    "kl-cov": ("exploration", "KLCov"),
+    "pass-at-k": ("exploration", "PassAtK"),
+    "negative": ("reinforce", "NegativeSample"),
+    "unlikeliness": ("grpo", "Unlikeliness"),
+    "success-gate": ("grpo", "SuccessGate"),
+    "prorl": ("grpo", "ProRL"),
+    "on-policy-distillation": ("reinforce", "OnPolicyDistillation"),
 }
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.programs import KINDS, VERIFIER, Kind, Triplet, proposing, solving
+from rlbhpc.problems.sets.program_tasks import KINDS, VERIFIER, Kind, Triplet, proposing, solving
 from rlbhpc.study.complaints import Weight, Whole
 from rlbhpc.study.fields import Count
 from rlbhpc.train.algorithms.algorithm import Batch, Round, Rounds, Signals, Store, whiten
-from rlbhpc.train.algorithms.reinforce_pp import ReinforcePP
+from rlbhpc.train.algorithms.reinforce import ReinforcePP
 from rlbhpc.train.batch import Rollout
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status

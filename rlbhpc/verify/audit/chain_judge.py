@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.endpoint.engine import EndpointEngine
+from rlbhpc.engines.endpoint import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 from rlbhpc.verify.audit.review import WORDS, Chain, Judgements, Sheet, Word

@@ -16,7 +16,7 @@ import threading
 from typing import Any, Final
 
 from rlbhpc.engines.completion import Finish, Request
-from rlbhpc.engines.endpoint.engine import EndpointEngine
+from rlbhpc.engines.endpoint import EndpointEngine
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import Sampling

@@ -3,15 +3,14 @@
 Right is a response that begins with the rest of the question, word for word; how much white space
 stands between the words does not matter. Whether the question's own verifier finds the right answer
 in the response is told beside it, as the canonical answer: one of
-:data:`rlbhpc.problems.probe.OUTCOMES`.
+:data:`rlbhpc.problems.problem.OUTCOMES`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from rlbhpc.problems.probe import ANSWERED, COMPLETED, OUTCOMES, whole_problem
-from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.problem import ANSWERED, COMPLETED, OUTCOMES, Problem, whole_problem
 from rlbhpc.verify import registry
 from rlbhpc.verify.kinds import math
 from rlbhpc.verify.verdict import Status, Verdict

@@ -20,11 +20,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rlbhpc import __version__
-from rlbhpc.engines.ahead import Ahead, Shared
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.engine import Score, failed
-from rlbhpc.engines.stop import before_stop
-from rlbhpc.engines.tokens import Tokens
+from rlbhpc.engines.engine import Ahead, Score, Shared, failed
+from rlbhpc.engines.tokens import Tokens, before_stop
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.study.keys import Sampling

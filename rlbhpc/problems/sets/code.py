@@ -1,8 +1,4 @@
-"""LiveCodeBench, code generation, release v5: 880 problems of May 2023 to January 2025.
-
-"v5" is used for two things: the whole release, and the window 2024-08 to 2025-01 (279 problems).
-They differ by 15 points of pass@1 in some papers, so a study must say which it means.
-"""
+"""Programs judged by tests: HumanEval+, MBPP+ and LiveCodeBench."""
 
 from __future__ import annotations
 
@@ -13,10 +9,60 @@ from datetime import date, datetime
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.deferred import Deferred
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
-from rlbhpc.problems.record import Record
+from rlbhpc.problems.record import Deferred, Record
+
+# ---- evalplus ------------------------------------------------------------------------------------
+# HumanEval+ v0.1.10 (164 problems) and MBPP+ v0.2.0 (378), as evalplus releases them.
+
+
+EVALPLUS_INPUTS: Final = ("base_input", "plus_input")
+
+
+def parse_evalplus(name: str, record: Record) -> Problem:
+    """The task is the question; tests decide, so gold is empty.
+
+    Expected outputs follow from running ``prompt + canonical_solution``. ``tests`` holds the lists
+    of argument lists ``base_input`` and ``plus_input`` as JSON has them; MBPP+ needs them turned
+    into tuples, sets and so on per task, which is the verifier's part.
+    """
+    prompt = record.text("prompt")
+    return make_problem(
+        name,
+        record.text("task_id"),
+        # evalplus strips the task before it puts it into a code fence.
+        prompt.strip(),
+        "",
+        "code",
+        {
+            "format": "evalplus",
+            "prompt": prompt,
+            "entry_point": record.text("entry_point"),
+            "canonical_solution": record.text("canonical_solution"),
+            "contract": record.optional_text("contract"),
+            "atol": record.get("atol") or 0,
+            "tests": Deferred.of(record, *EVALPLUS_INPUTS),
+        },
+    )
+
+
+def _released(path: str) -> FileSet:
+    return FileSet(
+        parse_evalplus, Source(urls=(f"https://github.com/evalplus/{path}",)), big=EVALPLUS_INPUTS
+    )
+
+
+HUMANEVAL = _released("humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz")
+MBPP = _released("mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz")
+
+
+# ---- livecodebench -------------------------------------------------------------------------------
+# LiveCodeBench, code generation, release v5: 880 problems of May 2023 to January 2025.
+#
+# "v5" is used for two things: the whole release, and the window 2024-08 to 2025-01 (279 problems).
+# They differ by 15 points of pass@1 in some papers, so a study must say which it means.
+
 
 # What the benchmark itself lists as unsound, by question id (AtCoder) or title (LeetCode). Results
 # are worth reporting with and without: subset `2024-08..2025-01/sound`.
@@ -46,11 +92,11 @@ WITHOUT_STARTER: Final = (
     "test on the sample inputs). Enclose your code within delimiters as follows. Ensure that when "
     "the python program runs, it reads the inputs, runs the algorithm and writes output to STDOUT."
 )
-BIG: Final = ("private_test_cases",)
+LIVECODEBENCH_TESTS: Final = ("private_test_cases",)
 _WINDOW: Final = re.compile(r"(\d{4}-\d{2}(?:-\d{2})?)\.\.(\d{4}-\d{2}(?:-\d{2})?)")
 
 
-def parse(name: str, record: Record) -> Problem | None:
+def parse_livecodebench(name: str, record: Record) -> Problem | None:
     """The question is the statement and the ``### Format:`` block with the starter code.
 
     ``tests`` are the private tests as published: JSON, or base64 of zlib of a pickled string,
@@ -77,7 +123,7 @@ def parse(name: str, record: Record) -> Problem | None:
             "starter_code": starter,
             "func_name": _metadata(record).get("func_name") or "",
             "public_tests": record.text("public_test_cases"),
-            "tests": Deferred.of(record, *BIG),
+            "tests": Deferred.of(record, *LIVECODEBENCH_TESTS),
             "erratum": ERRATA.get(local_id) or ERRATA.get(_slug(title), ""),
         },
     )
@@ -123,11 +169,11 @@ def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
-SET = FileSet(
-    parse,
+LIVECODEBENCH = FileSet(
+    parse_livecodebench,
     Source("livecodebench/code_generation_lite", tuple(f"test{n}.jsonl" for n in ("", 2, 3, 4, 5))),
     narrow=narrow,
     subsets=("all", "FROM..TO", "sound"),
     subset_needed="a window of contest dates such as 2024-08..2025-01, or `all`",
-    big=BIG,
+    big=LIVECODEBENCH_TESTS,
 )

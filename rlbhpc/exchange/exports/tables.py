@@ -1,10 +1,9 @@
-"""Every sample that counts, with its text and per-token values, one row each.
-
-As Parquet, or as a folder that ``datasets.load_from_disk`` opens, written without that package.
-"""
+"""Tables: counts of every problem, and every sample that counts."""
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 from collections.abc import Iterator
@@ -16,12 +15,64 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlbhpc import files
+from rlbhpc.errors import UserError
 from rlbhpc.store import left_out, sample_rows
 from rlbhpc.store.cube_schema import STOP_AFTER
-from rlbhpc.store.reader import purged
+from rlbhpc.store.reader import open_cube, purged
 from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
+
+# ---- counts --------------------------------------------------------------------------------------
+# Samples and right ones of every problem: CSV, or JSON with the same columns.
+
+
+_COLUMNS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
+
+
+def write_csv(layout: Layout, sink: files.Sink) -> int:
+    """Write a table with a header line."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    table.writeheader()
+    rows = list(_counts(layout))
+    table.writerows(rows)
+    sink.write(text.getvalue().encode())
+    return len(rows)
+
+
+def write_json(layout: Layout, sink: files.Sink) -> int:
+    """Write a list of objects."""
+    rows = list(_counts(layout))
+    sink.write(json.dumps(rows, ensure_ascii=False, indent=1).encode())
+    return len(rows)
+
+
+def _counts(layout: Layout) -> Iterator[dict[str, Any]]:
+    """Samples and right ones of every problem and step that has samples."""
+    for node in open_cube(layout.root).subtree:
+        group = node.to_dataset()
+        if group.attrs.get("kind") not in {"samples", "counts"}:
+            continue
+        names = [str(group[name].item()) for name in ("arm", "model", "problem_set")]
+        table = group.rlb.counts()
+        if "stop_after" in table.coords:
+            raise UserError(
+                f"{'/'.join(names[::2])}: its problems stop at {int(table['stop_after'])} right "
+                "samples, which n and c alone cannot say; export its samples instead"
+            )
+        n, c = table["n"].values, table["c"].values
+        problems, steps = group["problem"].values.tolist(), group["step"].values.tolist()
+        for j, i in np.argwhere(n.T > 0).tolist():
+            row = (*names, steps[j], problems[i], int(n[i, j]), int(c[i, j]))
+            yield dict(zip(_COLUMNS, row, strict=True))
+
+
+# ---- samples -------------------------------------------------------------------------------------
+# Every sample that counts, with its text and per-token values, one row each.
+#
+# As Parquet, or as a folder that ``datasets.load_from_disk`` opens, written without that package.
+
 
 #: Columns with types that any tool reads, and the right sample at which a problem's sampling ends:
 #: where it is not 0, the share of right rows is no estimate of pass@1.

@@ -1,1 +1,0 @@
-"""Any server that speaks OpenAI's completions or chat protocol."""
