@@ -27,6 +27,7 @@ from xarray.core import indexing
 from zarr.core.buffer import Buffer, cpu
 from zarr.storage import MemoryStore
 
+import rlbhpc.xarray  # noqa: F401 puts .rlb on Datasets and trees
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.store import cube, left_out, tables

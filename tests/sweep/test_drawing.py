@@ -118,7 +118,7 @@ def test_what_is_missing_is_what_a_count_one_by_one_misses(
     seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the samples of one problem alone are unpacked together."""
-    monkeypatch.setattr(plan, "_CELLS", cells)
+    monkeypatch.setattr(plan, "_UNPACKED_CELLS", cells)
     there, n, failed = stored(seed, 5 + 3 * seed)
     asked = np.arange(there.shape[1]) < n[:, None]
     held = presence_of(there, n, failed)
