@@ -69,7 +69,9 @@ def _panel(frame: pd.DataFrame, set_name: str, metric: str, colours: Colours) ->
     for base in part[part["label"] == part["base"]].itertuples():
         panel.upright(100 * base.value, dash=DASHED, colour=colours[base.arm])
     for number, row in enumerate(trained.itertuples()):
-        middle = panel.row(number, str(row.arm))
+        # An arm that is compared with two bases has a row for each.
+        again = (trained["arm"] == row.arm).sum() > 1
+        middle = panel.row(number, f"{row.arm} against {row.base}" if again else str(row.arm))
         ends = 100 * row.lower, 100 * row.upper
         name = f"{row.label}, {metric}"
         panel.points(100 * row.value, middle, colours[row.arm], *ends, name=name, sideways=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Examples: rlbhpc report runs/math; rlbhpc report runs/math --terminal; "
     "rlbhpc report runs/imported --compare base:rl -o out; "
+    "rlbhpc report runs/math --figures paper/figures --style neurips; "
     "rlbhpc report runs/math --regraded runs/math-paper"
 )
 @click.argument("run", type=click.Path(path_type=Path))
@@ -37,13 +38,21 @@ if TYPE_CHECKING:
     help="Compare these arms, not those of the study; may be given again.",
 )
 @click.option(
+    "--figures", metavar="DIR", type=click.Path(path_type=Path),
+    help="Write the figures for a paper there: PDF, PGF, PNG, and their numbers.",
+)  # fmt: skip
+@click.option(
+    "--style", type=click.Choice(["neurips", "icml", "acl", "single", "double"]),
+    help="With --figures: width and letters. Default: double, both columns of a page.",
+)  # fmt: skip
+@click.option(
     "--regraded",
     type=click.Path(path_type=Path),
     help="The same samples under another grader, from rlbhpc verify RUN --again --into.",
 )
 def report(
     run: Path, terminal: bool, verbose: bool, as_json: bool, out: Path | None,
-    compare: tuple[str, ...], regraded: Path | None,
+    compare: tuple[str, ...], figures: Path | None, style: str | None, regraded: Path | None,
 ) -> int:  # fmt: skip
     """Say what RUN, a run's folder or a study file, shows: did training move the boundary?
 
@@ -52,6 +61,8 @@ def report(
     """
     if as_json and regraded is not None:
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
+    if style is not None and figures is None:
+        raise click.UsageError("--style is that of --figures DIR; say where the figures should go")
     # A report makes millions of values: the search for cycles takes a tenth of its time.
     gc.disable()
     context = click.get_current_context()
@@ -84,6 +95,11 @@ def report(
     if writes:
         paths = write_report(gathered, out)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")
+    if figures is not None:
+        from rlbhpc.report.paper import DEFAULT_STYLE, save_figures
+
+        drawn = save_figures(gathered, figures, style or DEFAULT_STYLE)
+        click.echo(f"{several(len(drawn), 'file')} for a paper in {figures}.")
     return exit_code(gathered)
 
 

@@ -241,7 +241,8 @@ class Aspect:
     ``part``: where it stands on the page. ``section``: its nodes; none where the run has nothing of
     it. ``comparison``: its nodes for one comparison at its last step, shown inside of that
     comparison. ``tables``: its numbers by the name of their file. ``metrics``: names in the
-    registry of metrics, described under Methods where there are tables.
+    registry of metrics, described under Methods where there are tables. ``charts``: what of it goes
+    into a paper.
     """
 
     part: Part
@@ -249,6 +250,7 @@ class Aspect:
     comparison: Callable[[Report, Comparison], Iterable[Node]] | None = None
     tables: Tables = _no_tables
     metrics: tuple[str, ...] = ()
+    charts: Draw | None = None
 
     def frames(self, report: Report) -> dict[str, pd.DataFrame]:
         """Give the tables that have rows, worked out once per report."""

@@ -104,6 +104,21 @@ def plain(text: str, *, lines: bool = False) -> str:
     )
 
 
+# What LaTeX would take for a command, and what its fonts lack.
+_SPECIAL: Final = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "−": "$-$", "–": "--", "≤": r"$\le$", "Δ": r"$\Delta$", "τ": r"$\tau$", "≥": r"$\ge$",
+    "·": r"$\cdot$", "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it is; characters that cannot be seen are replaced."""
+    return "".join(_SPECIAL.get(char, char) for char in plain(text))
+
+
 #: What ``?`` means, wherever it is printed.
 UNSOUND = (
     "? marks intervals that may be too short: few problems carry the value, or it lies close to "

@@ -1,30 +1,37 @@
-"""Write a report: the page, and beside it its numbers in three formats and its claim card."""
+"""Write a report: the page, and beside it its numbers, LaTeX tables and claim card."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import pandas as pd
+
 from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Report
+from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.answer import conclusions_frame
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
+from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.page import pages
-from rlbhpc.report.phrases import bounds, bounds_at, figure, p_value, percent, plain, signed
+from rlbhpc.report.phrases import bounds, bounds_at, escaped, figure
 from rlbhpc.study.layout import Layout
 
-LATEX = "tables.tex"
+LATEX: Final = "tables.tex"
+#: The tables beside the page.
+INDEX: Final = "tables.csv"
+# Columns of k in a table that fits a column of a paper.
+_COLUMNS: Final = 3
 # Files that are written at the same time.
-_AT_ONCE = 4
+_AT_ONCE: Final = 4
 
 
 def as_records(report: Report) -> str:
@@ -46,10 +53,9 @@ def as_records(report: Report) -> str:
 def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     """Write the page and the tables into a folder, the run's own where none is given.
 
-    Files of an earlier report are replaced, each in one step. In the run's own folder, tables that
-    this report has not are removed: what they say is of other data. The page comes first.
+    Files of an earlier report are replaced, each in one step. Tables that only the earlier report
+    had are removed: what they say is of other data. The page comes first.
     """
-    is_own = folder is None
     if folder is None:
         if (report.folder / "zarr.json").is_file():
             raise UserError(f"{report.folder} is a cube; say with -o where the report should go")
@@ -57,112 +63,121 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
     contents = {name: text.encode() for name, text in pages(report).items()}
     contents[LATEX] = latex(report).encode()
     contents[CLAIM] = claim_card(report)
-    for aspect in aspects_of(report):
-        contents |= _numbers(report, aspect)
+    tables = {
+        f"{name}.csv": frame
+        for aspect in aspects_of(report)
+        for name, frame in aspect.frames(report).items()
+    }
+    contents |= {name: _csv(frame) for name, frame in tables.items()}
+    sizes = {"file": list(tables), "rows": [len(frame) for frame in tables.values()]}
+    contents[INDEX] = _csv(pd.DataFrame(sizes))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        earlier = _earlier(folder)
         page, *others = contents
         files.put(folder / page, contents[page])
         # At the same time: most of it is waiting until a file is on the disk.
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             deque(pool.map(lambda name: files.put(folder / name, contents[name]), others), maxlen=0)
-        if EVIDENCE_PAGE not in contents:  # of an earlier report
-            (folder / EVIDENCE_PAGE).unlink(missing_ok=True)
-        for old in folder.glob("*.parquet") if is_own else ():
-            if old.name not in contents:
-                old.unlink()
-                old.with_suffix(".csv").unlink(missing_ok=True)
+        for name in earlier - set(contents):
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise files.explain(error, folder, "; -o names another folder") from error
     return [folder / name for name in contents]
 
 
-def _numbers(report: Report, aspect: Aspect) -> dict[str, bytes]:
-    """The tables of an aspect as the files that they become, by name."""
-    files_of: dict[str, bytes] = {}
-    for name, frame in aspect.frames(report).items():
-        text = frame.to_csv(
-            index=False, lineterminator="\n", float_format=lambda value: repr(figure(value))
-        )
-        files_of[f"{name}.csv"] = text.encode()
-        files_of[f"{name}.parquet"] = frame.to_parquet(index=False)
-    return files_of
+def _earlier(folder: Path) -> set[str]:
+    """Files of an earlier report in a folder, and no others that lie there."""
+    names = {EVIDENCE_PAGE}
+    if (folder / INDEX).is_file():
+        names |= {Path(str(name)).name for name in pd.read_csv(folder / INDEX)["file"]}
+    # Before there was an index, each table stood there in two formats.
+    twins = [path for path in folder.glob("*.parquet") if path.with_suffix(".csv").is_file()]
+    return names | {path.with_suffix(end).name for path in twins for end in (".csv", ".parquet")}
 
 
-_SPECIAL: Final = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "−": "$-$", "–": "--", "≤": r"$\le$", "Δ": r"$\Delta$", "<": r"\textless{}",
-    ">": r"\textgreater{}",
-}  # fmt: skip
+def _csv(frame: pd.DataFrame) -> bytes:
+    text = frame.to_csv(
+        index=False, lineterminator="\n", float_format=lambda value: repr(figure(value))
+    )
+    return bytes(text.encode())
 
 
 def latex(report: Report) -> str:
-    """Write pass@k of all arms, and the comparisons, as two kinds of ``table`` environments."""
-    parts = ["% Needs \\usepackage{booktabs}."]
-    for set_name, set_arms in report.by_set([arm for arm in report.measured if arm.curve]):
-        parts.append(_pass_at_k(report, set_name, set_arms))
+    """Write pass@k of the compared arms, and the answers, as tables that fit a column of 3 in."""
+    parts = ["% Needs \\usepackage{array,booktabs}."]
+    for set_name, arms in report.by_set(report.compared):
+        parts.append(_pass_at_k(report, set_name, [arm for arm in arms if arm.curve]))
     if report.final:
-        parts.append(_comparisons(report))
+        parts.append(_answers(report))
     return "\n".join(parts)
 
 
-def escaped(text: str) -> str:
-    """Text that LaTeX prints as it is; characters that cannot be seen are replaced."""
-    return "".join(_SPECIAL.get(char, char) for char in plain(text))
-
-
-def _pass_at_k(report: Report, set_name: str, set_arms: Sequence[Measured]) -> str:
-    reach = max(int(arm.curve.k[-1]) for arm in set_arms if arm.curve)
-    sizes = report.k(reach)
+def _pass_at_k(report: Report, set_name: str, arms: Sequence[Measured]) -> str:
+    sizes = thinned(report.k(max(int(arm.curve.k[-1]) for arm in arms if arm.curve)), _COLUMNS)
+    several_steps = len({arm.arm for arm in arms}) < len(arms)
     rows = [
-        [arm.label, str(len(arm.curve_rows)), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
-        for arm in set_arms
+        [
+            arm.label if several_steps else arm.arm,
+            *bounds_at(sizes, arm.curve.k, arm.curve.interval),
+        ]
+        for arm in arms
         if arm.curve
     ]
     level = f"{100 * report.settings.prob:g} %"
-    return _table(
-        f"pass@k on {set_name}, percent, with {level} intervals over problems.",
-        ["arm", "problems", *(f"k = {k}" for k in sizes)],
-        rows,
-    )
+    caption = f"pass@k on {set_name}, percent, with {level} intervals over problems."
+    heads = ["arm", *(f"k = {k:,}" for k in sizes)]
+    return _table(caption, heads, {"": rows}, f"{_wrapped(0.2)}rrr")
 
 
-def _comparisons(report: Report) -> str:
-    rows = []
+def _answers(report: Report) -> str:
+    """What became of each arm, by set and base."""
+    rows: dict[str, list[list[str]]] = {}
     for pair in report.final:
-        cells = pair.solved.counts if pair.solved else {}
-        counts = "/".join(str(value) for value in cells.values()) or "–"
-        first, last = pair.pointwise, pair.net
-        rows.append(
-            [
-                pair.title,
-                pair.answer.headline,
-                bounds(first, 0, sign=True),
-                bounds(last, sign=True),
-                str(pair.reach),
-                counts,
-                p_value(pair.solved.p_value) if pair.solved else "–",
-                f"{percent(float(pair.gap.estimate))} ({signed(float(pair.gap.lower))}, "
-                f"{signed(float(pair.gap.upper))})",
-            ]
-        )
-    heads = ["comparison", "answer", "pass@1, points", "pass@K, points", "K",
-             "both/base/trained/neither", "McNemar p", "gap"]  # fmt: skip
-    return _table("Trained minus base, paired over problems.", heads, rows)
+        head = f"{pair.problem_set}, against {pair.base.label}, K = {pair.reach:,}"
+        only = f"{pair.answer.lost.count}/{pair.answer.gained.count}"
+        net = bounds(pair.net, sign=True)
+        row = [pair.trained.arm, pair.answer.headline, net, only]
+        rows.setdefault(head, []).append(row)
+    caption = (
+        "Trained minus base pass@K in points, paired over problems, and how many problems only "
+        "the base / only the trained model solves in K samples of each."
+    )
+    columns = f"{_wrapped(0.24)}{_wrapped(0.28)}rr"
+    return _table(caption, ["arm", "answer", "net", "only"], rows, columns)
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _wrapped(share: float) -> str:
+    return rf">{{\raggedright\arraybackslash}}p{{{share:g}\columnwidth}}"
+
+
+def _table(
+    caption: str, heads: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]], columns: str
+) -> str:
+    """``rows``: by what stands in a line above them; ``columns``: as ``tabular`` takes them."""
+    body = []
+    for head, group in rows.items():
+        if head:
+            body.append(rf"\multicolumn{{{len(heads)}}}{{@{{}}l}}{{\textit{{{escaped(head)}}}}} \\")
+        body += [" & ".join(map(_cell, row)) + r" \\" for row in group]
     lines = [
         r"\begin{table}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{2.5pt}",
         rf"\caption{{{escaped(caption)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+        rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
         " & ".join(map(escaped, heads)) + r" \\",
         r"\midrule",
-        *(" & ".join(map(escaped, row)) + r" \\" for row in rows),
+        *body,
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """An interval behind its number in small letters."""
+    number, bracket, rest = text.partition(" [")
+    interval = rest.replace(", ", ",")
+    return rf"{escaped(number)} {{\tiny [{escaped(interval)}}}" if bracket else escaped(text)

@@ -24,10 +24,11 @@ from tests.sweep.replay import make_study as make_stopped
 FOLDER = Path(__file__).parents[2] / "analysis"
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
 # The others need a file of judgements, or draw published numbers.
+APART = {"cot_pass_at_k", "problems_over_training"}
 ANY_RUN = {
     name
     for name, path in SCRIPTS.items()
-    if "\n    main(__doc__" in path.read_text() and name != "problems_over_training"
+    if name not in APART and "published" not in name and "__main__" in path.read_text()
 }
 Run = Callable[..., dict[str, pd.DataFrame]]
 
@@ -45,7 +46,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         assert names and all(stem.startswith(name) for stem in names)
         for stem in names:
             endings = {path.suffix for path in out.glob(f"{stem}.*")}
-            assert endings == {".pdf", ".png", ".csv", ".json"}
+            assert endings == {".pdf", ".pgf", ".png", ".csv", ".json"}
         frames = {stem: pd.read_csv(out / f"{stem}.csv") for stem in names}
         for stem, frame in frames.items():
             record = json.loads((out / f"{stem}.json").read_text())

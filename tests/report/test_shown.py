@@ -19,6 +19,7 @@ from rlbhpc.report.gather import gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
 from rlbhpc.store.reader import open_cube
 from rlbhpc.verify.verdict import Status
+from tests.report.made import make_study, put_samples
 from tests.report.rich import ARMS, PROBLEMS, STEPS, N
 from tests.report.scripts import script
 from tests.stats.exact_majority import maj_at_k_of
@@ -162,6 +163,18 @@ def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     assert bought.max() <= N
     assert float(base.interval.estimate[last]) == pytest.approx(values.mean())
     assert all((one.spent == base.spent).all() for one in found), "arms share their budgets"
+
+
+def test_a_straggler_ends_no_budget(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 60, 16)
+    rng = np.random.default_rng(3)
+    for arm, step in (("base", 0), ("rl", 100)):
+        put_samples(study, arm, rng.random((60, 16)) < 0.3, step, missing=1)
+        put_samples(study, arm, rng.random((1, 2)) < 0.3, step, first=59)
+    for curve in budgets(gather(tmp_path / "run")):
+        usable = curve.spent[~np.isnan(curve.interval.estimate)]
+        # A response has 17.5 tokens on average; two of them would buy 21 tokens a problem.
+        assert usable[-1] > 8 * 17.5
 
 
 def test_budgets_have_no_exponent() -> None:

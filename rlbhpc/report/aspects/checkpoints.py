@@ -258,4 +258,5 @@ ASPECT = Aspect(
         "steps": steps_frame(report.every_comparison),
         "chosen_checkpoints": chosen_frame(chosen(report)),
     },
+    charts=charts,
 )

@@ -135,7 +135,8 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     for number, pair in enumerate(pairs):
         assert pair.solved is not None
         cells = ", ".join(f"{CELLS[name]} {count}" for name, count in pair.solved.counts.items())
-        middle = panel.row(number, f"{pair.title}: {cells}; p {equals_p(pair.solved.p_value)}")
+        title = f"{pair.trained.label} − {pair.base.arm}, {pair.problem_set}"
+        middle = panel.row(number, f"{title}: {cells}; p {equals_p(pair.solved.p_value)}")
         left = 0.0
         for name, share in pair.solved.shares.items():
             only = name in ("base_only", "trained_only")
@@ -181,6 +182,7 @@ ASPECT = Aspect(
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
     metrics=("coverage", "McNemar p", "support", "flip probability"),
+    charts=charts,
 )
 
 
@@ -240,7 +242,9 @@ def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 def accuracy_charts(report: Report) -> Iterator[tuple[str, Chart]]:
     """For the script of ``analysis/``: one chart a comparison."""
     for pair in report.final:
-        yield f"accuracy_histogram-{pair.slug}", histogram_chart(pair, report.colours)
+        chart = histogram_chart(pair, report.colours)
+        chart.panels[0].title = f"{pair.trained.arm} − {pair.base.arm}, {pair.problem_set}"
+        yield f"accuracy_histogram-{pair.slug}", chart
 
 
 ACCURACY = Aspect(
@@ -248,4 +252,5 @@ ACCURACY = Aspect(
     comparison=accuracy_figure,
     tables=lambda report: {"accuracy_histogram": histogram_frame(report.final)},
     metrics=("accuracy histogram",),
+    charts=accuracy_charts,
 )

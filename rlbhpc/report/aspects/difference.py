@@ -96,8 +96,10 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     y = points_axis([pair.pointwise for pair in pairs], f"difference to {name}, points")
     panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
     panel.level(0, dash=DOTTED)
+    several_steps = len({pair.trained.arm for pair in pairs}) < len(pairs)
     for pair in pairs:
-        name, colour = pair.trained.label, colours[pair.trained.arm]
+        colour = colours[pair.trained.arm]
+        name = pair.trained.label if several_steps else pair.trained.arm
         panel.curve(pair.curve.k, pair.pointwise, colour, name, opacity=0.12)
         panel.end(100 * pair.net.estimate, name, colour)
     return Chart([panel], lambda: difference_frame(pairs))
@@ -133,12 +135,14 @@ def charts(report: Report) -> Iterator[tuple[str, Chart]]:
 
 
 ablations = charts_by_set("ablations", lambda report: report.final, differences_chart)
+set_differences = charts_by_set("difference", lambda report: report.final, differences_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {"difference": difference_frame(report.every_comparison)},
     metrics=("difference", "crossing"),
+    charts=set_differences,
 )
 
 
@@ -185,4 +189,5 @@ GAP = Aspect(
     comparison=gap_sentence,
     tables=lambda report: {"delta_se": delta_se_frame(report.every_comparison)},
     metrics=("Delta_SE",),
+    charts=gap_charts,
 )

@@ -56,12 +56,14 @@ def set_chart(arms: Sequence[Measured], colours: Colours) -> Chart:
 
 def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours) -> Panel:
     panel = Panel(k_axis(reach), percent_axis(), set_name)
+    several_steps = len({arm.arm for arm in arms}) < len(arms)
     panel.doubt(max(int(arm.curve.k[-1]) for arm in arms if arm.curve))
     for arm in arms:
         assert arm.curve is not None
-        name, colour = arm.arm, colours[arm.arm]
+        colour = colours[arm.arm]
+        name = arm.label if several_steps else arm.arm
         k, values = arm.curve.k, 100 * arm.curve.interval.estimate
-        panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(name), opacity=0.12)
+        panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(arm.arm), opacity=0.12)
         panel.end(values, name, colour)
         if 4 < k[-1] < reach:
             quarter = k[-1] / 4
@@ -114,11 +116,17 @@ def thinned(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
     return [sizes[i] for i in np.unique(chosen).tolist()]
 
 
-charts = charts_by_set("pass_at_k", _with_curves, set_chart)
+def _compared(report: Report) -> list[Measured]:
+    return [arm for name in report.problem_sets for arm in compared_arms(report, name)]
+
+
+charts = charts_by_set("pass_at_k", _compared, set_chart)
+every_checkpoint = charts_by_set("pass_at_k", _with_curves, set_chart)
 
 ASPECT = Aspect(
     Part.CURVES,
     section,
     tables=lambda report: {"pass_at_k": curves_frame(report.measured)},
     metrics=("pass@k",),
+    charts=charts,
 )

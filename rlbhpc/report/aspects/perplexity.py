@@ -280,4 +280,5 @@ ASPECT = Aspect(
         "perplexity_steps": perplexity_steps_frame(evolutions(report)),
     },
     metrics=("perplexity",),
+    charts=charts,
 )

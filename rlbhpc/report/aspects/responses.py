@@ -17,7 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, cells, charts_by_set, once_each, tables_of
 from rlbhpc.report.aspects.pass_at_k import thinned
 from rlbhpc.report.draw.chart import (
-    Axis,
+    DOTTED,
     Chart,
     Colours,
     Panel,
@@ -91,7 +91,7 @@ def section(report: Report) -> Iterator[Node]:
         caption = (
             "Entropy of the next token over all response tokens, at the sampling temperature "
             "and before top-p, and tokens per response, both with intervals over problems; "
-            "on the right pass@K against entropy, lines from step to step, the last one a dot."
+            "arms with one step as a level; pass@K against entropy, the last step a dot."
         )
         rows: list[list[Cell]] = [
             [m.of.arm, m.of.step, ends(m.entropy, 3), ends(m.tokens, 0)] for m in measures
@@ -103,14 +103,14 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
-    """Draw entropy and length over steps, and pass@K against entropy along the steps."""
+    """Draw entropy and length over steps, and pass@K against entropy along the steps.
+
+    An arm with one step has a level and no line: its step counts from another beginning.
+    """
     lines: dict[str, list[Responses]] = {}
     for measure in measures:
         lines.setdefault(measure.of.arm, []).append(measure)
     k = min((int(m.of.curve.k[-1]) for m in measures if m.of.curve), default=1)
-    x = step_axis([m.of.step for m in measures])
-    entropies = _over_steps(lines, "entropy", "entropy, nat per token", colours, x)
-    lengths = _over_steps(lines, "tokens", "tokens per response", colours, x)
     across = linear_axis([m.entropy.estimate for m in measures], "entropy, nat per token")
     against = Panel(across, percent_axis(f"pass@{k:,}, %"))
     for arm, line in lines.items():
@@ -118,22 +118,29 @@ def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
         solved = [100 * float(m.of.pass_at(k).estimate) for m in line]
         against.line(entropy, solved, colours[arm], width=1)
         against.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
-    panels = [entropies, lengths, against]
+    panels = [against]
+    if any(len(line) > 1 for line in lines.values()):
+        panels = [
+            _over_steps(lines, "entropy", "entropy, nat per token", colours),
+            _over_steps(lines, "tokens", "tokens per response", colours),
+            against,
+        ]
     return Chart(panels, lambda: responses_frame(measures), colours.legend(lines))
 
 
 def _over_steps(
-    lines: dict[str, list[Responses]], name: str, label: str, colours: Colours, x: Axis
+    lines: dict[str, list[Responses]], name: str, label: str, colours: Colours
 ) -> Panel:
     every = [getattr(measure, name) for line in lines.values() for measure in line]
     limits = [side for interval in every for side in (interval.lower, interval.upper)]
-    panel = Panel(x, linear_axis(limits, label, zero=True))
+    steps = [measure.of.step for line in lines.values() if len(line) > 1 for measure in line]
+    panel = Panel(step_axis(steps), linear_axis(limits, label, zero=True))
     for arm, line in lines.items():
         intervals = [getattr(measure, name) for measure in line]
         middle = np.array([float(interval.estimate) for interval in intervals])
-        if colours.dash(arm) and len(line) == 1:
-            # A base has a level and not a line.
-            panel.level(middle[0], dash=colours.dash(arm), colour=colours[arm], width=1.4)
+        if len(line) == 1:
+            dash = colours.dash(arm) or DOTTED
+            panel.level(middle[0], dash=dash, colour=colours[arm], width=1.4)
             continue
         steps = [measure.of.step for measure in line]
         low = [float(interval.lower) for interval in intervals]
@@ -166,6 +173,7 @@ ASPECT = Aspect(
     section,
     tables=tables_of(responses, responses=responses_frame),
     metrics=("token entropy",),
+    charts=charts,
 )
 
 
@@ -236,8 +244,12 @@ def budgets(report: Report) -> Iterator[Budget]:
     priced = [written for written in of_compared(report) if not np.isnan(written.cost).any()]
     rates = speeds(report.folder)
     for _, of_set in report.by_set(priced):
-        arms = [arm.of for arm in of_set]
-        costs = [arm.cost for arm in of_set]
+        arms = [written.of for written in of_set]
+        # A straggler would end the curve of its arm at the few samples that it has.
+        costs = [
+            written.cost[np.isin(arm.rows, arm.curve_rows)]
+            for written, arm in zip(of_set, arms, strict=True)
+        ]
         yield from _curves(report, TOKENS, arms, costs)
         if all((arm.model, arm.step) in rates for arm in arms):
             hours = [
@@ -250,10 +262,10 @@ def budgets(report: Report) -> Iterator[Budget]:
 def _curves(
     report: Report, unit: str, arms: list[Measured], costs: list[NDArray[np.float64]]
 ) -> Iterator[Budget]:
-    """``costs``: of one response to each sampled problem of an arm."""
+    """``costs``: of one response to each problem in the curve of an arm."""
     priced = []
     for arm, cost in zip(arms, costs, strict=True):
-        most = float((cost * arm.counts[arm.rows].n).min())
+        most = float((cost * arm.counts[arm.curve_rows].n).min())
         if most > cost.max():
             priced.append((arm, cost, most))
     if not priced:
@@ -262,8 +274,9 @@ def _curves(
     least = max(float(cost.max()) for _, cost, _ in priced)
     spent = np.geomspace(least, max(most for _, _, most in priced), _POINTS)
     for arm, cost, _ in priced:
-        weights, prob = report.weights(arm.sampled_problems), report.settings.prob
-        bought = budget_curve(arm.counts[arm.rows], cost, spent, weights, prob)
+        weights = report.weights(arm.curve_problems)
+        counts = arm.counts[arm.curve_rows]
+        bought = budget_curve(counts, cost, spent, weights, report.settings.prob)
         yield Budget(arm, unit, spent, bought)
 
 
@@ -347,4 +360,5 @@ BUDGET = Aspect(
     budget_section,
     tables=tables_of(budgets, budget=budget_frame),
     metrics=("pass@budget",),
+    charts=budget_charts,
 )

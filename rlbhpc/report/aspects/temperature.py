@@ -291,4 +291,5 @@ ASPECT = Aspect(
         "temperature": temperature_frame(temperatures(report)),
         "equal_entropy": matched_frame(matched(report)),
     },
+    charts=charts,
 )

@@ -160,4 +160,9 @@ def _cut(text: str) -> str:
 
 charts = single_chart("training_dynamics", training, training_chart)
 
-ASPECT = Aspect(Part.TRAINING, section, tables=tables_of(training, training=training_frame))
+ASPECT = Aspect(
+    Part.TRAINING,
+    section,
+    tables=tables_of(training, training=training_frame),
+    charts=charts,
+)

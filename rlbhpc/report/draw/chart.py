@@ -83,8 +83,9 @@ def log_axis(values: Iterable[ArrayLike], label: str) -> Axis:
     every = _finite(values)
     every = every[every > 0]
     low, high = (float(every.min()), float(every.max())) if len(every) else (1.0, 2.0)
-    if high / low < 1.05:
-        low, high = low / 1.05, high * 1.05
+    # Dots at the ends are whole.
+    margin = max((high / low) ** 0.02, 1.05 if high / low < 1.05 else 1.0)
+    low, high = low / margin, high * margin
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if high / low > 3 else (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7)
     marks = [step * 10.0**power for power in powers for step in steps]
