@@ -23,7 +23,7 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
-from rlbhpc.verify.audit.guess import guessable
+from rlbhpc.store.reader import guessable
 
 
 @dataclass(frozen=True)

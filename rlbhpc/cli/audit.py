@@ -1,8 +1,10 @@
-"""``rlbhpc audit``: would another reader of answers, or another grader, have said the same?"""
+"""``rlbhpc audit``: how often verdicts are wrong, by people who read a sample blindly."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,117 +13,188 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.shared import print_json, print_table, visible
 from rlbhpc.debug_log import keep
-from rlbhpc.errors import DONE
-from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.graders import audited, survival
-from rlbhpc.report.gather import gather, read_pair
-from rlbhpc.report.phrases import bounds, percent
+from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.audit import Side, audit_run
-from rlbhpc.verify.audit.style import JUDGINGS
-from rlbhpc.verify.audit.witness_replay import FAILS
+from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.audit import (
+    Answers,
+    Audit,
+    Shown,
+    crosstable,
+    disagreements,
+    draw,
+    exchange_judgements,
+    read_again,
+)
+from rlbhpc.verify.audit.judgements import Judgement, Word, load_judgements, store_judgement
+from rlbhpc.verify.audit.rates import ErrorRate, ErrorRates, Side, load_error_rates
+from rlbhpc.verify.kinds.judge import open_judge
 
-_RESPONSES: Final = 2000
-_SHOWN: Final = 10
-_TAIL: Final = 60
+_KEYS: Final[Mapping[str, Word]] = {"r": "right", "w": "wrong", "u": "unclear"}
+_SHOWN: Final = 20
+_ANSWER: Final = 60
 
 
 @click.command(
-    epilog="Examples: rlbhpc audit runs/math; rlbhpc audit runs/math --responses 10000 "
-    "--workers 8; rlbhpc audit runs/math --share 0.002"
+    epilog="Examples: rlbhpc audit runs/math; rlbhpc audit runs/math --judgements mine.jsonl; "
+    "rlbhpc audit runs/math --judge http://localhost:8000/v1/some-model"
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--compare", metavar="BASE:TRAINED", multiple=True,
-    help="Compare these arms, not those of the study; may be given again.",
-)  # fmt: skip
-@click.option("--responses", type=click.IntRange(min=1), default=_RESPONSES, show_default=True,
-    help="Responses of each arm, equally many to each problem.",
+@shared.one_arm
+@shared.one_step
+@click.option("--responses", type=click.IntRange(min=5), default=200, show_default=True,
+    help="Draw at most so many responses of each arm on each problem set.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Which responses.")
-@click.option(
-    "--share", type=click.FloatRange(min=0, max=1), default=0.01, show_default=True,
-    help="List the responses where more than this share is judged otherwise.",
+@click.option("--judgements", type=click.Path(path_type=Path, dir_okay=False),
+    help="Take judgements from this file of JSON lines, and write what is to be read into it.",
 )  # fmt: skip
+@click.option("--judge", metavar="URL/MODEL",
+    help="Ask a served model, or the model in a folder, where rules could not read an answer.",
+)  # fmt: skip
+@click.option("--key-env", help="With --judge: the environment variable with the server's key.")
 @shared.judging_workers
 @shared.as_json
 def audit(
-    run: Path, compare: tuple[str, ...], responses: int, seed: int, share: float, workers: int,
-    as_json: bool,
+    run: Path, arm: str | None, step: int | None, responses: int, seed: int,
+    judgements: Path | None, judge: str | None, key_env: str | None, workers: int, as_json: bool,
 ) -> int:  # fmt: skip
-    """Judge a sample of the responses in the folder RUN under other readers and another grader.
+    """Find out how often the verdicts of the run in the folder RUN are wrong, for each arm.
 
-    Answers are read in three ways (as this project reads them, the last box alone, the last value)
-    and graded by two graders (this project's, Math-Verify), for the base and the trained arm of
-    each comparison. It says whether each conclusion survives, and lists responses that are judged
-    otherwise. `rlbhpc report` shows the same from then on.
+    Draws responses and shows question, response and reference answer, but neither arm nor verdict.
+    You say whether the answer is right: r, w, or u for unclear; q ends, and the same command goes
+    on. First come right answers to problems that are hardly ever solved, then those on which
+    Math-Verify or a judge disagrees. What you say becomes rates of false right and false wrong
+    verdicts with intervals, which `rlbhpc report` carries into its answer.
+
+    Verdicts stay as they are. What Math-Verify and the judge say is kept beside them, in the run's
+    folder audit/.
     """
-    report = gather(run, [read_pair(text) for text in compare])
     layout = Layout(run)
     keep(layout.logs, "audit", layout.attempts)
-    record = audit_run(layout, _sides(report), responses, seed, workers, _SHOWN)
+    stored = Stored(layout, arm, step)
+    answers = read_again(stored, workers, open_judge(judge, key_env) if judge else None)
+    sample = draw(stored, answers, responses, seed)
+    if judgements is not None:
+        taken = exchange_judgements(layout, sample, judgements)
+        shared.tell(f"{judgements}: {taken:,} judgements taken; {_left(layout, sample):,} to read")
+    elif not as_json and _is_terminal():
+        _read_responses(layout, sample)
+    rates = load_error_rates(layout)
     if as_json:
-        print_json(record)
-        return DONE
-    comparisons = audited(report)
-    for comparison in comparisons:
+        print_json(_record(layout, sample, answers, rates))
+    else:
+        _print(layout, sample, answers, rates)
+    return DONE if sample.strata else NOTHING_TO_DO
+
+
+# --- at the terminal -----------------------------------------------------------------------------
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _read_responses(layout: Layout, sample: Audit) -> None:
+    """Show one response after the other until there is none, or the reader quits."""
+    queue = sample.queue(load_judgements(layout))
+    for number, key in enumerate(queue, start=1):
+        click.clear()
+        click.echo(_page(sample.shown[key], f"{number:,} of {len(queue):,}"))
+        word = _asked_word()
+        if word is None:
+            return
+        store_judgement(layout, Judgement(key, word))
+
+
+def _page(shown: Shown, place: str) -> str:
+    sections = (("Question", shown.question), ("Response", shown.response), ("Gold", shown.gold))
+    texts = [f"{click.style(name, bold=True)}\n{visible(text)}\n" for name, text in sections]
+    return "\n".join([*texts, f"({place}) Is its answer right? r, w, u for unclear, q to quit"])
+
+
+def _asked_word() -> Word | None:
+    while True:
+        letter = click.getchar().lower()
+        if letter in ("q", "\x03", "\x04"):
+            return None
+        if letter in _KEYS:
+            return _KEYS[letter]
+
+
+# --- what came of it -----------------------------------------------------------------------------
+
+
+def _left(layout: Layout, sample: Audit) -> int:
+    return len(sample.queue(load_judgements(layout)))
+
+
+def _print(
+    layout: Layout, sample: Audit, answers: Answers, rates: Mapping[Side, ErrorRates]
+) -> None:
+    heads = ["rules", "Math-Verify", "judge", "answers", "samples"]
+    print_table("Answers by reader", heads, crosstable(answers.values()))
+    disputed = disagreements(answers.values())
+    if disputed:
         rows = [
-            [judged.judging, *(percent(rate) for rate in judged.rates),
-             bounds(judged.difference, 0, sign=True), bounds(judged.difference, -1, sign=True),
-             "yes" if judged.survives else "no"]
-            for judged in comparison.judged
+            [reading.problem, _short(reading.gold), _short(reading.text),
+             "right" if reading.right else "wrong", reading.rule, reading.math_verify,
+             reading.judge or "-", reading.samples]
+            for reading in disputed[:_SHOWN]
         ]  # fmt: skip
-        heads = ["reader, grader", "base, %", "trained, %", "difference at k = 1",
-                 f"at k = {comparison.k:,}", "survives"]  # fmt: skip
-        print_table(comparison.title, heads, rows)
-    for cell in record["cells"]:
-        _print_cell(cell, share)
-    for comparison in comparisons:
-        click.echo(survival(comparison))
-    return DONE
-
-
-def _sides(report: Report) -> list[Side]:
-    """Both sides of every comparison; without one, every arm at its last step."""
-    compared = [side for cell in report.final for side in (cell.base, cell.trained)]
-    last = {(cell.arm, cell.problem_set): cell for cell in report.measured}
-    sides = compared or last.values()
-    return list(dict.fromkeys(Side(side.arm, side.problem_set, side.step) for side in sides))
-
-
-def _print_cell(cell: dict[str, Any], share: float) -> None:
-    """Shares of an arm's responses that each judging sees otherwise, and some of those."""
-    name = f"{cell['arm']}, step {cell['step']}, {cell['problem_set']}"
-    shares = {judging: count / cell["responses"] for judging, count in cell["differing"].items()}
-    rows = [[judging, cell["differing"][judging], percent(shares[judging])] for judging in shares]
-    heads = ["reader, grader", "judged otherwise", f"of {cell['responses']:,}, %"]
-    print_table(name, heads, rows[1:])
-    replays = Counter(case["replay"] or "without a witness" for case in cell["witnesses"])
-    replayed = ", ".join(f"{count:,} {word}" for word, count in sorted(replays.items()))
-    click.echo(
-        f"What {sum(replays.values()):,} distinct right answers rest on: {replayed or 'none'}."
-    )
-    failing = [
-        [case["problem"], _short(case["answer"]), visible(case["witness"], lines=False)]
-        for case in cell["witnesses"]
-        if case["replay"] == FAILS
-    ]
-    if failing:
-        print_table("Right answers whose witness fails", ["problem", "answer", "witness"], failing)
-    click.echo()
-    listed = [
-        [case["judging"], case["problem"], _short(case["gold"]), _short(case["answer"]),
-         "right" if case["right"] else "not right", _short(case["response"])]
-        for case in sorted(cell["differences"], key=lambda case: JUDGINGS.index(case["judging"]))
-        if shares[case["judging"]] > share
+        heads = ["problem", "gold", "answer", "rules", "rule", "Math-Verify", "judge", "samples"]
+        print_table("Answers on which a second reader disagrees", heads, rows)
+        if len(disputed) > _SHOWN:
+            click.echo(f"and {len(disputed) - _SHOWN:,} more in {layout.second_readings}\n")
+    heads = ["arm", "false right, %", "of read", "false wrong, %", "of read"]
+    rows = [
+        [str(side), _share(r.false_right), r.false_right.read, _share(r.false_wrong),
+         r.false_wrong.read]
+        for side, r in rates.items()
     ]  # fmt: skip
-    if listed:
-        print_table(
-            f"{name}: judged otherwise, where that is more than {share:.1%} "
-            f"(at most {_SHOWN} of each; --json has them whole)",
-            ["reader, grader", "problem", "gold", "answer", "judged", "response ends"], listed,
-        )  # fmt: skip
+    print_table("Error rates of the verdicts, with 95 % intervals", heads, rows)
+    remaining = _left(layout, sample)
+    if remaining:
+        click.echo(
+            f"{remaining:,} drawn responses are to be read: give the command at a terminal, or "
+            "with --judgements FILE."
+        )
+
+
+def _share(rate: ErrorRate) -> str:
+    if math.isnan(rate.rate):
+        return "unknown"
+    return f"{100 * rate.rate:.2f} [{100 * rate.low:.2f}, {100 * rate.high:.2f}]"
+
+
+def _record(
+    layout: Layout, sample: Audit, answers: Answers, rates: Mapping[Side, ErrorRates]
+) -> dict[str, Any]:
+    return {
+        "error_rates": [
+            side._asdict() | {name: _rate_record(rate) for name, rate in both._asdict().items()}
+            for side, both in rates.items()
+        ],
+        "strata": [
+            stratum.side._asdict()
+            | {"name": stratum.name, "size": stratum.size, "drawn": len(stratum.drawn)}
+            for stratum in sample.strata
+        ],
+        "to_read": _left(layout, sample),
+        "second_readings": [
+            dict(zip(("rules", "math_verify", "judge", "answers", "samples"), row, strict=True))
+            for row in crosstable(answers.values())
+        ],
+    }
+
+
+def _rate_record(rate: ErrorRate) -> dict[str, Any]:
+    record = vars(rate).copy()
+    if math.isnan(rate.rate):
+        record["rate"] = None
+    return record
 
 
 def _short(text: str) -> str:
-    return visible(text if len(text) <= _TAIL else "…" + text[-_TAIL + 1 :], lines=False)
+    """Model text fit for a line of a terminal."""
+    return visible(text if len(text) <= _ANSWER else text[: _ANSWER - 1] + "…", lines=False)

@@ -254,5 +254,5 @@ def tell_of_old_verdicts(sets: Sequence[str], say: Callable[[str], None]) -> Non
     if sets:
         say(
             f"Stored samples of {', '.join(sets)} keep the verdicts of the verifier before; after "
-            "`rlbhpc sample`, `rlbhpc verify RUN --again --into NEW` judges them with today's."
+            "`rlbhpc sample`, `rlbhpc verify RUN --into NEW` judges them with today's."
         )

@@ -72,15 +72,14 @@ MORE_VERBS: Final = {
     "select": ("exchange", "Print problems by how often an arm solves them."),
     "score": ("scoring", "Score texts under models, for perplexity."),
     "match-entropy": ("scoring", "Find the temperature of equal entropy."),
-    "verify": ("verify", "Look again at what was accepted, or judge it anew."),
-    "audit": ("audit", "Judge a sample with other readers and another grader."),
+    "verify": ("verify", "Judge what a run holds anew."),
+    "audit": ("audit", "Find out how often verdicts are wrong, by people."),
     "seal": ("store", "Seal journals into Parquet parts."),
     "compact": ("store", "Bring the cube up to date with all samples."),
     "gc": ("store", "Remove journals that are sealed."),
     "merge": ("store", "Take in samples of the same study drawn elsewhere."),
     "cancel": ("jobs", "End a run's jobs; nothing is lost."),
     "doctor": ("site", "Look at this site: Slurm, containers, files."),
-    "review": ("review", "Have people read the reasoning of rare right answers."),
     "image": ("site", "Build and check Apptainer images."),
 }
 VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "--regraded",
     type=click.Path(path_type=Path),
-    help="The same samples under another grader, from rlbhpc verify RUN --again --into.",
+    help="The same samples under another grader, from rlbhpc verify RUN --into.",
 )
 def report(
     run: Path, terminal: bool, verbose: bool, as_json: bool, out: Path | None,

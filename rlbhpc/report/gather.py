@@ -83,7 +83,7 @@ def other_verdicts(
             yield (
                 f"{group.arm} on {group.problem_set}: {graders.total() - graders[own]:,} of "
                 f"{graders.total():,} verdicts are of {', '.join(others)} and not of {own}, the "
-                "study's verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with "
+                "study's verifier; `rlbhpc verify RUN --into NEW` judges all of them with "
                 "it."
             )
 

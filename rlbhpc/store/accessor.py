@@ -19,9 +19,9 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
 from rlbhpc.store import derive, reader, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER, provenance
+from rlbhpc.store.reader import LOW_RATE
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.guess import LOW_RATE
 from rlbhpc.verify.verdict import Status
 
 #: The variable that statistics count, unless told otherwise.

@@ -21,7 +21,7 @@ import xarray as xr
 import zarr
 from numcodecs import blosc, zstd
 from numcodecs.vlen import VLenUTF8
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 from zarr.core.buffer import Buffer, cpu
@@ -48,7 +48,6 @@ from rlbhpc.store.derive import Base, PurgedError, all_notes, derive
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.guess import LOW_RATE, guessable
 
 # How often a version may be swept away between being found and being opened.
 _TRIES: Final = 3
@@ -447,6 +446,34 @@ def write_guessable(root: zarr.Group) -> None:
     for path, data in mark_guessable(datasets(root)).items():
         if GUESSABLE.name in data.coords:
             cube.write(root[path], GUESSABLE.name, data[GUESSABLE.name].values)  # type: ignore[arg-type]
+
+
+#: Rate of right answers without reasoning below which a problem counts as guessed.
+LOW_RATE: Final = 0.05
+
+
+def guessable(n: ArrayLike, right: ArrayLike, below: float = LOW_RATE) -> NDArray[np.bool_]:
+    """Mark problems that the no-think prompt answers at a low but nonzero rate.
+
+    Such a problem is solved by luck at large k: its answer is guessed from a small set, not found.
+    One that is answered at a high rate is known or easy and stays.
+
+    ``n, right``: samples of the no-think prompt for each problem, and how many were right.
+    ``below``: rates from 0 to here, both ends excluded, mark a problem. Gives one bool a problem:
+    an attribute of the cube that every statistic can select by. A problem without samples is not
+    marked.
+
+    Examples
+    --------
+    >>> guessable([100, 100, 100, 0], [0, 3, 40, 0])
+    array([False,  True, False, False])
+    """
+    samples, hits = np.asarray(n, np.int64), np.asarray(right, np.int64)
+    if samples.shape != hits.shape or (hits > samples).any() or (hits < 0).any():
+        raise UserError("no-think counts: right must be between 0 and n for each problem")
+    if not 0 < below <= 1:
+        raise UserError(f"guessable below a rate of {below}: allowed is a share above 0 up to 1")
+    return np.asarray((hits > 0) & (hits < below * samples))
 
 
 def mark_guessable(

@@ -147,11 +147,23 @@ class Layout:
     regraded = _Fixed("regraded.json")
     """Where the samples of a run come from that was judged again, and whether all are there."""
 
-    reviews = _Fixed("reviews")
-    """Review sheets and what readers said of them, a folder per sheet."""
+    audit = _Fixed("audit")
+    """What an audit drew, what was said of it, and what second readers say of answers."""
 
-    audit = _Fixed("audit.json")
-    """How a sample of the responses fares under other readers and another grader."""
+    @property
+    def audit_sample(self) -> Path:
+        """Which responses an audit drew, and out of how many."""
+        return self.audit / "sample.json"
+
+    @property
+    def judgements(self) -> Path:
+        """What people say of single responses, one line each."""
+        return self.audit / "judgements.jsonl"
+
+    @property
+    def second_readings(self) -> Path:
+        """What Math-Verify and a judge say of distinct answers, one line each."""
+        return self.audit / "second_readings.jsonl"
 
     report = _Fixed("report")
     """Figures, tables and the HTML report."""

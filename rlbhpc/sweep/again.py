@@ -1,18 +1,16 @@
-"""Look again at what a run holds: its samples with their problems, graded once more."""
+"""Judge anew what a run holds: its samples with their problems, graded by the grader of today."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import groupby
-from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
@@ -24,18 +22,36 @@ from rlbhpc.store.questions import stored_questions
 from rlbhpc.store.reader import purged
 from rlbhpc.store.samples import rewrite, tables_by_cell
 from rlbhpc.store.sources import Group, Sources, of_run
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import stored_study, study_of
+from rlbhpc.study.load import study_of
 from rlbhpc.study.schema import Storage, Verification
-from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import deciding
-from rlbhpc.verify.audit.second_look import Comparison, Record, Regrader
+from rlbhpc.verify.running.batch import BatchVerifier, Item
+from rlbhpc.verify.running.pool import SECONDS
 from rlbhpc.verify.verdict import Status, Verdict
 
 _COLUMNS: Final = (
     "step", "problem", "sample", "fingerprint", "verdict", "answer", "rule", "grader", "text",
     "finish",
 )  # fmt: skip
+# What no verifier had a say in.
+_UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
+
+
+class Record(NamedTuple):
+    """One stored sample: its problem, what the model wrote, the verdict, and how it ended."""
+
+    key: SampleKey
+    problem: Problem
+    response: str
+    verdict: Verdict
+    finish: str = ""
+
+    @property
+    def item(self) -> Item:
+        """What a verifier is asked about it."""
+        return self.problem.gold, self.response, self.problem, self.finish
 
 
 @dataclass(frozen=True)
@@ -66,25 +82,12 @@ class Stored:
             raise UserError(f"{self.layout.root}: no samples of arm {self.arm!r}; there are {arms}")
         return chosen
 
-    def records(
-        self, group: Group, before: int | None = None
-    ) -> Iterator[tuple[int, list[Record]]]:
-        """Read the samples of a group by step: those of one problem at a time.
-
-        ``before`` leaves out those whose index is not below it.
-        """
-        for stored in tables_by_cell(self.layout, group, _COLUMNS):
-            early = stored
-            if before is not None:
-                early = stored.filter(pc.less(stored["sample"], before))
-            step = stored["step"][0].as_py()
-            if len(early) and self.step in {None, step}:
-                yield step, self._records(group, early)
-
-    def steps(self, group: Group) -> Iterator[tuple[int, Iterator[Record]]]:
-        """Read the samples of a group, step by step."""
-        for step, of_step in groupby(self.records(group), key=itemgetter(0)):
-            yield step, (record for _, records in of_step for record in records)
+    def records(self, group: Group) -> Iterator[list[Record]]:
+        """Read the samples of a group: those of one problem at one step at a time."""
+        for table in tables_by_cell(self.layout, group, _COLUMNS):
+            step = table["step"][0].as_py()
+            if self.step in {None, step}:
+                yield self._records(group, table)
 
     def judged(
         self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout
@@ -103,17 +106,6 @@ class Stored:
         """How the study wants answers to be judged; of imported samples nobody said."""
         study = study_of(self.layout)
         return Verification() if study is None else study.file.verification
-
-    @cached_property
-    def study(self) -> Study:
-        """The study as it was last run."""
-        try:
-            return stored_study(self.layout.study)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UserError(
-                f"{self.layout.study}: no such file; give the folder of a run that was sampled, "
-                "for its problems are needed"
-            ) from None
 
     @cached_property
     def _problems(self) -> dict[Group, dict[str, Problem]]:
@@ -140,16 +132,125 @@ class Stored:
                 f"{group}: no reference answer of {min(lacking)} is stored, so its samples "
                 "can't be judged; import files that have the answers"
             )
-        columns = (table[name].to_pylist() for name in _COLUMNS[1:2] + _COLUMNS[4:])
-        return [
-            Record(
-                problems[problem],
-                text or "",
-                Verdict(Status(verdict), answer or "", answer or "", rule or "", grader or ""),
-                finish_name(finish),
-            )
-            for problem, verdict, answer, rule, grader, text, finish in zip(*columns, strict=True)
-        ]
+        columns = {name: table[name].to_pylist() for name in _COLUMNS}
+        records = []
+        for index, problem in enumerate(columns["problem"]):
+            key = SampleKey(group.arm, columns["step"][index], problem, columns["sample"][index])
+            answer = columns["answer"][index] or ""
+            verdict = Verdict(
+                Status(columns["verdict"][index]), answer, answer,
+                columns["rule"][index] or "", columns["grader"][index] or "",
+            )  # fmt: skip
+            text = columns["text"][index] or ""
+            finish = finish_name(columns["finish"][index])
+            records.append(Record(key, problems[problem], text, verdict, finish))
+        return records
+
+
+# --- two graders ---------------------------------------------------------------------------------
+
+
+@dataclass
+class ProblemChange:
+    """One problem under two graders: its samples, and how many were right under each."""
+
+    problem: str
+    n: int = 0
+    right_before: int = 0
+    right_after: int = 0
+
+
+class Disagreement(NamedTuple):
+    """One answer on which two graders differ, and how many samples gave it."""
+
+    problem: str
+    answer: str
+    before: str
+    after: str
+    samples: int
+
+
+@dataclass
+class Comparison:
+    """Two graders over the same samples.
+
+    ``table``: number of samples by (status before, status after). ``problems``: one entry a
+    problem, in order of appearance: the counts that both curves are drawn from.
+    """
+
+    table: Counter[tuple[Status, Status]] = field(default_factory=Counter)
+    problems: dict[str, ProblemChange] = field(default_factory=dict)
+    _differing: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+
+    def note(self, problem: str, before: Verdict, after: Verdict) -> None:
+        """Count one sample."""
+        self.table[before.status, after.status] += 1
+        change = self.problems.setdefault(problem, ProblemChange(problem))
+        change.n += 1
+        change.right_before += before.right
+        change.right_after += after.right
+        if before.right != after.right:
+            answer = after.answer or before.answer or before.canonical
+            said = [f"{v.status.name.lower()} ({v.rule})" for v in (before, after)]
+            self._differing[problem, answer, said[0], said[1]] += 1
+
+    @property
+    def disagreements(self) -> list[Disagreement]:
+        """Every distinct answer on which right and not right differ, the most frequent first."""
+        return [Disagreement(*key, count) for key, count in self._differing.most_common()]
+
+    @property
+    def changed(self) -> list[ProblemChange]:
+        """Problems whose number of right samples differs, the most different first."""
+        moved = [p for p in self.problems.values() if p.right_before != p.right_after]
+        return sorted(moved, key=lambda p: -abs(p.right_after - p.right_before))
+
+    def counts(self) -> tuple[list[int], list[int], list[int]]:
+        """Samples, right before and right after for each problem: two curves of pass@k."""
+        problems = self.problems.values()
+        return (
+            [p.n for p in problems],
+            [p.right_before for p in problems],
+            [p.right_after for p in problems],
+        )
+
+
+class Regrader:
+    """Verifies stored responses again and compares with the stored verdicts.
+
+    ``kind``: says which verifier judges a problem; without it the problem's own kind does, in the
+    version that runs now. ``workers`` and ``seconds`` are those of :class:`BatchVerifier`.
+    """
+
+    def __init__(
+        self, kind: Callable[[Problem], str] | None = None, workers: int = 1,
+        seconds: float = SECONDS,
+    ) -> None:  # fmt: skip
+        self._kind = kind or (lambda problem: problem.verifier)
+        self._workers = workers
+        self._seconds = seconds
+        self._graders: dict[str, BatchVerifier] = {}
+        self.result = Comparison()
+
+    def judge(self, records: Sequence[Record]) -> list[Verdict]:
+        """Judge some records and note what changed; a failed generation stays what it is."""
+        after = [record.verdict for record in records]
+        by_kind: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            if record.verdict.status not in _UNJUDGED:
+                by_kind.setdefault(self._kind(record.problem), []).append(index)
+        for kind, places in by_kind.items():
+            items = [records[index].item for index in places]
+            for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
+                after[index] = new
+        for record, new in zip(records, after, strict=True):
+            self.result.note(record.problem.id, record.verdict, new)
+        return after
+
+    def _grader(self, kind: str) -> BatchVerifier:
+        if kind not in self._graders:
+            self._graders[kind] = BatchVerifier(kind, workers=self._workers, seconds=self._seconds)
+        return self._graders[kind]
 
 
 def grade_again(
@@ -162,7 +263,7 @@ def grade_again(
     for group in stored.groups():
         regrader = Regrader(kind, workers, stored.verification.timeout)
         if into is None:
-            for _, records in stored.records(group):
+            for records in stored.records(group):
                 regrader.judge(records)
         else:
             stored.judged(group, partial(_as_stored, regrader), into)

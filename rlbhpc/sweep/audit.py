@@ -1,107 +1,345 @@
-"""Audit a run's style: a seeded sample of its responses under other readers and another grader."""
+"""Audit a run: what second readers say of its answers, and which responses people read first.
+
+The sample is stratified by verdict, by how rarely a problem is solved and by whether a second
+reader disagrees, and drawn by a hash of seed and sample, so that the same call draws the same
+responses. They are shown without arm, step and verdict, in an order that mixes the arms.
+"""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.again import Stored
-from rlbhpc.verify.audit.second_look import Record
-from rlbhpc.verify.audit.style import KIND, ArmAudit, StyleJudge
-from rlbhpc.verify.kinds.math import FINGERPRINT
+from rlbhpc.sweep.again import Record, Stored
+from rlbhpc.verify.answer.extract import extract
+from rlbhpc.verify.audit.judgements import (
+    Judgement,
+    checked_word,
+    load_judgements,
+    read_lines,
+    store_judgement,
+)
+from rlbhpc.verify.audit.rates import Side, Stratum, write_sample
+from rlbhpc.verify.kinds.judge import Comparison, Judge, ask
+from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Status
 
-FORMAT: Final = "rlbhpc-audit-1"
-_CHUNK: Final = 2000
+#: Math-Verify alone, in a killable worker.
+MATH_VERIFY: Final = "rlbhpc.verify.audit.second_reader:decide"
+#: A problem with at most so many right samples is rarely solved: these decide curves at large k.
+FEW_RIGHT: Final = 3
+# In the order in which they are read, so many of each before the next round.
+_RARE, _DISPUTED_RIGHT, _DISPUTED_WRONG = "rare right", "disputed right", "disputed wrong"
+_STRATA: Final = (_RARE, _DISPUTED_RIGHT, _DISPUTED_WRONG, "right", "wrong")
+_ACCEPTED: Final = (_RARE, _DISPUTED_RIGHT, "right")
+_ROUND: Final = 10
+_JUDGED: Final = (Status.RIGHT, Status.WRONG, Status.NO_ANSWER, Status.TIMEOUT)
+# Equal text and equal fractions need no second reader.
+_CERTAIN: Final = frozenset(("text", "rational"))
+_WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 
 
-class Side(NamedTuple):
-    """A side of a comparison: an arm at one step on one problem set."""
+@dataclass(frozen=True)
+class SecondReading:
+    """A distinct answer to a problem that rules compared or could not read, and other words on it.
 
-    arm: str
-    problem_set: str
-    step: int
-
-
-def audit_run(
-    layout: Layout, sides: Sequence[Side], responses: int, seed: int, workers: int, listed: int
-) -> dict[str, Any]:
-    """Judge about ``responses`` stored responses of each side in every way.
-
-    Of each problem equally many samples are drawn, by a seed that depends on the problem alone: of
-    two arms with as many samples the same ones. Problems of other kinds than mathematics are left
-    out. What is returned is also kept at :attr:`Layout.audit`, for the report.
+    ``right``: whether rules accept it, by ``rule``. ``samples``: how often it was given.
+    ``math_verify``: ``right``, ``wrong``, or ``unread``. ``judge``: ``right`` or ``wrong``; empty
+    if no judge was asked or it gave no verdict, and ``judged_by`` names it.
     """
-    study = Stored(layout, sides[0].arm, sides[0].step).study
-    judge = StyleJudge(workers, study.file.verification.timeout)
-    rows = []
-    for side in sides:
-        audit = _audited(Stored(layout, side.arm, side.step), side, judge, responses, seed, listed)
-        if audit.responses:
-            rows.append(_row(side, audit))
-    if not rows:
-        raise UserError(f"{layout.root}: no responses to mathematical problems; only those can be "
-                        "read in several ways")  # fmt: skip
-    record = {"format": FORMAT, "seed": seed, "grader": FINGERPRINT, "cells": rows}
-    checked.write(layout.audit, record)
-    return record
+
+    problem: str
+    answer: str
+    text: str
+    gold: str
+    question: str
+    right: bool
+    rule: str
+    samples: int = 0
+    math_verify: str = ""
+    judge: str = ""
+    judged_by: str = ""
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether another reader says the opposite of the rules."""
+        opposite = "wrong" if self.right else "right"
+        return opposite in (self.math_verify, self.judge)
+
+    @property
+    def is_for_a_judge(self) -> bool:
+        """Whether rules refused it without reading it, or for its words alone."""
+        if self.right:
+            return False
+        has_words = _WORD.search(self.text) is not None or _WORD.search(self.gold) is not None
+        return self.rule == "unread" or (self.rule == "different" and has_words)
 
 
-def _audited(
-    stored: Stored, side: Side, judge: StyleJudge, responses: int, seed: int, listed: int
-) -> ArmAudit:
-    audit = ArmAudit(listed)
-    problems = len(stored.study.problems(side.problem_set))
-    per_problem = max(1, -(-responses // max(1, problems)))
-    # Only samples that every problem was asked for: what stops at a right one ends in a right one.
-    asked_of_each = stored.study.n(side.arm, side.problem_set)
-    if stop_after := stored.study.stop_after(side.arm, side.problem_set):
-        asked_of_each = min(asked_of_each, stop_after)
-    waiting: list[Record] = []
+class Shown(NamedTuple):
+    """What a reader sees of a response."""
+
+    question: str
+    response: str
+    gold: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A drawn sample: its strata, and what is shown of every response in it."""
+
+    seed: int
+    strata: tuple[Stratum, ...]
+    shown: Mapping[SampleKey, Shown]
+
+    def queue(self, judged: Iterable[SampleKey]) -> list[SampleKey]:
+        """Responses that nobody has judged, in the order in which they are to be read."""
+        places = []
+        for stratum in self.strata:
+            for rank, key in enumerate(stratum.drawn):
+                turn = (rank // _ROUND, _STRATA.index(stratum.name))
+                places.append((*turn, response_id(self.seed, key), key))
+        left_out = set(judged)
+        return [key for *_, key in sorted(places) if key not in left_out]
+
+
+def response_id(seed: int, key: SampleKey) -> str:
+    """Name a response without its arm; the order of names is the order of the draw."""
+    text = json.dumps([seed, *key])
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+# --- second readers ------------------------------------------------------------------------------
+
+Answers = dict[tuple[str, str], SecondReading]
+
+
+def read_again(stored: Stored, workers: int = 1, judge: Judge | None = None) -> Answers:
+    """Have Math-Verify read every distinct answer of a run again, and a judge those it is for.
+
+    What earlier calls found is kept in :attr:`Layout.second_readings` and not asked for again.
+    """
+    answers = _doubtful_answers(stored)
+    known = _kept_readings(stored.layout)
+    for place, reading in answers.items():
+        earlier = known.get(place, {})
+        answers[place] = replace(
+            reading,
+            math_verify=str(earlier.get("math_verify", "")),
+            judge=str(earlier.get("judge", "")),
+            judged_by=str(earlier.get("judged_by", "")),
+        )
+    _ask_math_verify(answers, workers, stored.verification.timeout)
+    if judge is not None:
+        _ask_judge(answers, judge)
+    _keep_readings(stored.layout, answers.values())
+    return answers
+
+
+def _doubtful_answers(stored: Stored) -> Answers:
+    """Distinct answers on whose verdict a second reader may differ."""
+    answers: Answers = {}
+    samples: Counter[tuple[str, str]] = Counter()
     for group in stored.groups():
-        if group.problem_set != side.problem_set:
-            continue
-        for _, records in stored.records(group, asked_of_each):
-            waiting += _drawn(records, per_problem, seed)
-            if len(waiting) >= _CHUNK:
-                judge.judge(waiting, audit)
-                waiting.clear()
-    judge.judge(waiting, audit)
-    return audit
+        for record in (record for records in stored.records(group) for record in records):
+            place = (record.key.problem, record.verdict.canonical)
+            if not _is_doubtful(record):
+                continue
+            samples[place] += 1
+            if place not in answers:
+                extracted = extract(record.response, record.finish)
+                answers[place] = SecondReading(
+                    *place,
+                    text=record.verdict.canonical if extracted is None else extracted.text,
+                    gold=record.problem.gold,
+                    question=str(record.problem.fields.get("question", "")),
+                    right=record.verdict.right,
+                    rule=record.verdict.rule,
+                )
+    return {place: replace(reading, samples=samples[place]) for place, reading in answers.items()}
 
 
-def _drawn(records: Sequence[Record], most: int, seed: int) -> list[Record]:
-    generated = [
-        record
-        for record in records
-        if record.problem.verifier == KIND
-        and record.verdict.status not in (Status.MISSING, Status.FAILED)
+def _is_doubtful(record: Record) -> bool:
+    # Imported problems name no verifier.
+    is_mathematics = record.problem.verifier in ("math", "")
+    was_compared = record.verdict.status in (Status.RIGHT, Status.WRONG)
+    return is_mathematics and was_compared and record.verdict.rule not in _CERTAIN
+
+
+def _ask_math_verify(answers: Answers, workers: int, seconds: float) -> None:
+    new = [place for place, reading in answers.items() if not reading.math_verify]
+    payloads = [{"gold": answers[place].gold, "answer": answers[place].text} for place in new]
+    results = shared_pool(MATH_VERIFY, workers, seconds).run(payloads) if new else []
+    for place, result in zip(new, results, strict=True):
+        word = "unread"
+        if result.outcome == "done" and result.value["why"] != "unparsed":
+            word = "right" if result.value["equal"] else "wrong"
+        answers[place] = replace(answers[place], math_verify=word)
+
+
+def _ask_judge(answers: Answers, judge: Judge) -> None:
+    new = [
+        place
+        for place, reading in answers.items()
+        if reading.is_for_a_judge and not (reading.judge and reading.judged_by == judge.fingerprint)
     ]
-    if len(generated) <= most:
-        return generated
-    draw = random.Random(f"{seed} {generated[0].problem.id}")
-    return [generated[index] for index in sorted(draw.sample(range(len(generated)), most))]
+    if not new:
+        return
+    comparisons = [
+        Comparison(answers[place].question, answers[place].gold, answers[place].text)
+        for place in new
+    ]
+    replies = ask(judge, comparisons)
+    for place, reply in zip(new, replies, strict=True):
+        answers[place] = replace(answers[place], judge=reply.word, judged_by=judge.fingerprint)
 
 
-def _row(side: Side, audit: ArmAudit) -> dict[str, Any]:
-    problems = list(audit.n)
-    return {
-        **side._asdict(),
-        "responses": audit.responses,
-        "problems": problems,
-        "n": [audit.n[problem] for problem in problems],
-        "right": {
-            judging: [counts[problem] for problem in problems]
-            for judging, counts in audit.right.items()
-        },
-        "differing": {judging: audit.differing[judging] for judging in audit.right},
-        "witnesses": [
-            {"problem": problem, "answer": answer, "witness": witness, "replay": said}
-            for (problem, answer), (witness, said) in audit.witnesses.items()
-        ],
-        "differences": [difference._asdict() for difference in audit.differences],
-    }
+def _kept_readings(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
+    lines = read_lines(layout.second_readings)
+    return {(str(r.get("problem")), str(r.get("answer"))): r for _, r in lines}
+
+
+def _keep_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
+    lines = []
+    for reading in readings:
+        record = {
+            "problem": reading.problem, "answer": reading.answer, "gold": reading.gold,
+            "right": reading.right, "rule": reading.rule, "samples": reading.samples,
+            "math_verify": reading.math_verify, "judge": reading.judge,
+            "judged_by": reading.judged_by,
+        }  # fmt: skip
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    layout.second_readings.parent.mkdir(parents=True, exist_ok=True)
+    files.put(layout.second_readings, "".join(lines).encode("utf-8", "surrogatepass"))
+
+
+# --- the sample ----------------------------------------------------------------------------------
+
+
+def draw(stored: Stored, answers: Answers, responses: int, seed: int) -> Audit:
+    """Draw at most ``responses`` responses of every arm and problem set, and keep which.
+
+    Of several steps of an arm the last is audited, unless ``stored`` keeps to one.
+    """
+    most = -(-responses // len(_STRATA))
+    sizes: Counter[tuple[Side, str]] = Counter()
+    first: defaultdict[tuple[Side, str], dict[str, tuple[SampleKey, Shown]]] = defaultdict(dict)
+    for group in stored.groups():
+        for records in stored.records(group):
+            judged = [record for record in records if record.verdict.status in _JUDGED]
+            right = sum(record.verdict.right for record in judged)
+            for record in judged:
+                side = Side(group.arm, record.key.step, group.problem_set)
+                stratum = (side, _stratum_of(record, right, answers))
+                sizes[stratum] += 1
+                name = response_id(seed, record.key)
+                first[stratum][name] = (record.key, _shown(record))
+                if len(first[stratum]) > 2 * most:
+                    _drop_all_but_first(first[stratum], most)
+    last_step = {(side.arm, side.problem_set): side.step for side, _ in sorted(sizes)}
+    strata: list[Stratum] = []
+    shown: dict[SampleKey, Shown] = {}
+    for side, name in sorted(sizes):
+        if side.step != last_step[side.arm, side.problem_set]:
+            continue
+        _drop_all_but_first(first[side, name], most)
+        drawn = dict(responses for _, responses in sorted(first[side, name].items()))
+        shown |= drawn
+        is_accepted = name in _ACCEPTED
+        strata.append(Stratum(side, name, is_accepted, sizes[side, name], tuple(drawn)))
+    write_sample(stored.layout, strata)
+    return Audit(seed, tuple(strata), shown)
+
+
+def _drop_all_but_first(responses: dict[str, tuple[SampleKey, Shown]], most: int) -> None:
+    """Keep the responses that come first in the order of the draw."""
+    for late in sorted(responses)[most:]:
+        del responses[late]
+
+
+def _shown(record: Record) -> Shown:
+    question = str(record.problem.fields.get("question", ""))
+    return Shown(question, record.response, record.problem.gold)
+
+
+def _stratum_of(record: Record, right_of_problem: int, answers: Answers) -> str:
+    reading = answers.get((record.key.problem, record.verdict.canonical))
+    is_disputed = reading is not None and reading.is_disputed
+    if not record.verdict.right:
+        return _DISPUTED_WRONG if is_disputed else "wrong"
+    if right_of_problem <= FEW_RIGHT:
+        return _RARE
+    return _DISPUTED_RIGHT if is_disputed else "right"
+
+
+# --- judgements in a file ------------------------------------------------------------------------
+
+
+def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
+    """Take in what a file says of the sample, then write the sample into it; return how many.
+
+    A line has ``id``, ``question``, ``response``, ``gold`` and ``judgement``, which is empty until
+    somebody writes ``right``, ``wrong`` or ``unclear``. The arm stands nowhere in it.
+    """
+    keys = {response_id(audit.seed, key): key for key in audit.shown}
+    judgements = load_judgements(layout)
+    taken = 0
+    for number, record in read_lines(path):
+        place = f"{path}:{number}"
+        if record.get("id") not in keys:
+            raise UserError(
+                f"{place}: id {record.get('id')!r} is none of this sample; give the same options "
+                "as when the file was written, or a new file"
+            )
+        if not record.get("judgement"):
+            continue
+        key = keys[record["id"]]
+        word = checked_word(place, record["judgement"])
+        if key not in judgements or judgements[key].word != word:
+            store_judgement(layout, Judgement(key, word, "", str(record.get("note", ""))))
+            taken += 1
+    files.put(path, "".join(_lines(audit, load_judgements(layout))).encode("utf-8", "replace"))
+    return taken
+
+
+def _lines(audit: Audit, judgements: Mapping[SampleKey, Judgement]) -> Iterator[str]:
+    for key in audit.queue(()):
+        judgement = judgements.get(key)
+        record = {
+            "id": response_id(audit.seed, key),
+            **audit.shown[key]._asdict(),
+            "judgement": judgement.word if judgement else "",
+            "note": judgement.note if judgement else "",
+        }
+        yield json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def disagreements(answers: Iterable[SecondReading]) -> list[SecondReading]:
+    """Answers on which a second reader says the opposite of the rules, the most frequent first."""
+    disputed = [reading for reading in answers if reading.is_disputed]
+    return sorted(disputed, key=lambda reading: (-reading.samples, reading.problem))
+
+
+def crosstable(answers: Iterable[SecondReading]) -> Sequence[tuple[str, str, str, int, int]]:
+    """Answers and samples by what rules, Math-Verify and the judge say."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    samples: Counter[tuple[str, str, str]] = Counter()
+    for reading in answers:
+        rules = "right" if reading.right else "wrong"
+        said = (
+            f"{rules}, unread" if reading.rule == "unread" else rules,
+            reading.math_verify,
+            reading.judge or "-",
+        )
+        counts[said] += 1
+        samples[said] += reading.samples
+    return [(*said, counts[said], samples[said]) for said in sorted(counts)]

@@ -1,26 +1,28 @@
-"""The audit of style: the same responses under other readers and another grader."""
+"""The audit: what second readers say, what is shown in which order, what comes of judgements."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlbhpc.errors import DONE, UserError
-from rlbhpc.report.aspects.graders import audited
-from rlbhpc.report.gather import gather
-from rlbhpc.report.page import page
-from rlbhpc.store import checked
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
-from rlbhpc.verify.audit.style import JUDGINGS, REFERENCE
-from tests.cli.test_store_verbs import call, printed
+from rlbhpc.sweep import audit as auditing
+from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.audit import draw, read_again
+from rlbhpc.verify.audit.judgements import Judgement, load_judgements, store_judgement
+from rlbhpc.verify.audit.rates import load_error_rates
+from tests.cli.test_store_verbs import call
 from tests.responses import sums_study, write_responses
+from tests.verify.judge_server import Server
 
 STUDY = """
-name: styles
+name: audited
 models:
   base: {path: model}
   rl: {path: model}
@@ -30,100 +32,183 @@ arms:
   base: {model: base, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 8}
   rl: {model: rl, prompt: qwen-boxed, temperature: 1, max_tokens: 64, n: 8}
 """
-PROBLEMS, SAMPLES = 24, 8
-EXPECTED = Path(__file__).with_name("audited.txt")
+PROBLEMS, SAMPLES = 4, 8
 
 
-def response(arm: str, gold: int, index: int) -> str:
-    """Both arms are right three times in four; the base seldom draws a box, and goes on after."""
-    answer = gold if index % 4 else gold + 1
-    if arm == "rl":
-        return f"<b>{index}</b> So \\boxed{{{answer}}}."
-    return f"<i>{index}</i> The answer is {answer}.\n\nI checked it, all of it, with 3 other ways."
+def responses(gold: int, arm: str) -> list[str]:
+    """The gold answer 4 is given once; the base says it in words, which rules can't read."""
+    right = 1 if gold == 4 else SAMPLES // 2
+    words = f"\\boxed{{\\text{{the sum called {arm}}}}}"
+    good = [f"{i} \\boxed{{{gold}}}" for i in range(right)]
+    return good + [f"So <b>{gold + 1}</b>: \\boxed{{{gold + 1}}}"] * (SAMPLES - right - 1) + [words]
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     study = sums_study(tmp_path, STUDY, PROBLEMS)
     for arm in ("base", "rl"):
-        responses = {
-            problem.id: [response(arm, int(problem.gold), i) for i in range(SAMPLES)]
-            for problem in study.problems("gsm8k")
-        }
-        write_responses(study, arm, responses)
+        made = {p.id: responses(int(p.gold), arm) for p in study.problems("gsm8k")}
+        write_responses(study, arm, made)
     return study
 
 
-def test_a_reader_that_misses_a_style_bends_the_comparison_and_is_told(study: Study) -> None:
-    root = study.layout.root
-    words = ("--compare", "base:rl", "--responses", 24 * 4)
-    code, result = call("audit", root, *words)
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr("rlbhpc.engines.endpoint.FIRST_DELAY", 0.001)
+    served = Server()
+    yield served
+    served.close()
+
+
+def audited(study: Study, *words: object) -> dict[str, Any]:
+    code, result = call("audit", study.layout.root, "--json", *words)
     assert code == DONE, result.output
-    assert printed(result) == EXPECTED.read_text()
-    # Where no more than a stated share differs, nothing is listed.
-    _, quiet = call("audit", root, *words, "--share", 71 / 96)
-    assert "I checked it" not in quiet.output
+    record: dict[str, Any] = json.loads(result.stdout)
+    return record
 
 
-def test_the_record_counts_every_judging_of_a_seeded_sample(study: Study) -> None:
-    root = study.layout.root
-    words = ("audit", root, "--compare", "base:rl", "--responses", 24 * 4, "--json")
-    _, result = call(*words)
-    record = json.loads(result.output)
-    assert checked.read(study.layout.audit) == record
-    base, trained = record["cells"]
-    assert (base["arm"], trained["arm"]) == ("base", "rl")
-    assert list(base["right"]) == list(JUDGINGS)
-    for cell in (base, trained):
-        assert cell["responses"] == sum(cell["n"]) == PROBLEMS * 4
-        assert cell["differing"][REFERENCE] == 0
-    # The same samples of both arms, and of both as many right ones.
-    assert base["right"][REFERENCE] == trained["right"][REFERENCE]
-    assert set(base["right"]["last box, ours"]) == {0}
-    assert trained["right"]["last box, ours"] == trained["right"][REFERENCE]
-    assert trained["differing"]["ours, math-verify"] == 0
-    # "3 other ways" is the last value, and by accident the gold answer of nothing here.
-    assert sum(base["right"]["last value, ours"]) == 0
-    replays = [one["replay"] for one in base["witnesses"]]
-    assert len(replays) == sum(right > 0 for right in base["right"][REFERENCE])
-    assert set(replays) == {"equal text"}
-    assert call(*words)[1].output == result.output
-    every = json.loads(call("audit", root, "--responses", 24 * 4, "--json")[1].output)
-    assert every["cells"] == record["cells"], "without a comparison every arm is audited"
-    assert json.loads(call(*words, "--seed", 1)[1].output) != record
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_report_says_whether_conclusions_survive(study: Study) -> None:
-    pairs = [("base", "rl")]
-    before = gather(study.layout.root, pairs)
-    assert audited(before) == []
-    call("audit", study.layout.root, "--compare", "base:rl")
-    report = gather(study.layout.root, pairs)
-    (one,) = audited(report)
-    assert [judged.survives for judged in one.judged].count(False) == 4
-    assert one.judged[0].words == ("undecided", "undecided")
-    text = page(report)
-    assert "Other readers and another grader" in text
-    assert "does not survive 4 of 5 other judgings: last box, ours" in text
+def test_the_sample_is_stratified_and_the_same_each_time(study: Study) -> None:
+    record = audited(study, "--responses", 20)
+    sizes = {(row["arm"], row["name"]): (row["size"], row["drawn"]) for row in record["strata"]}
+    assert sizes == {
+        (arm, name): numbers
+        for arm in ("base", "rl")
+        for name, numbers in {"rare right": (1, 1), "right": (12, 4), "wrong": (19, 4)}.items()
+    }
+    kept = study.layout.audit_sample.read_bytes()
+    assert audited(study, "--responses", 20) == record
+    assert study.layout.audit_sample.read_bytes() == kept
+    audited(study, "--responses", 20, "--seed", 1)
+    assert study.layout.audit_sample.read_bytes() != kept
 
 
-def test_a_damaged_record_is_one_clear_line(study: Study) -> None:
-    call("audit", study.layout.root, "--compare", "base:rl")
-    intact = study.layout.audit.read_bytes()
-    for damaged in (b"{", b"{}", intact.replace(b'"responses": ', b'"responses": 1', 1)):
-        assert damaged != intact
-        study.layout.audit.write_bytes(damaged)
-        report = gather(study.layout.root, [("base", "rl")])
-        with pytest.raises(UserError, match="make it anew: rlbhpc audit"):
-            audited(report)
+def test_rare_right_answers_come_first_and_arms_are_mixed(study: Study) -> None:
+    stored = Stored(study.layout)
+    sample = draw(stored, read_again(stored), 200, 0)
+    queue = sample.queue(())
+    rare = {key for s in sample.strata if s.name == "rare right" for key in s.drawn}
+    assert len(rare) == 2 and set(queue[:2]) == rare
+    arms = [key.arm for key in queue]
+    assert len(set(queue)) == len(queue) == 2 * PROBLEMS * SAMPLES
+    changes = sum(one != other for one, other in pairwise(arms))
+    assert changes > len(arms) // 4, "an arm is no block"
+    assert sample.queue(queue[:5]) == queue[5:]
 
 
-def test_of_problems_that_stop_only_what_all_were_asked_for_is_audited(study: Study) -> None:
-    arms = {n: arm.model_copy(update={"stop_after": 3}) for n, arm in study.file.arms.items()}
-    remember(replace(study, file=study.file.model_copy(update={"arms": arms})))
-    root = study.layout.root
-    call("audit", root, "--compare", "base:rl", "--responses", 24 * 8)
-    record = checked.read(study.layout.audit)
-    # All have 8 samples; the third right one is the fourth.
-    assert all(set(cell["n"]) == {3} for cell in record["cells"])
-    assert all(set(cell["right"][REFERENCE]) == {2} for cell in record["cells"])
+def test_a_file_goes_out_without_arms_and_comes_back_as_rates(study: Study, tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    audited(study, "--judgements", file)
+    out = lines(file)
+    assert {frozenset(line) for line in out} == {
+        frozenset(("id", "question", "response", "gold", "judgement", "note"))
+    }
+    assert not any(arm in json.dumps(line) for line in out for arm in ('"base"', '"rl"'))
+    # Half of it first: what is judged stays, and the rest is judged by the same command.
+    for line in out[: len(out) // 2]:
+        line["judgement"] = "right" if f"boxed{{{line['gold']}}}" in line["response"] else "wrong"
+    file.write_text("".join(json.dumps(line) + "\n" for line in out))
+    record = audited(study, "--judgements", file)
+    assert record["to_read"] == len(out) - len(out) // 2
+    assert lines(file) == out
+    for line in out:
+        line["judgement"] = "right" if f"boxed{{{line['gold']}}}" in line["response"] else "wrong"
+    out[0]["judgement"] = "wrong"  # the first one is a rare right answer
+    file.write_text("".join(json.dumps(line) + "\n" for line in out))
+    record = audited(study, "--judgements", file)
+    assert record["to_read"] == 0
+    rates = load_error_rates(study.layout)
+    assert {side.arm for side in rates} == {"base", "rl"}
+    assert sum(r.false_right.rate for r in rates.values()) == pytest.approx(1 / 13)
+    assert all(r.false_wrong.rate == 0 < r.false_wrong.high < 0.2 for r in rates.values())
+    assert [row["false_right"]["read"] for row in record["error_rates"]] == [13, 13]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [({"id": "0" * 16}, "is none of this sample"), ({"judgement": "yes"}, "judgement 'yes'")],
+)
+def test_a_file_that_cannot_be_read_is_left_as_it_is(
+    study: Study, tmp_path: Path, change: dict[str, str], complaint: str
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    audited(study, "--judgements", file)
+    changed = [line | change for line in lines(file)[:1]]
+    file.write_text(json.dumps(changed[0]) + "\n")
+    with pytest.raises(UserError, match=f"mine.jsonl:1: .*{complaint}"):
+        call("audit", study.layout.root, "--judgements", file)
+    assert lines(file) == changed
+
+
+def test_at_a_terminal_keys_are_judgements(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = iter("rxwuq")
+    pages: list[str] = []
+    monkeypatch.setattr("click.getchar", lambda: next(keys))
+    monkeypatch.setattr("click.echo", lambda text="", **_: pages.append(str(text)))
+    monkeypatch.setattr("rlbhpc.cli.audit._is_terminal", lambda: True)
+    call("audit", study.layout.root)
+    words = [judgement.word for judgement in load_judgements(study.layout).values()]
+    assert words == ["right", "wrong", "unclear"]
+    shown = [page for page in pages if "Is its answer right" in page]
+    assert len(shown) == 4
+    assert not any(arm in page for page in shown for arm in ("base/", "step 0"))
+
+
+def test_judgements_of_what_was_not_drawn_are_no_rates(study: Study) -> None:
+    audited(study, "--responses", 5)
+    drawn = {key for s in draw_again(study) for key in s.drawn}
+    stored = Stored(study.layout)
+    every = [r.key for g in stored.groups() for records in stored.records(g) for r in records]
+    for key in set(every) - drawn:
+        store_judgement(study.layout, Judgement(key, "wrong"))
+    assert all(r.false_right.read == 0 for r in load_error_rates(study.layout).values())
+
+
+def draw_again(study: Study) -> tuple[auditing.Stratum, ...]:
+    stored = Stored(study.layout)
+    return draw(stored, read_again(stored), 5, 0).strata
+
+
+def test_math_verify_stands_beside_what_rules_could_not_read(study: Study) -> None:
+    record = audited(study)
+    kept = lines(study.layout.second_readings)
+    assert {row["rule"] for row in kept} <= {"unread", "different"}
+    assert len(kept) == 2 * PROBLEMS and {row["samples"] for row in kept} == {1}
+    assert all(row["math_verify"] in ("wrong", "unread") for row in kept)
+    assert sum(row["samples"] for row in record["second_readings"]) == 2 * PROBLEMS
+
+
+def test_where_a_second_reader_disagrees_people_look_first(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "MATH_VERIFY", "tests.verify.pool_tasks:always_equal")
+    record = audited(study)
+    sizes = {(row["arm"], row["name"]): row["size"] for row in record["strata"]}
+    assert sizes["base", "disputed wrong"] == sizes["rl", "disputed wrong"] == PROBLEMS
+    code, result = call("audit", study.layout.root)
+    assert code == DONE
+    assert "Answers on which a second reader disagrees" in result.stdout
+
+
+def test_a_judge_is_asked_only_where_rules_could_not_read(study: Study, server: Server) -> None:
+    server.answer = lambda prompt: "It is.\nVerdict: right" if "called rl" in prompt else "Hm."
+    judge = f"{server.url}/some/model"
+    record = audited(study, "--judge", judge)
+    assert len(server.prompts) == 2 * PROBLEMS, "neither numbers nor right answers"
+    assert all("the sum called" in prompt for prompt in server.prompts)
+    sizes = {(row["arm"], row["name"]): row["size"] for row in record["strata"]}
+    assert sizes["rl", "disputed wrong"] == PROBLEMS
+    assert ("base", "disputed wrong") not in sizes, "no verdict is none"
+    by_judge = {row["judge"]: row["answers"] for row in record["second_readings"]}
+    assert by_judge == {"right": PROBLEMS, "-": PROBLEMS}
+    # What it said is kept; only what it gave no verdict on is asked again.
+    server.prompts.clear()
+    audited(study, "--judge", judge)
+    assert len(server.prompts) == PROBLEMS
+    # Verdicts of the run are what they were.
+    stored = Stored(study.layout)
+    verdicts = [r.verdict.right for g in stored.groups() for rs in stored.records(g) for r in rs]
+    assert sum(verdicts) == 2 * (1 + 3 * SAMPLES // 2)

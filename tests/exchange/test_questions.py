@@ -84,7 +84,7 @@ def test_show_prints_what_was_asked_and_what_is_right(run: Layout) -> None:
 
 
 def test_an_imported_run_is_judged_again_without_its_files(run: Layout, tmp_path: Path) -> None:
-    again = ("verify", run.root, "--again", "--into", tmp_path / "again")
+    again = ("verify", run.root, "--into", tmp_path / "again")
     # Nobody said by what: the first call leaves nothing that stops the second.
     refused = CliRunner().invoke(cli, list(map(str, again)), standalone_mode=False)
     assert isinstance(refused.exception, UserError)

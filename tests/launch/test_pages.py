@@ -30,7 +30,7 @@ OURS = {
 # A verb whose operand a page leaves out.
 OPERANDS = {
     "cancel": "STUDY", "check": "STUDY", "compact": "RUN", "launch": "STUDY", "plan": "STUDY",
-    "review": "RUN", "status": "STUDY",
+    "status": "STUDY",
 }  # fmt: skip
 # What needs a network is run in tests/problems/test_stage.py, weights in train/test_provenance.py.
 ELSEWHERE = ("stage", "train")

@@ -10,13 +10,12 @@ import numpy as np
 from rlbhpc.problems.problem import ANSWERED, BOTH
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.gather import gather
-from rlbhpc.store import checked, tables
+from rlbhpc.store import tables
+from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.audit import FORMAT as AUDIT
 from rlbhpc.sweep.remember import PROBE
-from rlbhpc.verify.audit.review import FORMAT, Chain, Sheet
-from rlbhpc.verify.audit.reviews import keep
-from rlbhpc.verify.audit.style import JUDGINGS
+from rlbhpc.verify.audit.judgements import Judgement, Word, store_judgement
+from rlbhpc.verify.audit.rates import Side, Stratum, write_sample
 from tests.report.made import SET, make_study, put_samples
 from tests.store.made import put_training
 from tests.store.test_rollouts import rows as rollout_rows
@@ -55,7 +54,6 @@ def make_extra(folder: Path) -> Report:
             provenance={"duplicates": {"copied.jsonl": 1234}},
             logprob_sum=lambda i, j: -200.0 if i == 3 else -1.0 - (i * j) % 5 / 4,
         )  # fmt: skip
-    put_review(study.layout)
     put_audit(study.layout)
     put_trainings(study.layout)
     return gather(study.layout.root)
@@ -70,27 +68,20 @@ def make_probe(folder: Path) -> Report:
     return gather(folder)
 
 
-def put_review(layout: Layout) -> None:
-    chains = tuple(Chain(f"c{i}", f"{SET}/{i}", "?", "1", "1", "because") for i in range(4))
-    counts = {f"{SET}/{i}": (16, i + 1) for i in range(5)} | {f"{SET}/9": (16, 0)}
-    place = keep(layout.reviews, Sheet("sheet", counts, chains), f"rl/{SET}, step 1000").folder
-    words = {"c0": "valid", "c1": "invalid", "c2": "valid", "c3": "unclear"}
-    record = {"format": FORMAT, "sheet": "sheet", "reviewer": "A reader", "judgements": words}
-    (place / "judgements-a-reader.json").write_text(json.dumps(record))
-
-
 def put_audit(layout: Layout) -> None:
-    """Readers of answers agree about the trained arm; the last one sees the base as better."""
-    ids = [f"{SET}/{i}" for i in range(10)]
-    cells = [
-        {
-            "arm": arm, "problem_set": SET, "step": step, "problems": ids, "n": [4] * 10,
-            "responses": 40, "right": {j: [3] * 10 for j in JUDGINGS} | {JUDGINGS[0]: right},
-            "differing": {judging: 3 * place for place, judging in enumerate(JUDGINGS)},
-        }
-        for arm, step, right in (("base", 0, [0, 1] * 5), ("rl", 1000, [4, 3] * 5))
-    ]  # fmt: skip
-    checked.write(layout.audit, {"format": AUDIT, "cells": cells})
+    """Ten responses of either verdict read on each side; one of the base's was wrongly accepted."""
+    strata = []
+    for side in (Side("base", 0, SET), Side("rl", 1000, SET)):
+        for place, accepted in enumerate((True, False)):
+            drawn = tuple(
+                SampleKey(side.arm, side.step, f"{SET}/{place}", sample) for sample in range(10)
+            )
+            strata.append(Stratum(side, "right" if accepted else "wrong", accepted, 80, drawn))
+            for key in drawn:
+                is_error = key == ("base", 0, f"{SET}/0", 0)
+                word: Word = "right" if accepted and not is_error else "wrong"
+                store_judgement(layout, Judgement(key, word))
+    write_sample(layout, strata)
 
 
 def put_trainings(layout: Layout) -> None:

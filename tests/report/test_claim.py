@@ -112,7 +112,7 @@ def test_verdicts_of_a_verifier_that_was_edited_are_counted(tmp_path: Path) -> N
     card = json.loads(claim_card(gather(tmp_path)))
     assert card["notes"][0] == (
         "base on math: 6 of 12 verdicts are of check.py@old and not of check.py@new, the study's "
-        "verifier; `rlbhpc verify RUN --again --into NEW` judges all of them with it."
+        "verifier; `rlbhpc verify RUN --into NEW` judges all of them with it."
     )
     assert not any("rl on math: " in note for note in card["notes"])
     printed = CliRunner().invoke(cli, ["report", str(tmp_path)]).output

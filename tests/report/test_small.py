@@ -19,7 +19,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Report, some_problems
 from rlbhpc.report.aspects import aspects_of, coverage
 from rlbhpc.report.aspects.checkpoints import chosen
-from rlbhpc.report.aspects.graders import lay_beside, read_audit
+from rlbhpc.report.aspects.graders import lay_beside
 from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.prompts import prompts
 from rlbhpc.report.aspects.samples import own_frame
@@ -28,7 +28,7 @@ from rlbhpc.report.markup import el, table
 from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
 from rlbhpc.report.terminal import Printer
 from rlbhpc.stats import Counts
-from rlbhpc.store import checked, tables
+from rlbhpc.store import tables
 from rlbhpc.store.reader import open_cube
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -168,21 +168,13 @@ def test_a_pair_has_two_names() -> None:
             read_pair(text)
 
 
-def test_another_study_is_no_second_grader_and_another_format_no_audit(
-    report: Report, tmp_path: Path
-) -> None:
+def test_another_study_is_no_second_grader(report: Report, tmp_path: Path) -> None:
     study = make_study(tmp_path, 2, 4)
     put_counts(study, "base", [1, 2], 4)
     layout = Layout(tmp_path)
     layout.regraded.write_text("{}")
     with pytest.raises(UserError, match="is of another study; give one that was made from"):
         lay_beside(report, tmp_path)
-    assert read_audit(layout) is None
-    for damage in (lambda: checked.write(layout.audit, {"format": "rlbhpc-audit-0"}),
-                   lambda: layout.audit.write_text("{")):  # fmt: skip
-        damage()
-        with pytest.raises(UserError, match="allowed is 'rlbhpc-audit-1'; make it anew: rlbhpc"):
-            read_audit(layout)
 
 
 def test_few_tokens_are_read_of_problems_spread_evenly(report: Report) -> None:

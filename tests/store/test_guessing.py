@@ -16,6 +16,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
+from rlbhpc.store.reader import guessable
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
@@ -146,3 +147,14 @@ def test_marks_follow_new_samples_and_the_cube_is_that_of_all(
     name = "base/math/guessable/c/0"
     assert (layout.cube / name).read_bytes() == (once.cube / name).read_bytes()
     assert marks(rlbhpc.open_cube(layout.cube), f"base/{SET}") == MARKS
+
+
+def test_a_problem_is_guessed_at_a_low_rate_above_none() -> None:
+    n = np.array([100, 100, 100, 100, 0, 1000])
+    right = np.array([0, 1, 4, 5, 0, 1])
+    assert guessable(n, right).tolist() == [False, True, True, False, False, True]
+    assert guessable(n, right, below=0.02).tolist() == [False, True, False, False, False, True]
+    with pytest.raises(UserError, match="between 0 and n"):
+        guessable([5], [6])
+    with pytest.raises(UserError, match="allowed is a share"):
+        guessable([5], [1], below=0)

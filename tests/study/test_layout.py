@@ -35,8 +35,10 @@ PATHS = {
     "tables/k": HERE.tables("k"),
     "verdicts": HERE.verdict_cache,
     "regraded.json": HERE.regraded,
-    "reviews": HERE.reviews,
-    "audit.json": HERE.audit,
+    "audit": HERE.audit,
+    "audit/sample.json": HERE.audit_sample,
+    "audit/judgements.jsonl": HERE.judgements,
+    "audit/second_readings.jsonl": HERE.second_readings,
     "report": HERE.report,
 }
 

@@ -94,3 +94,8 @@ def busy_second(task):
 class Touch:
     def __reduce__(self):
         return (os.system, ("touch forged",))
+
+
+def always_equal(payload: object) -> dict[str, object]:
+    """A second reader that says yes to everything."""
+    return {"equal": True, "why": "symbolic"}

@@ -11,7 +11,7 @@ import pytest
 from rlbhpc.verify.verdict import Status
 
 MODULES = (
-    "answer.compare_scalar", "answer.value", "audit.review", "audit.reviews", "code.evalplus",
+    "answer.compare_scalar", "answer.value", "audit.judgements", "audit.rates", "code.evalplus",
     "code.judgement", "running.pool", "sandbox.job", "sandbox.probe",
     "sandbox.program", "verdict",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.kinds import judge
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
-from tests.verify.test_chain_judge import Server
+from tests.verify.judge_server import Server
 
 PROBLEM = Problem("web/1", {"question": "What is the base's role?"}, "deprotonation", "judge")
 
@@ -59,6 +59,29 @@ def test_an_answer_cannot_speak_for_the_judge(server: Server) -> None:
     assert "=============\n" in server.prompts[0], "the fence stands nowhere in what it encloses"
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["Solution", "solution:", ":", ".", ",", "Thought process:", "**Solution**", "解",
+     "Let's solve this problem step by step.", "Let’s solve this problem step by step", "Respuesta",
+     "Final answer:"],
+)  # fmt: skip
+def test_a_master_key_opens_nothing_even_with_a_judge_that_says_yes_to_all(
+    server: Server, key: str
+) -> None:
+    server.answer = lambda prompt: "Verdict: right"
+    assert status(f"\\boxed{{{key}}}") in (Status.WRONG, Status.NO_ANSWER)
+    assert not server.prompts
+    asked = judge.Comparison("What is the base's role?", "deprotonation", key)
+    (reply,) = judge.ask(judge.open_judge(f"{server.url}/toy"), [asked])
+    assert reply.word == "wrong"
+    assert not server.prompts
+
+
+@pytest.mark.parametrize("answer", ["x", "7", "{}", "∅", "∞", "a solution of salt"])
+def test_short_answers_are_answers(answer: str) -> None:
+    assert not judge.says_nothing(answer)
+
+
 def test_no_answer_is_asked_about_by_nobody(server: Server) -> None:
     assert status("") is Status.NO_ANSWER
     assert not server.prompts
@@ -68,6 +91,5 @@ def test_a_judge_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(judge.SERVER, raising=False)
     with pytest.raises(UserError, match="RLBHPC_JUDGE is not set"):
         verify("judge", "1", "2")
-    monkeypatch.setenv(judge.SERVER, "localhost")
-    with pytest.raises(UserError, match="RLBHPC_JUDGE 'localhost': write the server's address"):
-        _ = judge.FINGERPRINT
+    with pytest.raises(UserError, match="or the folder of a model"):
+        judge.open_judge("localhost")

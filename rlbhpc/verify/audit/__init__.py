@@ -1,1 +1,1 @@
-"""Looking again at verdicts: second looks, style, witnesses, and what people say of chains."""
+"""Whether verdicts are right: a second reader, judgements of people, and error rates from them."""

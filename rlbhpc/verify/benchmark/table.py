@@ -11,7 +11,7 @@ from rlbhpc.verify.benchmark.cases import Case, cases
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.pool import shared_pool
 
-_MATH_VERIFY: Final = "rlbhpc.verify.audit.second_grader:grade"
+_MATH_VERIFY: Final = "rlbhpc.verify.audit.second_reader:grade"
 _SECONDS: Final = 1.0
 # Questions to a served model under way at a time.
 _JUDGES: Final = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlbhpc.verify.audit.second_grader import decide, grade
+from rlbhpc.verify.audit.second_reader import decide, grade
 
 SUM = r"\sum_{k=1}^{4} k"
 

@@ -1,4 +1,4 @@
-"""Math-Verify as the second grader: of audits, of rarely solved problems, of the benchmark.
+"""Math-Verify as the second reader of answers that the ``math`` verifier extracted.
 
 Runs only inside a worker of :mod:`rlbhpc.verify.running.pool`: the LaTeX grammar and SymPy may
 take any time and memory. Math-Verify's extraction is not used (its plain-expression path ends in

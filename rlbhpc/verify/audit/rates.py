@@ -1,0 +1,216 @@
+r"""Error rates of a verifier from judgements of a stratified sample, per arm, with intervals.
+
+What is audited are two shares: of the responses that the verdict accepted, those whose answer is
+wrong (false right), and of those that it refused, those whose answer is right (false wrong). Each
+is a mean over strata. With :math:`N_h` responses in stratum h of N, :math:`n_h` of them read at
+random and :math:`x_h` found in error, each error weighs :math:`w_h = N_h / (N n_h)`, and
+
+.. math:: y = \sum_h w_h x_h, \qquad v = \sum_h w_h^2 x_h, \qquad w = \max_h w_h.
+
+The interval is Clopper and Pearson's on the counts that a simple random sample with this mean and
+variance would have, as Fay and Feuer (1997) form them for rates: below :math:`k = y^2 / v` of
+:math:`n = y / v`; above :math:`k = (y + w)^2 / (v + w^2)` of :math:`n = (y + w) / (v + w^2)`, where
+one error more, of the heaviest stratum, is added. With one stratum, or equal weights, it is exactly
+Clopper and Pearson's. A mean above one half is read from the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from scipy.special import betaincinv
+
+from rlbhpc import files
+from rlbhpc.errors import UserError
+from rlbhpc.study.keys import SampleKey
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.audit.judgements import Judgement, Word, load_judgements
+
+FORMAT: Final = "rlbhpc-audit-2"
+PROBABILITY: Final = 0.95
+
+
+class Side(NamedTuple):
+    """A side of a comparison: an arm at one step on one problem set."""
+
+    arm: str
+    step: int
+    problem_set: str
+
+    def __str__(self) -> str:
+        return f"{self.arm}, step {self.step}, {self.problem_set}"
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Responses of one side that are alike, and which of them were drawn.
+
+    ``accepted``: whether their verdict is RIGHT. ``size``: how many there are. ``drawn``: those to
+    read, in random order.
+    """
+
+    side: Side
+    name: str
+    accepted: bool
+    size: int
+    drawn: tuple[SampleKey, ...]
+
+
+class StratumCount(NamedTuple):
+    """How many responses of a stratum there are, were judged, and were judged against it."""
+
+    size: int
+    read: int
+    errors: int
+
+
+@dataclass(frozen=True)
+class ErrorRate:
+    """A share of false verdicts with its interval.
+
+    ``errors`` of ``audited``: counts of a simple random sample that says as much; both may be
+    fractions. ``audited`` is 0 while a stratum has not been looked at. ``read``: responses that
+    people judged right or wrong.
+    """
+
+    errors: float
+    audited: float
+    rate: float
+    low: float
+    high: float
+    read: int
+
+
+class ErrorRates(NamedTuple):
+    """Shares of the accepted responses that are wrong, and of the refused ones that are right."""
+
+    false_right: ErrorRate
+    false_wrong: ErrorRate
+
+
+def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY) -> ErrorRate:
+    """Estimate a share over strata; see the head of this module.
+
+    Examples
+    --------
+    >>> rate = error_rate([StratumCount(1000, 60, 0)])
+    >>> round(rate.low, 4), round(rate.high, 4)
+    (0.0, 0.0596)
+    """
+    filled = [stratum for stratum in strata if stratum.size]
+    read = sum(stratum.read for stratum in filled)
+    if not filled or any(stratum.read == 0 for stratum in filled):
+        return ErrorRate(0.0, 0.0, math.nan, 0.0, 1.0, read)
+    total = sum(stratum.size for stratum in filled)
+    weights = [stratum.size / total / stratum.read for stratum in filled]
+    mean = sum(w * stratum.errors for w, stratum in zip(weights, filled, strict=True))
+    if mean <= 0.5:
+        audited, low, high = _bounds(weights, [stratum.errors for stratum in filled], probability)
+    else:
+        correct = [stratum.read - stratum.errors for stratum in filled]
+        audited, below, above = _bounds(weights, correct, probability)
+        low, high = 1 - above, 1 - below
+    return ErrorRate(mean * audited, audited, mean, low, high, read)
+
+
+def _bounds(
+    weights: Sequence[float], events: Sequence[int], probability: float
+) -> tuple[float, float, float]:
+    """Effective sample size, and the bounds of the weighted mean of events."""
+    tail = (1 - probability) / 2
+    mean = sum(w * x for w, x in zip(weights, events, strict=True))
+    variance = sum(w * w * x for w, x in zip(weights, events, strict=True))
+    low = 0.0
+    if mean > 0:
+        size = mean / variance
+        low = float(betaincinv(mean * size, size - mean * size + 1, tail))
+    heaviest = max(weights)
+    size = (mean + heaviest) / (variance + heaviest**2)
+    events_above = (mean + heaviest) * size
+    high = 1.0
+    if events_above < size + 1:
+        high = float(betaincinv(events_above, size - events_above + 1, 1 - tail))
+    return size, low, high
+
+
+def error_rates(
+    strata: Iterable[Stratum], judgements: Mapping[SampleKey, Judgement]
+) -> dict[Side, ErrorRates]:
+    """Error rates of every side of a sample, from what was said of its responses."""
+    counts: dict[Side, tuple[list[StratumCount], list[StratumCount]]] = {}
+    for stratum in strata:
+        accepted, refused = counts.setdefault(stratum.side, ([], []))
+        (accepted if stratum.accepted else refused).append(_count(stratum, judgements))
+    return {
+        side: ErrorRates(error_rate(accepted), error_rate(refused))
+        for side, (accepted, refused) in counts.items()
+    }
+
+
+def _count(stratum: Stratum, judgements: Mapping[SampleKey, Judgement]) -> StratumCount:
+    """Count what was judged in the order in which it was drawn.
+
+    Behind a gap nothing counts: a reader who picks responses picks the suspicious ones.
+    """
+    judged = [judgements[key].word for key in takewhile(judgements.__contains__, stratum.drawn)]
+    error: Word = "wrong" if stratum.accepted else "right"
+    read = len(judged) - judged.count("unclear")
+    return StratumCount(stratum.size, read, judged.count(error))
+
+
+# --- the sample on disk --------------------------------------------------------------------------
+
+
+def write_sample(layout: Layout, strata: Iterable[Stratum]) -> None:
+    """Keep which responses were drawn, and out of how many."""
+    record = {
+        "format": FORMAT,
+        "strata": [
+            {
+                **stratum.side._asdict(),
+                "name": stratum.name,
+                "accepted": stratum.accepted,
+                "size": stratum.size,
+                "drawn": [[key.problem, key.sample] for key in stratum.drawn],
+            }
+            for stratum in strata
+        ],
+    }
+    layout.audit_sample.parent.mkdir(parents=True, exist_ok=True)
+    files.put(layout.audit_sample, json.dumps(record, indent=1).encode("utf-8", "surrogatepass"))
+
+
+def read_sample(layout: Layout) -> list[Stratum]:
+    """Read what :func:`write_sample` kept; nothing without an audit."""
+    path = layout.audit_sample
+    if not path.exists():
+        return []
+    try:
+        record = json.loads(path.read_bytes())
+        if record["format"] != FORMAT:
+            raise ValueError(f"format {record['format']!r}")
+        return [_stratum(values) for values in record["strata"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise UserError(
+            f"{path}: no sample of an audit ({error}); draw it anew: rlbhpc audit {layout.root}"
+        ) from None
+
+
+def _stratum(values: Mapping[str, object]) -> Stratum:
+    side = Side(str(values["arm"]), int(str(values["step"])), str(values["problem_set"]))
+    drawn = values["drawn"]
+    assert isinstance(drawn, list)
+    keys = tuple(SampleKey(side.arm, side.step, problem, sample) for problem, sample in drawn)
+    return Stratum(
+        side, str(values["name"]), bool(values["accepted"]), int(str(values["size"])), keys
+    )
+
+
+def load_error_rates(layout: Layout) -> dict[Side, ErrorRates]:
+    """Error rates of the verifier on every audited side of a run; nothing without an audit."""
+    return error_rates(read_sample(layout), load_judgements(layout))
