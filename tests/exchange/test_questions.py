@@ -101,7 +101,7 @@ def test_what_has_no_reference_answer_is_named_when_it_is_to_be_judged(tmp_path:
     layout.root.mkdir()
     without = [{"problem": "p", "correct": 1, "text": "4"}]
     import_files(layout, [lines(tmp_path / "a.jsonl", without)], Target("base", "sums", "base"))
-    command = ["verify", str(layout.root), "--again", "--grader", "math"]
+    command = ["verify", str(layout.root), "--grader", "math"]
     refused = CliRunner().invoke(cli, command, standalone_mode=False)
     assert isinstance(refused.exception, UserError) and "sums/p" in str(refused.exception)
 
