@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         support_metrics,
     )
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
-    from rlbhpc.stats.decision import Answer, Word, answer
+    from rlbhpc.stats.decision import Answer, answer
     from rlbhpc.stats.difference import (
         Crossing,
         DifferenceCurve,
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from rlbhpc.stats.interval import Interval, Target
     from rlbhpc.stats.joint import Finding, Verdict
     from rlbhpc.stats.perplexities import perplexity
+    from rlbhpc.stats.reading import Tip, Word
     from rlbhpc.stats.reliability import bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
+    from rlbhpc.stats.verifier_error import ErrorCounts, Told
     from rlbhpc.stats.votes import maj_at_k_by_votes
     from rlbhpc.stats.weights import ProblemWeights
 
@@ -48,7 +50,7 @@ _HOME = {
     "coverage_table": "Coverage SupportMetrics accuracy_histogram coverage solvable_sets "
     "support_metrics",
     "curve": "PassCurve k_grid pass_curve",
-    "decision": "Answer Word answer",
+    "decision": "Answer answer",
     "difference": "Crossing DifferenceCurve crossing crossing_points delta_se delta_se_interval "
     "difference_curve",
     "exact": "clopper_pearson detection_threshold holm mcnemar_exact",
@@ -56,15 +58,18 @@ _HOME = {
     "interval": "Interval Target",
     "joint": "Finding Verdict",
     "perplexities": "perplexity",
+    "reading": "Tip Word",
     "reliability": "bayes_at_n g_pass_at_k mg_pass_at_k pass_hat_k",
+    "verifier_error": "ErrorCounts Told",
     "votes": "maj_at_k_by_votes",
     "weights": "ProblemWeights",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
-    "Answer", "Counts", "Coverage", "Crossing", "DifferenceCurve", "Finding",
-    "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Verdict",
+    "Answer", "Counts", "Coverage", "Crossing", "DifferenceCurve",
+    "ErrorCounts", "Finding",
+    "Interval", "PassCurve", "ProblemWeights", "SupportMetrics", "Target", "Tip", "Told", "Verdict",
     "Word", "accuracy_histogram", "answer", "bayes_at_n", "clopper_pearson",
     "coverage", "crossing", "crossing_points", "delta_se", "delta_se_interval",
     "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k", "holm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
@@ -18,6 +18,9 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 # Tables of every count pay where most problems have equally many samples, and not too many.
 _FEW_LENGTHS: Final = 8
 _LONGEST_TABLE: Final = 4096
+# Above it nothing is left that could be told from the verifier's errors.
+_LARGEST_LOG: Final = 40.0
+_COLUMNS: Final = ("n", "c", "stop_after", "n_max")
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,17 @@ class Counts:
     ``n, c``: int64, one entry per problem, 0 ≤ c ≤ n. ``stop_after``: int64, one entry per problem:
     sampling ends at this many right samples; 0 where the number of samples was fixed beforehand.
     Then n and c are those of the samples up to there. ``n_max``: int64, one entry per problem:
-    samples at which one that stopped would have ended otherwise.
+    samples at which one that stopped would have ended otherwise. ``false_right, missed``: chance
+    that the verifier calls a wrong response right, and a right one wrong. Where they are 0, rates
+    are those of the verdicts; else :meth:`pass_at_k` is that of the responses.
     """
 
     n: NDArray[np.int64]
     c: NDArray[np.int64]
     stop_after: NDArray[np.int64]
     n_max: NDArray[np.int64]
+    false_right: float = 0.0
+    missed: float = 0.0
 
     @classmethod
     def of(
@@ -123,6 +130,26 @@ class Counts:
     def pass_at_k(self, k: ArrayLike) -> NDArray[np.float64]:
         """Unbiased pass@k of every problem (rows) at every k (columns); NaN above its limit."""
         sizes = np.atleast_1d(k)
+        return self.without_errors(self._verdicts_pass_at_k(sizes), sizes)
+
+    def without_errors(
+        self, values: NDArray[np.float64], k: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        r"""Take the verifier's errors out of pass@k of verdicts, which stays unbiased.
+
+        A response is judged wrong with probability :math:`(1-p)(1-f)`, where nothing is missed, so
+        that :math:`E[(1-p)^k]` is the verdicts' failure rate over :math:`(1-f)^k`. What is missed,
+        g, enters at k = 1 alone, :math:`p = (q-f)/(1-f-g)`: at larger k it is the same as a smaller
+        k.
+        """
+        if not self.false_right and not self.missed:
+            return values
+        lost = -k * np.log1p(-self.false_right)
+        right = 1 - (1 - values) * np.exp(np.minimum(lost, _LARGEST_LOG))
+        found = 1 - self.missed / (1 - self.false_right)
+        return np.where(k == 1, right / found, right)
+
+    def _verdicts_pass_at_k(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         lengths = np.unique(self.n)
         longest = int(lengths.max(initial=0))
         if len(lengths) <= _FEW_LENGTHS and longest <= _LONGEST_TABLE and not self.stopped.any():
@@ -145,7 +172,7 @@ class Counts:
     def alike(self) -> tuple[Counts, NDArray[np.int64], NDArray[np.int64]]:
         """Each distinct row once, where every problem's row is among them, and how many have it."""
         rows, row, times = np.unique(self._rows, axis=1, return_inverse=True, return_counts=True)
-        return Counts(*rows), row.reshape(-1), times
+        return replace(self, **dict(zip(_COLUMNS, rows, strict=True))), row.reshape(-1), times
 
     @property
     def _rows(self) -> NDArray[np.int64]:
@@ -165,8 +192,7 @@ class Counts:
 
     def __getitem__(self, problems: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Counts:
         """Select some problems."""
-        columns = (self.n, self.c, self.stop_after, self.n_max)
-        return Counts(*(column[problems] for column in columns))
+        return replace(self, **{name: getattr(self, name)[problems] for name in _COLUMNS})
 
 
 @lru_cache(maxsize=64)

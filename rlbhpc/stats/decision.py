@@ -4,38 +4,46 @@ docs/statistics.md states the rule, each question's share of the error, and what
 on. Lost and gained are likelihood-ratio tests of the joint distribution of the two rates
 (:mod:`rlbhpc.stats.joint`), the net is McNemar's exact test or a paired interval, and k = 1 has a
 sign-flip test at what the others leave of the error.
+
+An answer is a vector of these four. It has one word only where both sides are decided. The
+verifier's errors enter where they are known, and each statement says how large an unknown one may
+be (:class:`Tip`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import k_grid
 from rlbhpc.stats.difference import (
     DifferenceCurve,
-    claimed_sign,
     difference_curve,
-    interval_at_one,
-    sign_at_one,
 )
-from rlbhpc.stats.exact import attained_level, detection_threshold, mcnemar_exact
-from rlbhpc.stats.interval import PROB, Interval, Target
-from rlbhpc.stats.joint import FACTOR, Contrast, Finding, Joint, Verdict, contrasts, finding
+from rlbhpc.stats.exact import detection_threshold
+from rlbhpc.stats.interval import PROB, Interval, Target, widened
+from rlbhpc.stats.joint import (
+    FACTOR,
+    Contrast,
+    FactorShare,
+    Finding,
+    Verdict,
+    by_factor,
+    contrasts,
+    finding,
+)
+from rlbhpc.stats.reading import Reading, States, Tip, Word, recount, tipping_points
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
+from rlbhpc.stats.verifier_error import ErrorRange, Errors, error_range
 from rlbhpc.stats.weights import ProblemWeights
-
-if TYPE_CHECKING:
-    from rlbhpc.stats.joint import Contrast, Finding
-
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02
@@ -45,41 +53,8 @@ SUPPORT: Final = 0.98
 _NO_STRAGGLERS: Final = 0.9
 #: From here on K is called large.
 LARGE: Final = 64
-#: Share of the error that the test of the net may use up; the rest is always that of k = 1.
-NET: Final = 0.8
 # Of the curve that finds the crossing; its intervals do not depend on them.
 REPLICATES: Final = 500
-
-
-class Word(StrEnum):
-    """The answer in a word or two."""
-
-    TRADES = "trades"
-    SHRINKS = "shrinks"
-    EXPANDS = "expands"
-    LOST = "lost, gains open"
-    GAINED = "gained, losses open"
-    LOST_YET_AHEAD = "lost, yet ahead at large k"
-    GAINED_YET_BEHIND = "gained, yet behind at large k"
-    NO_LOSS = "no loss, gains open"
-    NO_GAIN = "no gain, losses open"
-    BEHIND = "behind at large k"
-    AHEAD = "ahead at large k"
-    SLOWER = "behind at k = 1"
-    QUICKER = "ahead at k = 1"
-    ONLY_SHARPENS = "only sharpens"
-    ONLY_BLUNTS = "only blunts"
-    UNCHANGED = "unchanged"
-    UNDECIDED = "undecided"
-    NOTHING_SOLVED = "nothing solved"
-
-
-_ONE_SIDE_OPEN: Final = {
-    (Verdict.YES, Verdict.UNDECIDED): Word.LOST,
-    (Verdict.UNDECIDED, Verdict.YES): Word.GAINED,
-    (Verdict.NO, Verdict.UNDECIDED): Word.NO_LOSS,
-    (Verdict.UNDECIDED, Verdict.NO): Word.NO_GAIN,
-}
 
 
 @dataclass(frozen=True)
@@ -94,8 +69,11 @@ class Answer:
     ``crossing``: the last k at which the curves cross, with its interval; None where they do not.
     ``left_out``: positions of the problems with fewer than k samples in an arm. ``margin``: what
     counts as the same. ``p_mcnemar``: McNemar's exact test of the counted cells; NaN where the arms
-    have no equal k samples. ``solved``: problems that any of the two solves. ``spread``: standard
-    deviations of the net between problems and trainings; None for one training.
+    have no equal k samples. ``solved``: problems that any of the two solves. ``states``: what is
+    claimed of each of the four. ``spread``: standard deviations of the net between problems and
+    trainings; None for one training. ``false_right``: rate of false right verdicts in base and
+    trained model; None where nobody knows it. ``clusters``: units that were drawn independently.
+    ``reading``: the likelihood behind it all.
     """
 
     k: int
@@ -109,16 +87,49 @@ class Answer:
     margin: float
     p_mcnemar: float
     solved: int
+    states: States
     word: Word
     spread: Spread | None
     seeds: int
+    false_right: tuple[ErrorRange | None, ErrorRange | None]
+    clusters: int
+    reading: Reading = field(repr=False, compare=False)
+
+    @property
+    def direction(self) -> str:
+        """``lost``, ``gained``, ``both``, ``same``, or ``open`` where nothing is claimed at K."""
+        if self.word is Word.NOTHING_SOLVED:
+            return "same"
+        return "open" if self.word is Word.OPEN_TO_VERIFIER else self.states.direction
 
     @property
     def headline(self) -> str:
-        """The word, with K itself in place of a large k that it is not."""
-        if self.k < LARGE:
-            return self.word.replace("large k", f"k = {self.k}")
-        return str(self.word)
+        """The word, or where a side is open what is decided."""
+        if self.word is not Word.OPEN:
+            return str(self.word)
+        return self.states.said("large k" if self.k >= LARGE else f"k = {self.k}")
+
+    @property
+    def effective_problems(self) -> float:
+        """Problems drawn one by one that would tell as much as these, which share clusters."""
+        curve = self.reading.curve
+        differences = curve.differences[:, -1]
+        alone = ProblemWeights.draw(len(differences), np.random.default_rng(0), 1)
+        clustered = float(curve.weights.standard_error(differences))
+        if curve.seeds > 1 or not curve.clustered or not clustered > 0:
+            return float(self.lost.problems)
+        shrunk = min(1.0, (float(alone.standard_error(differences)) / clustered) ** 2)
+        return self.lost.problems * shrunk
+
+    @cached_property
+    def factors(self) -> tuple[FactorShare, ...]:
+        """Shares lost and gained, by how many times the samples "lost" means."""
+        return by_factor(self.reading.side("lost"))
+
+    @cached_property
+    def tips(self) -> tuple[Tip, ...]:
+        """For each statement, the rate of false right verdicts that it survives."""
+        return tipping_points(self.reading, self.states)
 
     def sentences(self) -> tuple[str, ...]:
         """Tell it in sentences: lost and gained, the net, k = 1, and what was left out."""
@@ -131,6 +142,8 @@ def answer(
     k: int | None = None,
     margin: float = MARGIN,
     seed: int = 0,
+    errors: tuple[Errors, Errors] = (None, None),
+    clusters: ArrayLike | None = None,
 ) -> Answer:
     """Decide what training lost and gained.
 
@@ -138,25 +151,28 @@ def answer(
     trained models are trainings of one recipe with other seeds, and count as one arm. ``k``:
     samples to speak about; the largest k that 98 % of the problems support where not given,
     not counting stragglers.
-    ``margin``: share of problems, and difference of pass@k, that counts as the same.
+    ``margin``: share of problems, and difference of pass@k, that counts as the same. ``errors``:
+    what is known of the verifier in base and trained model. ``clusters``: a label per problem,
+    where problems share a source: a topic, a competition, a template.
 
-    >>> from rlbhpc.stats.counts import pythia
+    >>> from rlbhpc.stats import pythia
     >>> models = pythia()
     >>> found = answer(models["2.8B"], models["6.9B"])
-    >>> found.k, str(found.word)
+    >>> found.k, found.headline
     (10000, 'undecided')
     """
     runs = [trained] if isinstance(trained, Counts) else list(trained)
     enough = supporting(base, runs, k)
     ours, theirs = base[enough], [run[enough] for run in runs]
     size = min(arm.reach for arm in (ours, *theirs)) if k is None else int(k)
+    labels = None if clusters is None else np.asarray(clusters)[enough]
     rng = np.random.default_rng(seed)
     if len(runs) > 1:
-        curve = seeds_curve(ours, theirs, rng, REPLICATES, k_grid(size))
+        curve = seeds_curve(ours, theirs, rng, REPLICATES, k_grid(size), clusters=labels)
     else:
-        weights = ProblemWeights.draw(len(ours), rng, REPLICATES)
+        weights = ProblemWeights.draw(len(ours), rng, REPLICATES, labels)
         curve = difference_curve(ours, theirs[0], weights, k_grid(size))
-    return decide(curve, margin, tuple(np.flatnonzero(~enough).tolist()))
+    return decide(curve, margin, tuple(np.flatnonzero(~enough).tolist()), errors=errors)
 
 
 def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) -> NDArray[np.bool_]:
@@ -198,6 +214,7 @@ def decide(
     left_out: tuple[int, ...] = (),
     comparisons: int = 1,
     looked: tuple[Finding, Finding] | None = None,
+    errors: tuple[Errors, Errors] = (None, None),
 ) -> Answer:
     """Give the answer of a difference curve whose last k all its problems support.
 
@@ -205,56 +222,112 @@ def decide(
     positions of problems that are not in the curve, to be told. ``comparisons``: how many share the
     error: each is decided at its share of it, while intervals keep theirs. ``looked``: what looks
     at more samples say of lost and gained (:mod:`rlbhpc.stats.design`): a second decision
-    beside theirs would have an error of its own.
+    beside theirs would have an error of its own. ``errors``: what is known of the verifier in base
+    and trained model.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
-    base, trained, k = curve.base, curve.trained, int(curve.k[-1])
-    base_only, trained_only = _cells(base, trained, k)
     error = (1 - PROB) / comparisons
-    joint = Joint(base, trained, k)
-    best = joint.fit()
-    if looked is not None:
-        lost = replace(looked[0], count=round(base_only))
-        gained = replace(looked[1], count=round(trained_only))
-    else:
-        lost, gained = (
-            finding(joint, best, group, curve.seeds, cells, margin, error)
-            for group, cells in ((joint.lost, base_only), (joint.gained, trained_only))
-        )
-    net = curve.pointwise[len(curve.k) - 1]
-    at_one = interval_at_one(curve)
-    exact = bool((base.limit == k).all() and (trained.limit == k).all())
-    counted = curve.seeds == 1 and exact
-    p_mcnemar = mcnemar_exact(lost.count, gained.count) if counted else math.nan
-    of_net = NET * error
-    # What the test of the net can use up of its part; the sign at k = 1 has the rest.
-    spent = attained_level(lost.count + gained.count, of_net) if counted else of_net
-    either = (base.solved | trained.solved).reshape(curve.seeds, -1).any(axis=0)
-    word = _word(
-        _side(lost, margin),
-        _side(gained, margin),
-        _net_sign(net, p_mcnemar, of_net, curve.seeds),
-        lambda: sign_at_one(curve, error - spent),
-        bool(either.any()),
+    base, trained = (
+        error_range(known, counts)
+        for known, counts in zip(errors, (curve.base, curve.trained), strict=True)
     )
-    if k == 1:  # the net is pass@1, and nothing is known of large k
-        word = {Word.AHEAD: Word.QUICKER, Word.BEHIND: Word.SLOWER}.get(word, word)
+
+    def reading(of_base: float, of_trained: float) -> Reading:
+        ours = replace(curve.base, false_right=of_base, missed=base.missed)
+        theirs = replace(curve.trained, false_right=of_trained, missed=trained.missed)
+        return Reading(recount(curve, ours, theirs), margin, error)
+
+    likely = reading(base.estimate, trained.estimate)
+    # Where the base's false rights are many and the trained model's few, and the other way round.
+    corners = []
+    if base.high > base.low or trained.high > trained.low:
+        corners = [reading(base.high, trained.low), reading(base.low, trained.high)]
+    lost, gained = (
+        _finding(likely, corners, name, looked[i] if looked else None, error)
+        for i, name in enumerate(("lost", "gained"))
+    )
+    net, first = _difference(likely, corners)
+    either = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1).any(axis=0)
+    states = States(lost.against(margin), gained.against(margin), *likely.signs())
+    word = states.word(bool(either.any()))
+    beyond = [corner.states() for corner in corners]
+    states = _agreed([states, *beyond])
+    if word is not Word.NOTHING_SOLVED and any(corner.word(True) is not word for corner in beyond):
+        word = Word.OPEN_TO_VERIFIER
+    known = tuple(
+        None if given is None else found
+        for given, found in zip(errors, (base, trained), strict=True)
+    )
     return Answer(
-        k,
+        likely.k,
         lost,
         gained,
-        at_one if k == 1 else net,
-        at_one,
-        contrasts(joint, best, base, trained, k, net),
-        _last_crossing(curve),
+        net,
+        first,
+        contrasts(
+            likely.joint, likely.best, likely.curve.base, likely.curve.trained, likely.k, net
+        ),
+        _last_crossing(likely.curve),
         left_out,
         margin,
-        p_mcnemar,
+        likely.p_mcnemar,
         int(either.sum()),
+        states,
         word,
-        _spread(curve),
+        _spread(likely.curve),
         curve.seeds,
+        (known[0], known[1]),
+        curve.weights.units,
+        likely,
+    )
+
+
+def _finding(
+    likely: Reading, corners: list[Reading], name: str, looked: Finding | None, error: float
+) -> Finding:
+    """Decide one side, with the bounds widened by what the audit leaves of the error rates."""
+    count = likely.cells[0 if name == "lost" else 1]
+    if looked is not None:
+        return replace(looked, count=round(count))
+    side = likely.side(name)
+    found = finding(side, count, likely.margin, error)
+    if not corners:
+        return found
+    shares = [corner.side(name).estimate for corner in corners]
+    low, high = widened(found.estimate, found.low, found.high, shares)
+    verdict = found.verdict
+    if verdict is Verdict.NO and high >= likely.margin:
+        verdict = Verdict.UNDECIDED
+    low, high = np.clip([low, high], 0.0, 1.0).tolist()
+    return replace(found, verdict=verdict, low=low, high=high)
+
+
+def _difference(likely: Reading, corners: list[Reading]) -> tuple[Interval, Interval]:
+    """Net and difference at k = 1, widened by what the audit leaves of the error rates."""
+    first = likely.first
+    net = likely.net
+
+    def wide(interval: Interval, column: int) -> Interval:
+        estimates = [float(corner.curve.pointwise.estimate[column]) for corner in corners]
+        low, high = widened(float(interval.estimate), interval.low, interval.high, estimates)
+        lower, upper = np.clip([low, high], -1.0, 1.0)
+        return replace(interval, lower=lower, upper=upper)
+
+    if corners:
+        net, first = wide(net, -1), wide(first, 0)
+    return net, first
+
+
+def _agreed(states: list[States]) -> States:
+    """Keep of each statement what holds under all error rates that an audit leaves."""
+    lost, gained = {state.lost for state in states}, {state.gained for state in states}
+    net, first = {state.net for state in states}, {state.first for state in states}
+    return States(
+        lost.pop() if len(lost) == 1 else Verdict.UNDECIDED,
+        gained.pop() if len(gained) == 1 else Verdict.UNDECIDED,
+        net.pop() if len(net) == 1 else 0,
+        first.pop() if len(first) == 1 else 0,
     )
 
 
@@ -264,19 +337,6 @@ def _spread(curve: DifferenceCurve) -> Spread | None:
     last = curve.k[-1:]
     differences = curve.trained.pass_at_k(last) - curve.base.pass_at_k(last)
     return spread(differences.reshape(curve.seeds, -1))
-
-
-def _cells(base: Counts, trained: Counts, k: int) -> tuple[float, float]:
-    """Unbiased number of problems that only one arm solves in k samples."""
-    ours, theirs = base.pass_at_k(k)[:, 0], trained.pass_at_k(k)[:, 0]
-    return float((ours * (1 - theirs)).sum()), float((theirs * (1 - ours)).sum())
-
-
-def _net_sign(net: Interval, p_mcnemar: float, error: float, seeds: int) -> int:
-    """Sign of the net that is claimed: by the exact test where there is one."""
-    if math.isnan(p_mcnemar):
-        return claimed_sign(net, error, seeds)
-    return int(np.sign(net.estimate)) if p_mcnemar < error else 0
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
@@ -296,42 +356,12 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     return None
 
 
-def _side(finding: Finding, margin: float) -> Verdict:
-    """What the word says of one side: what is lost must reach the margin, or stay below it."""
-    if finding.verdict is not Verdict.YES:
-        return finding.verdict
-    if finding.high < margin:
-        return Verdict.NO
-    return Verdict.YES if finding.estimate >= margin else Verdict.UNDECIDED
-
-
-def _word(
-    lost: Verdict, gained: Verdict, net: int, efficiency: Callable[[], int], solved: bool
-) -> Word:
-    """Say it in a word: lost and gained first, then the net, then the speed where it is asked.
-
-    A word that speaks of both sides needs both decided.
-    """
-    if not solved:
-        return Word.NOTHING_SOLVED
-    fell, rose = lost is Verdict.YES, gained is Verdict.YES
-    if Verdict.UNDECIDED in (lost, gained):
-        if net and not (fell or rose):
-            return Word.AHEAD if net > 0 else Word.BEHIND
-        if fell and net > 0:
-            return Word.LOST_YET_AHEAD
-        if rose and net < 0:
-            return Word.GAINED_YET_BEHIND
-        if lost is not gained:
-            return _ONE_SIDE_OPEN[lost, gained]
-        return (Word.SLOWER, Word.UNDECIDED, Word.QUICKER)[efficiency() + 1]
-    if (fell and (rose or net > 0)) or (rose and net < 0):
-        return Word.TRADES
-    if fell or rose:
-        return Word.SHRINKS if fell else Word.EXPANDS
-    return (Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS)[efficiency() + 1]
-
-
+_STATEMENTS: Final = {
+    "lost": "lost",
+    "gained": "gained",
+    "net": "the net",
+    "first": "k = 1",
+}
 _OTHER: Final = {"lost": "the trained model", "gained": "the base"}
 
 
@@ -352,13 +382,15 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
         f"In {_several(answer.k, 'sample')} of each of {_several(problems, 'problem')} the base "
         f"alone solved {answer.lost.count:,} and the trained model alone "
         f"{answer.gained.count:,}{p}.",
-        *_finding("lost", answer.lost, answer),
-        *_finding("gained", answer.gained, answer),
+        *_side_sentence("lost", answer.lost, answer),
+        *_side_sentence("gained", answer.gained, answer),
         f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
         f"{_against(answer)}{_at_one(answer)}.",
         _further(answer),
         *_crossing(answer),
         *_trainings(answer),
+        *_verifier(answer),
+        *_clusters(answer),
         *left_out,
     )
 
@@ -378,7 +410,7 @@ def _trainings(answer: Answer) -> tuple[str, ...]:
     )
 
 
-def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
+def _side_sentence(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     """Say what the joint model says of one side."""
     high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
     if side.verdict == "yes":
@@ -403,6 +435,46 @@ def _finding(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
     )
 
 
+def _verifier(answer: Answer) -> tuple[str, ...]:
+    """Say which error rates of the verifier are known, and which ones would change the answer."""
+    names = ("base", "trained model")
+    known = [
+        f"{_rate(found.estimate)} [{_rate(found.low)}, {_rate(found.high)}] of the {name}'s"
+        for found, name in zip(answer.false_right, names, strict=True)
+        if found is not None
+    ]
+    told = [f"The verifier accepts {' and '.join(known)} wrong responses."] if known else []
+    limits = [
+        f"{_STATEMENTS[tip.statement]} {_rate(tip.rate)} in the {names[tip.arm != 'base']}"
+        + (", the most that the counts allow" if tip.all_allowed else "")
+        for tip in answer.tips
+    ]
+    if limits:
+        unknown = "" if known else ", of which nothing was audited"
+        told.append(
+            f"Largest share of wrong responses judged right{unknown}, that each statement "
+            f"survives: {'; '.join(limits)}."
+        )
+    return tuple(told)
+
+
+def _rate(value: float) -> str:
+    """``2e-4``: one digit is what a tipping point has."""
+    if value >= 0.01 or value == 0:
+        return f"{100 * value:.2g} %"
+    digit, _, exponent = f"{value:.0e}".partition("e")
+    return f"{digit}e{int(exponent)}"
+
+
+def _clusters(answer: Answer) -> tuple[str, ...]:
+    if not answer.reading.curve.clustered:
+        return ()
+    return (
+        f"The problems come from {_several(answer.clusters, 'source')} and tell as much as "
+        f"{answer.effective_problems:.0f} drawn one by one.",
+    )
+
+
 def _further(answer: Answer) -> str:
     """Say what the joint model says of more samples than there are, and what stays open."""
     _, more, limit = answer.contrasts
@@ -413,7 +485,7 @@ def _further(answer: Answer) -> str:
 
 
 def _open(contrast: Contrast) -> str:
-    fit, low, high = (f"{100 * v:+.1f}" for v in (contrast.fit, contrast.low, contrast.high))
+    fit, low, high = (in_points(value) for value in (contrast.fit, contrast.low, contrast.high))
     return f"{fit} (open: {low} to {high})"
 
 
@@ -459,10 +531,18 @@ def _several(number: int, noun: str) -> str:
 def points(interval: Interval, form: str = "+.1f") -> str:
     """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
     ends = interval.estimate, interval.lower, interval.upper
-    middle, low, high = ("–" if np.isnan(end) else f"{100 * float(end):{form}}" for end in ends)
+    middle, low, high = (in_points(float(end), form) for end in ends)
     if low == "–" and middle != "–":
         return middle
     return f"{middle} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
+
+
+def in_points(value: float, form: str = "+.1f") -> str:
+    """Print a rate in points, "–" where there is none, and no sign before a 0."""
+    if math.isnan(value):
+        return "–"
+    text = f"{100 * value:{form}}"
+    return f"{0.0:{form}}" if float(text) == 0 else text
 
 
 def p_value(value: float) -> str:

@@ -33,7 +33,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.joint import Finding, Joint, finding
+from rlbhpc.stats.joint import Finding, Joint, Side, finding
 
 #: Share of studies that should call the loss.
 CHANCE: Final = 0.8
@@ -181,10 +181,12 @@ def look(
     prob = 1 - (1 - PROB) * share
     joint = Joint(base, trained, k)
     best = joint.fit()
+    unit = np.arange(len(base))
     findings, chances = [], []
     for group, arms in ((joint.lost, (base, trained)), (joint.gained, (trained, base))):
         count = float((arms[0].solved & ~arms[1].solved).sum())
-        result = finding(joint, best, group, 1, count, margin, (1 - prob) / comparisons, prob)
+        side = Side(joint, best, group, 1, unit)
+        result = finding(side, count, margin, (1 - prob) / comparisons, prob)
         # Where next to nothing seems lost: which problems would be, if as many were as matter?
         fit = best if result.estimate > margin else joint.fit(best.mass, group, margin)
         findings.append(result)

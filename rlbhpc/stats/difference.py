@@ -35,6 +35,8 @@ from rlbhpc.stats.weights import ProblemWeights
 
 #: The K of the study.
 LARGE_K: Final = 256
+# Problems that a verifier with false rights must leave unsolved in K samples if none were solved.
+_LEAST_UNSOLVED: Final = 30
 # Below this a difference of means is rounding.
 _TINY: Final = 1e-12
 
@@ -60,6 +62,11 @@ class DifferenceCurve:
     differences: NDArray[np.float64] = field(repr=False)
     weights: ProblemWeights = field(repr=False)
     seeds: int = 1
+
+    @property
+    def clustered(self) -> bool:
+        """Whether problems share sources."""
+        return self.weights.units < len(self.differences) // self.seeds
 
     @cached_property
     def replicates(self) -> NDArray[np.float64]:
@@ -106,10 +113,19 @@ def difference_curve(
     reach = min(base.reach, trained.reach)
     sizes = as_sizes(reach if k is None else k)
     differences = trained.pass_at_k(sizes) - base.pass_at_k(sizes)
+    pointwise = paired_interval(differences, weights, prob)
+    hidden = _hidden_by_errors(base, sizes) | _hidden_by_errors(trained, sizes)
+    if hidden.any():
+        pointwise = replace(
+            pointwise,
+            lower=np.where(hidden, np.nan, pointwise.lower),
+            upper=np.where(hidden, np.nan, pointwise.upper),
+            sound=pointwise.sound & ~hidden,
+        )
     return DifferenceCurve(
         sizes,
-        paired_interval(differences, weights, prob),
-        carriers(differences),
+        pointwise,
+        carriers(differences, weights),
         np.minimum(base.support(sizes), trained.support(sizes)),
         4 * sizes <= reach,
         base,
@@ -117,6 +133,12 @@ def difference_curve(
         differences,
         weights,
     )
+
+
+def _hidden_by_errors(counts: Counts, k: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where so few unsolved problems would look unsolved that no interval around them holds."""
+    looks_unsolved = len(counts) * np.exp(k * np.log1p(-counts.false_right))
+    return np.asarray((k > 1) & (counts.false_right > 0) & (looks_unsolved < _LEAST_UNSOLVED))
 
 
 def delta_se(base_at_k: ArrayLike, trained_at_1: ArrayLike) -> NDArray[np.float64]:
@@ -198,7 +220,8 @@ def _sign_flip_p(differences: NDArray[np.float64], weights: ProblemWeights) -> f
     varies = squares > _TINY
     if not varies.any():
         return 1.0
-    d, squares, problems = d[:, varies], squares[varies], len(d)
+    d = d[:, varies]
+    squares, problems = squares[varies], len(d)
     pseudo = 2 * np.maximum.accumulate(np.abs(d).max(axis=0)) ** 2
 
     def largest_t(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -336,6 +359,7 @@ def _mean_curve(counts: Counts, reach: int) -> NDArray[np.float64]:
         rows = alike[part]
         curves = pass_curves(*rows.places)[:, :reach]
         curves = np.pad(curves, ((0, 0), (0, reach - curves.shape[1])), constant_values=np.nan)
+        curves = counts.without_errors(curves, np.arange(1, reach + 1))
         # One that stopped holds a right sample in any draw of more than the places before it.
         curves = np.where(rows.stopped[:, None] & np.isnan(curves), 1.0, curves)
         total += times[part] @ curves
@@ -400,11 +424,13 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     """Difference at k = 1, without bounds where a handful of problems may carry it."""
     first = curve.pointwise[0]
     # One question is whether each of the problems moved: trainings stand under each other.
-    base, trained = (side.pass_at_k(1)[:, 0] for side in (curve.base, curve.trained))
+    base, trained = (np.clip(side.pass_at_k(1)[:, 0], 0, 1) for side in (curve.base, curve.trained))
     means = (rates.reshape(curve.seeds, -1).mean(axis=0) for rates in (base, trained))
     mean_base, mean_trained = means
     moved, movers = _movers(mean_base, mean_trained, curve)
     enough = movers >= _MOVERS if moved else _even_noise(mean_base, mean_trained, curve)
+    if curve.clustered and curve.carriers[0] < _NOISE_CARRIERS:
+        enough = False
     if enough:
         return first
     nothing = np.asarray(np.nan)
@@ -450,28 +476,26 @@ def _movers(
     return moved, moved / int((weight > 0).sum()) * carriers
 
 
-def sign_at_one(curve: DifferenceCurve, error: float) -> int:
-    """Sign at k = 1 that is claimed."""
-    efficiency = curve.pointwise[0]
-    if curve.seeds > 1:  # flips of problems know nothing of what differs between trainings
-        return claimed_sign(efficiency, error, curve.seeds)
-    return int(np.sign(efficiency.estimate)) if _p_first(curve, error) < error else 0
+def sign_by_flips(curve: DifferenceCurve, column: int, error: float) -> int:
+    """Sign that is claimed at one k: exact where nothing moved, however few problems differ."""
+    estimate = float(curve.pointwise.estimate[column])
+    return int(np.sign(estimate)) if flip_p(curve, column, error) < error else 0
 
 
-def _p_first(curve: DifferenceCurve, error: float) -> float:
-    """Sign-flip p-value of a difference at k = 1: exact where nothing moved, however few differ."""
-    differences = (curve.trained.pass_at_k(1) - curve.base.pass_at_k(1))[:, 0]
+def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
+    """Sign-flip p-value of a difference at one k, with flips enough to tell it from ``error``."""
+    differences = curve.weights.unit_sums(curve.differences[:, column])
     observed = abs(differences.sum())
     # In an order of their own: neither that of the problems nor that of the arms may matter.
-    first = np.sort(np.abs(differences[differences != 0]))
-    if not len(first):
+    sizes = np.sort(np.abs(differences[differences != 0]))
+    if not len(sizes):
         return 1.0
     rng, hits = np.random.default_rng(0), 0
     blocks = min(math.ceil(_FLIPS_PER_LEVEL / error / _FLIPS), _BLOCKS)
     for _ in range(blocks):
-        bits = rng.bytes(_FLIPS * (len(first) // 8 + 1))
+        bits = rng.bytes(_FLIPS * (len(sizes) // 8 + 1))
         flips = np.unpackbits(np.frombuffer(bits, np.uint8).reshape(_FLIPS, -1), axis=1)
-        sums = first.sum() - 2 * flips[:, : len(first)] @ first
+        sums = sizes.sum() - 2 * flips[:, : len(sizes)] @ sizes
         hits += int((np.abs(sums) >= observed * (1 - 1e-9)).sum())
     return (1 + hits) / (1 + blocks * _FLIPS)
 

@@ -44,6 +44,7 @@ problems carry the spread, :math:`w = \max(0, 1 - e/10)` with the participation 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -157,6 +158,21 @@ def percentile_interval(
     lower, upper = np.quantile(draws, [(1 - check_prob(prob)) / 2, (1 + prob) / 2], axis=0)
     ends = np.fmin(lower, point), np.fmax(upper, point)
     return Interval(point, *ends, Target.POPULATION, method, prob, np.asarray(sound), notes)
+
+
+def widened(
+    estimate: float, low: float, high: float, others: Sequence[float]
+) -> tuple[float, float]:
+    """Bounds that hold what else is uncertain too, which moves the estimate to ``others``.
+
+    Distances from two sources are added in squares (Zou and Donner, 2008, "Construction of
+    confidence limits about effect measures").
+    """
+    down = estimate - min(estimate, *others)
+    up = max(estimate, *others) - estimate
+    return estimate - float(np.hypot(estimate - low, down)), estimate + float(
+        np.hypot(high - estimate, up)
+    )
 
 
 def check_prob(prob: float) -> float:
@@ -287,7 +303,7 @@ def paired_interval(
     proportions based on paired data".
     """
     tail = (1 - check_prob(prob)) / 2
-    carried = carriers(differences)
+    carried = carriers(differences, weights)
     error = paired_error(differences, weights, fade(carried))
     half = special.stdtrit(max(weights.units - 1, 1), 1 - tail) * error
     mean = differences.mean(axis=0)
@@ -327,9 +343,17 @@ def paired_error(
     return np.asarray(np.sqrt(variance + pseudo))
 
 
-def carriers(differences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Participation number: how many problems carry the spread of the differences at each k."""
-    squares = (differences - differences.mean(axis=0)) ** 2
+def carriers(
+    differences: NDArray[np.float64], weights: ProblemWeights | None = None
+) -> NDArray[np.float64]:
+    """Participation number: how many problems carry the spread of the differences at each k.
+
+    Of clustered problems it is the number of clusters.
+    """
+    deviations = differences - differences.mean(axis=0)
+    if weights is not None:
+        deviations = weights.unit_sums(deviations)
+    squares = deviations**2
     fourth = (squares**2).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(fourth > _TINY, squares.sum(axis=0) ** 2 / fourth, 0.0)

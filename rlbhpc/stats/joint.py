@@ -25,8 +25,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -51,6 +52,9 @@ _GUARD: Final = 1.3
 MULTIPLES: Final = (1.0, 10.0, math.inf)
 # Bins per factor.
 _STEPS: Final = 6
+# Bins of the smallest and the largest factor whose shares are shown: 1.8 and 24 times.
+_FEWEST_STEPS: Final = 2
+_MOST_STEPS: Final = 8
 # Bins above 1/k from which on a problem counts as solved in k samples: by 88 of 100 draws of k.
 _SOLVED: Final = 2
 # Rounds of EM, and the gain in log-likelihood of ten rounds below which it ends.
@@ -95,10 +99,9 @@ class Joint:
             return_inverse=True,
             return_counts=True,
         )
-        ours, theirs = _likelihood(rows[0], rows[1], edges), _likelihood(rows[2], rows[3], edges)
-        self.lost = _lost(len(self.rates))
-        self.gained = self.lost.T.copy().ravel()
-        self.lost = self.lost.ravel()
+        ours = _likelihood(rows[0], rows[1], edges, base)
+        theirs = _likelihood(rows[2], rows[3], edges, trained)
+        self.lost, self.gained = self.groups(_STEPS)
         self.cells, self.scale = _cells(ours, theirs, (self.lost, self.gained))
         self.flipped = self.cells.T.tocsr()
 
@@ -127,6 +130,11 @@ class Joint:
                     break
                 before = now
         return Fit(mass, float(self.times @ (np.log(density) + self.scale)))
+
+    def groups(self, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Cells of lost and of gained problems, whose rates are more than so many bins apart."""
+        lost = _lost(len(self.rates), steps)
+        return lost.ravel(), lost.T.ravel()
 
     def logs(self, fit: Fit) -> NDArray[np.float64]:
         """Log-likelihood of every distinct pair of counts."""
@@ -167,30 +175,37 @@ def _edges(k: int, most: int) -> NDArray[np.float64]:
 
 
 def _likelihood(
-    n: NDArray[np.int64], c: NDArray[np.int64], edges: NDArray[np.float64]
+    n: NDArray[np.int64], c: NDArray[np.int64], edges: NDArray[np.float64], arm: Counts
 ) -> NDArray[np.float64]:
     """Log-likelihood of every count (rows) in every bin (columns), up to a constant of the row.
 
-    Within a bin rates are uniform, so that no count falls between two bins.
+    Within a bin rates are uniform, so that no count falls between two bins. The verifier's errors
+    are those of the arm.
     """
-    n_, c_ = n[:, None].astype(np.float64), c[:, None].astype(np.float64)
     nodes, weight = np.polynomial.legendre.leggauss(6)
     low, high = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
-    p = (low + high) / 2 + (high - low) / 2 * nodes[:, None]
-    fail = np.log1p(-p)
-    terms = c_[:, :, None] * np.log(p.T) + (n_ - c_)[:, :, None] * fail.T
-    inner = special.logsumexp(terms, axis=2, b=weight / 2)
-    never = np.where(c_ == 0, 0.0, -np.inf)
-    always = np.where(c_ == n_, 0.0, -np.inf)
-    return np.concatenate([never, inner, always], axis=1)
+    rates = (low + high) / 2 + (high - low) / 2 * nodes[:, None]
+    inside = special.logsumexp(_log_chance(n, c, rates.T, arm), axis=2, b=weight / 2)
+    ends = _log_chance(n, c, np.array([[0.0], [1.0]]), arm)[:, :, 0]
+    return np.concatenate([ends[:, :1], inside, ends[:, 1:]], axis=1)
 
 
-def _lost(levels: int) -> NDArray[np.bool_]:
+def _log_chance(
+    n: NDArray[np.int64], c: NDArray[np.int64], rates: NDArray[np.float64], arm: Counts
+) -> NDArray[np.float64]:
+    """Log-likelihood of counts at rates of right responses, ``[row, *rates]``."""
+    right = rates * (1 - arm.missed) + (1 - rates) * arm.false_right
+    wrong = rates * arm.missed + (1 - rates) * (1 - arm.false_right)
+    hits, misses = (values[:, None, None].astype(np.float64) for values in (c, n - c))
+    return np.asarray(special.xlogy(hits, right) + special.xlogy(misses, wrong))
+
+
+def _lost(levels: int, steps: int) -> NDArray[np.bool_]:
     """Cells ``[base, trained]`` that the base solves and the trained model is far slower at."""
     base, trained = np.arange(levels)[:, None], np.arange(levels)[None, :]
     # Level 0 is rate 0; bins from 1/k on start at 1 + _STEPS.
     solved = _STEPS + _SOLVED
-    return np.asarray((base > solved) & (trained <= solved) & (trained < base - _STEPS))
+    return np.asarray((base > solved) & (trained <= solved) & (trained < base - steps))
 
 
 def _cells(
@@ -265,6 +280,8 @@ def still_solved(counts: Counts, k: int, multiple: float) -> float:
     return float(now * (1 - (now / before) ** ((multiple - 1) * k / (k - half))))
 
 
+# A variance of shares below this is rounding.
+_CERTAIN: Final = 1e-12
 # Fewer trainings than these, if more than one, give a share no interval.
 _SEEDS: Final = 5
 # Of the root of a deviance, at a bound.
@@ -283,7 +300,7 @@ class Verdict(StrEnum):
 class Finding:
     """Whether problems were lost, or gained, and how many.
 
-    ``verdict``: ``yes`` where the interval lies above 0, ``no`` where it lies below the margin.
+    ``verdict``: ``yes`` where "none" is refuted, ``no`` where the interval lies below the margin.
     ``estimate, low, high``: share of problems, about problems like these; NaN where no sound
     interval exists. ``count``: problems that only this side solved within k samples: exact where
     both arms have k samples of every problem, else the nearest whole number to its unbiased
@@ -297,78 +314,169 @@ class Finding:
     count: int
     problems: int
 
+    def against(self, margin: float) -> Verdict:
+        """Decide with less than the margin as nothing: the fit reaches it, or all is below it."""
+        if self.verdict is not Verdict.YES:
+            return self.verdict
+        if self.high < margin:
+            return Verdict.NO
+        return Verdict.YES if self.estimate >= margin else Verdict.UNDECIDED
 
-def finding(
-    joint: Joint,
-    best: Fit,
-    group: NDArray[np.bool_],
-    seeds: int,
-    count: float,
-    margin: float,
-    error: float,
-    prob: float = PROB,
-) -> Finding:
+
+@dataclass(frozen=True)
+class Side:
+    """Problems lost, or gained, in a fitted joint distribution.
+
+    ``group``: cells of the grid. ``seeds``: trainings that stand under each other in the counts.
+    ``unit``: of every row, what was drawn independently of the others: its problem or cluster.
+    """
+
+    joint: Joint
+    best: Fit
+    group: NDArray[np.bool_]
+    seeds: int
+    unit: NDArray[np.int64]
+
+    @property
+    def problems(self) -> int:
+        """Number of problems."""
+        return len(self.joint.row) // self.seeds
+
+    @property
+    def estimate(self) -> float:
+        """Share of problems."""
+        return min(1.0, float(self.chances.mean()))
+
+    @cached_property
+    def chances(self) -> NDArray[np.float64]:
+        """Chance of every row to belong to the group."""
+        return self.joint.chances(self.best, self.group)[self.joint.row]
+
+    @property
+    def evidence(self) -> float:
+        """Root of the deviance of "none".
+
+        None is lost on average only if none is lost in any training or cluster, so that the test
+        needs no spread between these; but the rows of one problem share the counts of the base.
+        """
+        deviance, rows_of_problem = self._none
+        return math.sqrt(deviance / rows_of_problem)
+
+    @cached_property
+    def _none(self) -> tuple[float, float]:
+        """Deviance of "none", and how many rows of one problem are worth one."""
+        deviance, rows = self._deviance(0.0)
+        return deviance, _alike(rows, np.tile(np.arange(self.problems), self.seeds))
+
+    @cached_property
+    def units(self) -> int:
+        """Problems or clusters that were drawn independently."""
+        return len(np.unique(self.unit))
+
+    def root_deviance(self, share: float) -> float:
+        """Root of the deviance of a share, with rows of one unit worth as many as differ."""
+        deviance, rows = self._deviance(share)
+        clustered = self.units < self.problems
+        return math.sqrt(deviance / (_alike(rows, self.unit) if clustered else self._none[1]))
+
+    def _deviance(self, share: float) -> tuple[float, NDArray[np.float64]]:
+        held = self.joint.fit(self.best.mass, self.group, share)
+        rows = (self.joint.logs(self.best) - self.joint.logs(held))[self.joint.row]
+        return 2 * max(self.best.log_likelihood - held.log_likelihood, 0.0), rows
+
+    def quantile(self, tail: float) -> float:
+        """Quantile of a normal variable, of Student's t where clusters are the units."""
+        if self.units == self.problems:
+            return float(special.ndtri(1 - tail))
+        return float(special.stdtrit(max(self.units - 1, 1), 1 - tail))
+
+    def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
+        """Decide at this error, without more fits than it takes."""
+        if self.evidence > float(special.ndtri(1 - error / 4)):
+            high = self.interval(prob)[1]
+            return Finding(Verdict.YES, self.estimate, 0.0, high, 0, 0).against(margin)
+        below = self.estimate < margin
+        if below and self.root_deviance(margin) > self.quantile((1 - prob) / 2):
+            return Verdict.NO
+        return Verdict.UNDECIDED
+
+    def interval(self, prob: float = PROB) -> tuple[float, float]:
+        r"""Jeffreys interval of a share of problems of which one cannot be sure.
+
+        With chances :math:`r_i` of belonging to the group, the information about its share s is
+        that of :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis,
+        1982), which takes the rest of the distribution as known. Since it was fitted too, the
+        interval is that of :math:`\nu (\nu/P)^3` of them: simulated, that holds 93 to 97 %. Rows of
+        one unit count as fewer, and the variance between seeds is added, see
+        :mod:`rlbhpc.stats.seeds`. That of two to four seeds is known too badly: with three the
+        interval held 92 to 98 %, so there is none.
+        """
+        if 1 < self.seeds < _SEEDS:
+            return math.nan, math.nan
+        chances, share = self.chances, self.estimate
+        spread = share * (1 - share)
+        deviations = chances - share
+        rows = len(chances)
+        effective = float((deviations**2).sum()) / spread if spread > _CERTAIN else rows
+        trials = effective * (effective / rows) ** 3 / _alike(deviations, self.unit)
+        tail = (1 - prob) / 2
+        trials *= (float(special.ndtri(1 - tail)) / self.quantile(tail)) ** 2
+        if self.seeds > 1 and spread > _CERTAIN:
+            table = chances.reshape(self.seeds, -1, 1)
+            trials = spread / (spread / trials + seed_variance(table).item())
+        a, b = share * trials + 0.5, (1 - share) * trials + 0.5
+        low, high = special.betaincinv(a, b, [tail, 1 - tail]).tolist()
+        return float(low), float(high)
+
+
+def finding(side: Side, count: float, margin: float, error: float, prob: float = PROB) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share.
 
     "None" is refuted at ``error``; the interval, which must end below the margin for a "no", holds
     with ``prob``.
-
-    With several trainings of one recipe the rows of the joint model are seeds × problems. None is
-    lost on average only if none is lost in any of them, so that the test needs no spread between
-    seeds; but the rows of one problem are alike, and count as fewer.
     """
-    problems = len(joint.row) // seeds
-    count_of_seed = round(count / seeds)
-    chances = joint.chances(best, group)[joint.row].reshape(seeds, problems)
-    estimate = min(1.0, float(chances.mean()))
-    cut = float(special.ndtri((1 + prob) / 2))
-    none = joint.fit(best.mass, group, 0.0)
-    alike = _alike((joint.logs(best) - joint.logs(none))[joint.row].reshape(seeds, problems))
-
-    def root_deviance(share: float) -> float:
-        held = joint.fit(best.mass, group, share)
-        return math.sqrt(2 * max(best.log_likelihood - held.log_likelihood, 0.0) / alike)
-
-    evidence = math.sqrt(2 * max(best.log_likelihood - none.log_likelihood, 0.0) / alike)
-    threshold = float(special.ndtri(1 - error / 4))
-    if evidence > threshold:
-        low, high = _shares(chances, estimate, prob)
-        return Finding(Verdict.YES, estimate, low, high, count_of_seed, problems)
-    high = 1.0 if estimate > 1 - 1e-6 else _bound(root_deviance, cut, estimate, 1.0)
+    estimate = side.estimate
+    cells = round(count / side.seeds), side.problems
+    if side.evidence > float(special.ndtri(1 - error / 4)):
+        return Finding(Verdict.YES, estimate, *side.interval(prob), *cells)
+    cut = side.quantile((1 - prob) / 2)
+    high = 1.0 if estimate > 1 - 1e-6 else _bound(side.root_deviance, cut, estimate, 1.0)
     verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
-    return Finding(verdict, estimate, 0.0, high, count_of_seed, problems)
+    return Finding(verdict, estimate, 0.0, high, *cells)
 
 
-def _alike(values: NDArray[np.float64]) -> float:
-    """How many rows of one problem (columns) are worth one: 1 for a single seed, at most all."""
-    if len(values) == 1:
+@dataclass(frozen=True)
+class FactorShare:
+    """Shares of problems that need at least ``factor`` times the samples, and their bounds."""
+
+    factor: float
+    lost: tuple[float, float, float]
+    gained: tuple[float, float, float]
+
+
+def by_factor(side: Side) -> tuple[FactorShare, ...]:
+    """Give the shares lost and gained at each factor that the bins tell apart."""
+    step = math.log(FACTOR * _GUARD) / _STEPS
+    shares = []
+    for steps in range(_FEWEST_STEPS, _MOST_STEPS + 1):
+        lost, gained = (replace(side, group=group) for group in side.joint.groups(steps))
+        shares.append(
+            FactorShare(
+                math.exp(step * steps) / _GUARD,
+                (lost.estimate, *lost.interval()),
+                (gained.estimate, *gained.interval()),
+            )
+        )
+    return tuple(shares)
+
+
+def _alike(values: NDArray[np.float64], unit: NDArray[np.int64]) -> float:
+    """How many rows of one unit are worth one: 1 where each has its own, at most all."""
+    if len(np.unique(unit)) == len(values):
         return 1.0
     apart = float((values**2).sum())
-    together = float((values.sum(axis=0) ** 2).sum())
-    return max(1.0, together / apart) if apart > 0 else float(len(values))
-
-
-def _shares(chances: NDArray[np.float64], share: float, prob: float) -> tuple[float, float]:
-    r"""Jeffreys interval of a share of problems of which one cannot be sure.
-
-    With chances :math:`r_i` of belonging to the group, the information about its share s is that of
-    :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis, 1982),
-    which takes the rest of the distribution as known. Since it was fitted too, the interval is that
-    of :math:`\nu (\nu/P)^3` of them: simulated, that holds 93 to 97 %. Rows of one problem count
-    as fewer, and the variance between seeds is added, see :mod:`rlbhpc.stats.seeds`. That of two
-    to four seeds is known too badly: with three the interval held 92 to 98 %, so there is none.
-    """
-    seeds, rows = len(chances), chances.size
-    if 1 < seeds < _SEEDS:
-        return math.nan, math.nan
-    spread = share * (1 - share)
-    effective = float(((chances - share) ** 2).sum()) / spread if spread > 1e-12 else rows
-    trials = effective * (effective / rows) ** 3 / _alike(chances - share)
-    if seeds > 1 and spread > 1e-12:
-        trials = spread / (spread / trials + seed_variance(chances[:, :, None]).item())
-    a, b = share * trials + 0.5, (1 - share) * trials + 0.5
-    low, high = special.betaincinv(a, b, [(1 - prob) / 2, (1 + prob) / 2]).tolist()
-    return float(low), float(high)
+    together = float((np.bincount(unit, values) ** 2).sum())
+    return max(1.0, together / apart) if apart > 0 else float(np.bincount(unit).max())
 
 
 def _bound(

@@ -23,7 +23,7 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.perplexities import perplexity, sharpened
 from rlbhpc.stats.priors import flip_probability, posterior_above
 from rlbhpc.stats.reliability import avg_at_k, bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
-from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
 from rlbhpc.stats.votes import answer_entropy, duplicates, maj_at_k_by_votes, token_entropy
 
 #: Which direction of a metric is good.
@@ -176,7 +176,7 @@ METRICS: Final = (
         "one-sided exact bound at c = 0",
     ),
     Metric(
-        "verifier floor", verifier_floor, r"1 - (1-f)^k", "lower", 0, 1, ("audit",),
+        "chance@k", chance_at_k, r"1 - (1-f)^k", "lower", 0, 1, ("audit",),
         "false positives compound with k",
     ),
     Metric(

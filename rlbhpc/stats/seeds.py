@@ -60,8 +60,8 @@ def stacked(base: Counts, seeds: Sequence[Counts]) -> tuple[Counts, Counts]:
 
 def _under_each_other(arms: Sequence[Counts]) -> Counts:
     names = ("n", "c", "stop_after", "n_max")
-    n, c, stop_after, n_max = (np.concatenate([getattr(a, name) for a in arms]) for name in names)
-    return Counts(n, c, stop_after, n_max)
+    columns = {name: np.concatenate([getattr(arm, name) for arm in arms]) for name in names}
+    return replace(arms[0], **columns)
 
 
 def seeds_curve(
@@ -71,28 +71,48 @@ def seeds_curve(
     replicates: int,
     k: ArrayLike | None = None,
     prob: float = PROB,
+    clusters: ArrayLike | None = None,
 ) -> DifferenceCurve:
     """Trained minus base pass@k, with the trainings of one recipe as the trained arm.
 
     ``base, seeds``: counts of the base and of each training, the same problems in the same order.
     ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for one
-    training.
+    training. ``clusters``: a label per problem, where problems share a source.
     """
     ours, theirs = stacked(base, seeds)
-    number, problems = len(seeds), len(base)
-    clusters = np.tile(np.arange(problems), number)
-    weights = ProblemWeights.draw(len(ours), rng, replicates, clusters)
-    curve = difference_curve(ours, theirs, weights, k, prob)
-    differences = theirs.pass_at_k(curve.k) - ours.pass_at_k(curve.k)
+    labels = np.arange(len(base)) if clusters is None else np.asarray(clusters)
+    weights = ProblemWeights.draw(len(ours), rng, replicates, np.tile(labels, len(seeds)))
+    return pooled_curve(ours, theirs, weights, len(seeds), k, prob)
+
+
+def pooled_curve(
+    base: Counts,
+    trained: Counts,
+    weights: ProblemWeights,
+    number: int,
+    k: ArrayLike | None = None,
+    prob: float = PROB,
+) -> DifferenceCurve:
+    """Trained minus base, with ``number`` trainings under each other in the counts."""
+    curve = difference_curve(base, trained, weights, k, prob)
+    differences = curve.differences
+    problems = len(base) // number
+    columns = slice(problems)
+    by_unit = replace(
+        weights,
+        weights=weights.weights[:, columns],
+        signs=weights.signs[:, columns],
+        unit=weights.unit[columns],
+    )
     table = differences.reshape(number, problems, -1)
     mean = table.mean(axis=0)
-    carried = carriers(mean)
-    by_problem = paired_error(mean, ProblemWeights.draw(problems, rng, 1), fade(carried)) ** 2
+    carried = carriers(mean, by_unit)
+    by_problem = paired_error(mean, by_unit, fade(carried)) ** 2
     pointwise = curve.pointwise
     # Each part with the quantile of its own degrees of freedom: with three seeds that holds 94 to
     # 97 %, and Satterthwaite's 90 to 95 %, since the variance of few seeds often comes out as 0.
     half = np.sqrt(
-        special.stdtrit(max(problems - 1, 1), (1 + prob) / 2) ** 2 * by_problem
+        special.stdtrit(max(by_unit.units - 1, 1), (1 + prob) / 2) ** 2 * by_problem
         + special.ndtri((1 + prob) / 2) ** 2 * seed_variance(table, prob)
     )
     return replace(

@@ -1,31 +1,160 @@
-r"""Errors of a verifier, and what they do to pass@k.
+r"""Errors of a verifier: what is known of them, and what a verdict by chance alone would reach.
 
-CoT-pass@k: a sample counts only if both its answer and its chain of reasoning are right.
+Of wrong responses a share f is judged right, and of right ones a share g is judged wrong, so that a
+response of a problem with rate p is judged right with probability
 
-The estimator is that of pass@k with c the samples judged right in both. The judge errs, so the
-value is also given for a judge of known error: with probability ``1 − ppv`` a chain judged valid
-is not, and with probability ``1 − npv`` a chain judged invalid is. The number of truly valid
-chains among the right answers is then a sum of two binomials, and pass@k is averaged over it.
+.. math:: q = p\,(1-g) + (1-p)\,f .
 
-What a lenient verifier or a lucky guess makes of large k.
+An audit reads responses by verdict. With a share A of accepted responses of which d are false, and
+a share o of refused ones that are right, Bayes' rule gives
 
-A verifier that accepts a wrong answer with probability f turns a problem that is never solved
-into one that looks solved with probability
+.. math:: f = \frac{A d}{A d + (1-A)(1-o)}, \qquad g = \frac{(1-A)\,o}{(1-A)\,o + A(1-d)} .
 
-.. math:: 1 - (1-f)^k ,
+The counts bound f too, from above: no problem can be judged right less often than f. From below
+they say nothing.
 
-63 % at f = 0.001 and k = 1,000. A curve that does not rise above this floor shows nothing.
+:func:`cot_pass_at_k` counts a sample only if its answer and its chain of reasoning are right. The
+judge of chains errs as well: with probability ``1 − ppv`` a chain judged valid is not, and with
+probability ``1 − npv`` one judged invalid is. The number of truly valid chains among the right
+answers is then a sum of two binomials, and pass@k is averaged over it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.exact import chances_of
+from rlbhpc.stats.exact import chances_of, clopper_pearson
+from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.pass_at_k import pass_at_k
+
+# Most right samples of a problem that the bound by the counts looks at: 0, 1, 2, 4 … of them.
+_FEW_RIGHT: Final = 64
+# A verifier that accepts more wrong responses than this tells nothing.
+_MOST: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Told:
+    """Error rates of a verifier that someone states.
+
+    ``false_right, missed``: share of wrong responses judged right, and of right ones judged wrong.
+    """
+
+    false_right: float
+    missed: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.false_right >= 0 and self.missed >= 0 and self.false_right + self.missed < 1):
+            raise UserError(
+                f"error rates of the verifier are {self.false_right} and {self.missed}; allowed "
+                "are shares from 0 that add up to less than 1"
+            )
+
+
+@dataclass(frozen=True)
+class ErrorCounts:
+    """What an audit of one arm found; fractions are allowed, as of weighted samples.
+
+    ``false_right, audited_right``: responses judged right that are wrong, of how many that were
+    read. ``false_wrong, audited_wrong``: responses judged wrong that are right, of how many.
+    """
+
+    false_right: float
+    audited_right: float
+    false_wrong: float = 0.0
+    audited_wrong: float = 0.0
+
+
+#: What is known of the verifier in one arm; None: nothing.
+Errors = Told | ErrorCounts | None
+
+
+@dataclass(frozen=True)
+class ErrorRange:
+    """Rate f of false right verdicts in one arm: estimate and bounds, and the rate g of misses."""
+
+    low: float
+    estimate: float
+    high: float
+    missed: float
+
+
+def error_range(errors: Errors, counts: Counts, prob: float = PROB) -> ErrorRange:
+    """Range of the rate of false right verdicts that an audit, and the counts, leave.
+
+    Of a verifier of which nothing is known no error is assumed: what its errors would change is
+    told as a tipping point.
+    """
+    if errors is None:
+        return ErrorRange(0.0, 0.0, 0.0, 0.0)
+    if isinstance(errors, Told):
+        return ErrorRange(errors.false_right, errors.false_right, errors.false_right, errors.missed)
+    if not errors.audited_right > 0:
+        return ErrorRange(0.0, 0.0, 0.0, 0.0)
+    accepted = float(counts.c.sum() / max(counts.n.sum(), 1))
+    missed = errors.false_wrong / errors.audited_wrong if errors.audited_wrong > 0 else 0.0
+    false = clopper_pearson(errors.false_right, errors.audited_right, prob)
+    low, estimate, high = (
+        _of_wrong(share, accepted, missed)
+        for share in (false.low, float(false.estimate), false.high)
+    )
+    right = accepted * (1 - float(false.estimate))
+    refused = (1 - accepted) * missed
+    most = largest_false_right(counts, prob)
+    return ErrorRange(
+        min(low, most),
+        min(estimate, most),
+        min(high, most),
+        refused / (refused + right) if refused else 0.0,
+    )
+
+
+def _of_wrong(false: float, accepted: float, missed: float) -> float:
+    """Share of wrong responses that are accepted, of the share of accepted ones that are wrong."""
+    wrong = accepted * false + (1 - accepted) * (1 - missed)
+    return accepted * false / wrong if wrong > 0 else 0.0
+
+
+def largest_false_right(counts: Counts, prob: float = PROB) -> float:
+    """Largest rate of false right verdicts that agrees with the rarest counts.
+
+    At a rate f the share of problems with at most x right samples is at most the binomial's. The
+    share that is seen has an exact lower bound, and f may be no larger than where the two meet.
+    """
+    samples = int(counts.n.min())
+    steps = [0, *(2**power for power in range(int(np.log2(_FEW_RIGHT)) + 1))]
+    few = np.array([step for step in steps if step < samples])
+    seen = (counts.c[:, None] <= few).sum(axis=0)
+    tail = (1 - prob) / max(len(few), 1)
+    least = special.betaincinv(np.maximum(seen, 1), len(counts) - seen + 1, tail)
+    rates = special.bdtri(few, samples, np.where(seen > 0, least, 0.5))
+    return float(np.where(seen > 0, rates, _MOST).min(initial=_MOST))
+
+
+def chance_at_k(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    r"""pass@k of a problem that is judged right by chance alone, :math:`1-(1-r)^k`.
+
+    ``rate``: of false right verdicts, or of a guess: one over the number of answers that are as
+    likely as another, 1/4 of four choices and 1/1000 of the integers from 0 to 999. A curve says
+    something of solving where it lies above this one, and Cover@τ where τ lies above the rate.
+
+    >>> chance_at_k(0.01, [1, 100, 1024]).round(3)
+    array([0.01 , 0.634, 1.   ])
+    >>> chance_at_k(1 / 1000, [1, 1024]).round(3)
+    array([0.001, 0.641])
+    """
+    share = np.asarray(rate, np.float64)
+    if not ((share >= 0) & (share <= 1)).all():
+        raise UserError(f"rate of right verdicts by chance: found {rate!r}; allowed: 0 to 1")
+    with np.errstate(divide="ignore"):
+        return np.asarray(-np.expm1(np.asarray(k, np.float64) * np.log1p(-share)))
 
 
 def cot_pass_at_k(
@@ -68,16 +197,3 @@ def _expected(
     """Average pass@k over how many of the right answers truly have a valid chain."""
     chance = np.convolve(chances_of(valid, ppv), chances_of(right - valid, 1 - npv))
     return np.asarray(chance @ pass_at_k(n, np.arange(right + 1)[:, None], k))
-
-
-def verifier_floor(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    """Apparent pass@k of problems that are never solved; rate and k broadcast.
-
-    >>> verifier_floor(0.001, [1, 1000]).round(3)
-    array([0.001, 0.632])
-    """
-    f = np.asarray(rate, np.float64)
-    if not ((f >= 0) & (f <= 1)).all():
-        raise UserError("a false-positive rate is a share from 0 to 1")
-    with np.errstate(divide="ignore"):
-        return np.asarray(-np.expm1(np.asarray(k, np.float64) * np.log1p(-f)))

@@ -103,12 +103,16 @@ class ProblemWeights:
         array = self._checked(values)
         if self.units == 1:
             return np.full(array.shape[1:], np.inf)
-        deviations = (array - array.mean(axis=0)) / len(array)
-        if self.units < self.problems:
-            sums = np.zeros((self.units, *array.shape[1:]))
-            np.add.at(sums, self.unit, deviations)
-            deviations = sums
+        deviations = self.unit_sums((array - array.mean(axis=0)) / len(array))
         return np.asarray(np.sqrt((deviations**2).sum(axis=0)) * self.inflation)
+
+    def unit_sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum values of problems (first axis) within each unit."""
+        if self.units == self.problems:
+            return values
+        sums = np.zeros((self.units, *values.shape[1:]))
+        np.add.at(sums, self.unit, values)
+        return sums
 
     def means(self, values: ArrayLike) -> NDArray[np.float64]:
         """Mean over problems in every replicate.

@@ -25,7 +25,6 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import page
 from rlbhpc.report.write import write_report
-from rlbhpc.stats import Word
 from tests.report.golden import agree, page_lines
 from tests.report.made import make_study, put_counts, put_samples
 
@@ -196,7 +195,7 @@ def test_counts_of_one_arm_meet_samples_of_the_other(tmp_path: Path) -> None:
 def test_json_of_the_conclusions(run: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--json"], standalone_mode=False)
     found = json.loads(done.output)
-    assert found["conclusions"][0]["answer"] in {Word.LOST, Word.UNDECIDED}
+    assert found["conclusions"][0]["answer"] in {"lost, gains open", "undecided"}
     assert found["samples"][1]["missing"] == 64
 
 

@@ -20,7 +20,7 @@ from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.write import latex
-from rlbhpc.stats import Word
+from rlbhpc.stats import Verdict
 from rlbhpc.store import tables
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -101,7 +101,7 @@ def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
         assert float(recipe.answer.net.estimate) == pytest.approx(np.mean(nets))
         assert recipe.answer.seeds == 3
         assert recipe.answer.margin == alone[0].answer.margin == 0.03
-        assert recipe.answer.word is Word.LOST
+        assert recipe.answer.states.lost is Verdict.YES
     assert list(recipes_frame(recipes(pooled))["recipe"]) == ["rl", "rl"]
 
 

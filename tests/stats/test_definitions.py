@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
-from rlbhpc.stats.decision import Word, _side, _word
 from rlbhpc.stats.difference import CrossingSet, DifferenceCurve, crossing
 from rlbhpc.stats.joint import Finding, Joint, Verdict, _bound
 from rlbhpc.stats.priors import fit_prior, gradient, mean_fail
+from rlbhpc.stats.reading import States, Word
 
 Floats = NDArray[np.float64]
 
@@ -167,32 +167,43 @@ YES, NO, OPEN = Verdict.YES, Verdict.NO, Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize(
-    ("lost", "gained", "net", "words"),
+    ("states", "word", "direction"),
     [
-        (YES, YES, 0, [Word.TRADES] * 3),
-        (YES, OPEN, 1, [Word.LOST_YET_AHEAD] * 3),
-        (YES, OPEN, 0, [Word.LOST] * 3),
-        (YES, NO, -1, [Word.SHRINKS] * 3),
-        (YES, NO, 1, [Word.TRADES] * 3),
-        (OPEN, YES, -1, [Word.GAINED_YET_BEHIND] * 3),
-        (NO, YES, 0, [Word.EXPANDS] * 3),
-        (NO, YES, -1, [Word.TRADES] * 3),
-        (OPEN, YES, 1, [Word.GAINED] * 3),
-        (NO, NO, 0, [Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS]),
-        (NO, NO, 1, [Word.ONLY_BLUNTS, Word.UNCHANGED, Word.ONLY_SHARPENS]),
-        (NO, OPEN, 1, [Word.AHEAD] * 3),
-        (OPEN, NO, -1, [Word.BEHIND] * 3),
-        (OPEN, OPEN, 0, [Word.SLOWER, Word.UNDECIDED, Word.QUICKER]),
-        (NO, OPEN, 0, [Word.NO_LOSS] * 3),
-        (OPEN, NO, 0, [Word.NO_GAIN] * 3),
+        ((YES, YES, 0, 0), Word.TRADES, "both"),
+        ((YES, NO, -1, 1), Word.SHRINKS, "lost"),
+        ((YES, NO, 0, 1), Word.SHRINKS, "lost"),
+        ((YES, NO, 1, 1), Word.TRADES, "both"),
+        ((NO, NO, 0, 1), Word.ONLY_SHARPENS, "same"),
+        ((NO, NO, -1, 0), Word.UNCHANGED, "same"),
+        ((YES, OPEN, 1, 0), Word.OPEN, "both"),
+        ((YES, OPEN, 0, 1), Word.OPEN, "lost"),
+        ((NO, OPEN, -1, 1), Word.OPEN, "lost"),
+        ((NO, OPEN, 0, -1), Word.OPEN, "open"),
+        ((OPEN, OPEN, -1, 0), Word.OPEN, "lost"),
+        ((OPEN, OPEN, 0, 1), Word.OPEN, "open"),
     ],
 )
-def test_the_word_of_every_outcome(
-    lost: Verdict, gained: Verdict, net: int, words: list[Word]
+def test_one_word_needs_both_sides_and_is_mirrored(
+    states: tuple[Verdict, Verdict, int, int], word: Word, direction: str
 ) -> None:
-    for efficiency, word in zip((-1, 0, 1), words, strict=True):
-        assert _word(lost, gained, net, lambda sign=efficiency: sign, True) is word
-        assert _word(lost, gained, net, lambda sign=efficiency: sign, False) is Word.NOTHING_SOLVED
+    mirrors = {
+        Word.SHRINKS: Word.EXPANDS, Word.ONLY_SHARPENS: Word.ONLY_BLUNTS,
+        "lost": "gained", "gained": "lost",
+    }  # fmt: skip
+    lost, gained, net, first = states
+    found, mirrored = States(*states), States(gained, lost, -net, -first)
+    assert found.word(True) is word and found.direction == direction
+    assert mirrored.word(True) is mirrors.get(word, word)
+    assert mirrored.direction == mirrors.get(direction, direction)
+    assert found.word(False) is Word.NOTHING_SOLVED
+
+
+def test_what_is_decided_is_said_where_a_side_is_open() -> None:
+    assert States(YES, OPEN, 1, 0).said("large k") == "lost, gains open, ahead at large k"
+    assert States(OPEN, NO, 0, 1).said("large k") == "no gain, losses open"
+    assert States(OPEN, OPEN, -1, 1).said("k = 8") == "behind at k = 8"
+    assert States(OPEN, OPEN, 0, 1).said("k = 8") == "ahead at k = 1"
+    assert States(OPEN, OPEN, 0, 0).said("k = 8") == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -209,4 +220,4 @@ def test_the_word_of_every_outcome(
 def test_the_margin_counts_for_the_word(
     verdict: Verdict, share: tuple[float, float, float], word_says: Verdict
 ) -> None:
-    assert _side(Finding(verdict, *share, 0, 9), 0.02) is word_says
+    assert Finding(verdict, *share, 0, 9).against(0.02) is word_says

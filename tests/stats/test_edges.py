@@ -40,7 +40,7 @@ from rlbhpc.stats.selection import (
     even_odd,
     matched_temperature,
 )
-from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
 from rlbhpc.stats.votes import collisions, duplicates, maj_at_k_by_votes
 
 
@@ -258,8 +258,8 @@ BAD: list[tuple[Callable[[], object], str]] = [
         lambda: matched_temperature([1, 2], [0.5, 0.6], 0.4),
         "0.5 to 0.6; sample the model at a lower",
     ),
-    (lambda: verifier_floor(1.1, 1), "a false-positive rate is a share from 0 to 1"),
-    (lambda: verifier_floor(-0.1, 1), "a false-positive rate is a share from 0 to 1"),
+    (lambda: chance_at_k(1.1, 1), "allowed: 0 to 1"),
+    (lambda: chance_at_k(-0.1, 1), "allowed: 0 to 1"),
     (lambda: smallest_loss(8, 0, ONE_RNG), "a study of 8 problems with 0 samples"),
 ]
 

@@ -33,7 +33,7 @@ from rlbhpc.stats.selection import (
     matched_temperature,
     prompt_spread,
 )
-from rlbhpc.stats.verifier_error import cot_pass_at_k, verifier_floor
+from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
 from rlbhpc.stats.votes import (
     answer_entropy,
     collisions,
@@ -372,5 +372,5 @@ def test_prompt_spread_is_between_best_and_worst() -> None:
 
 
 def test_verifier_floor_rises_with_an_imprecise_audit() -> None:
-    few, many = (verifier_floor(clopper_pearson(0, m).upper, 256) for m in (50, 5000))
+    few, many = (chance_at_k(clopper_pearson(0, m).upper, 256) for m in (50, 5000))
     assert few > 0.99 > 0.2 > many

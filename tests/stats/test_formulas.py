@@ -22,7 +22,7 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.decision import p_value, points
-from rlbhpc.stats.difference import claimed_sign, interval_at_one, sign_at_one
+from rlbhpc.stats.difference import claimed_sign, interval_at_one, sign_by_flips
 from rlbhpc.stats.exact import chances_of, chances_of_right, clopper_pearson, jeffreys
 from rlbhpc.stats.extrapolation import posterior_bounds
 from rlbhpc.stats.interval import (
@@ -204,16 +204,16 @@ def test_the_sign_at_one_is_claimed_by_flips(moved: int, sign: int) -> None:
     arms = (base, other) if moved > 0 else (other, base)
     curve = difference_curve(*arms, weights(9), [1, 8])
     p = 2 / 2 ** abs(moved)
-    assert sign_at_one(curve, 0.05) == sign
-    assert sign_at_one(curve, 1.5 * p) == np.sign(moved)
-    assert sign_at_one(curve, 0.7 * p) == 0
-    assert sign_at_one(difference_curve(base, base, weights(9), [1, 8]), 1.0) == 0
+    assert sign_by_flips(curve, 0, 0.05) == sign
+    assert sign_by_flips(curve, 0, 1.5 * p) == np.sign(moved)
+    assert sign_by_flips(curve, 0, 0.7 * p) == 0
+    assert sign_by_flips(difference_curve(base, base, weights(9), [1, 8]), 0, 1.0) == 0
 
 
 def test_rare_flips_are_drawn_in_several_blocks() -> None:
     """2 of 2^14 are as extreme, and an error of .0003 takes two blocks."""
     curve = difference_curve(Counts.of(8, [2] * 14), Counts.of(8, [3] * 14), weights(14), [1, 8])
-    assert [sign_at_one(curve, error) for error in (3e-4, 5e-5)] == [1, 0]
+    assert [sign_by_flips(curve, 0, error) for error in (3e-4, 5e-5)] == [1, 0]
 
 
 @pytest.mark.parametrize(("seeds", "edge"), [(1, 1.959964), (2, 12.706205), (3, 4.302653)])

@@ -27,7 +27,7 @@ from rlbhpc.stats.coverage_table import BINS
 from rlbhpc.stats.exact import detection_threshold
 from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.priors import fit_prior
-from rlbhpc.stats.verifier_error import verifier_floor
+from rlbhpc.stats.verifier_error import chance_at_k
 from tests.stats.exact_majority import maj_at_k
 
 # "Does RL really incentivize reasoning capacity beyond the base model?", arXiv:2504.13837v5,
@@ -152,7 +152,7 @@ def test_pythia_crossing() -> None:
     # The bootstrap's percentile interval of about 2.3 to 4,100 lies within the set.
     assert 2.3 in found
     assert 4100 in found
-    assert str(answer(base, trained).word) == "undecided"
+    assert str(answer(base, trained).headline) == "undecided"
 
 
 def test_pythia_pair_that_never_crosses() -> None:
@@ -208,7 +208,7 @@ def test_textbook_values() -> None:
 
 def test_small_published_facts() -> None:
     assert detection_threshold([8192])[0] == pytest.approx(3.66e-4, abs=5e-7)
-    assert round(float(verifier_floor(0.001, 1000)), 2) == 0.63
+    assert round(float(chance_at_k(0.001, 1000)), 2) == 0.63
 
 
 # Curves read from the study's figures (percent, k = 1, 2, 4, …), base and trained, and the

@@ -106,7 +106,10 @@ def test_the_room_loads_nothing_heavy_for_counts() -> None:
 @pytest.mark.parametrize(
     ("function", "defaults"),
     [
-        (answer, {"k": None, "margin": 0.02, "seed": 0}),
+        (
+            answer,
+            {"k": None, "margin": 0.02, "seed": 0, "errors": (None, None), "clusters": None},
+        ),
         (look, {"margin": 0.02, "comparisons": 1}),
         (smallest_loss, {"comparisons": 1, "rates": None, "stop_after": (0, 0)}),
         (perplexity_over_steps, {"responses": 32}),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats import Counts, Verdict
 from rlbhpc.stats.design import look
-from rlbhpc.stats.joint import Joint, finding
+from rlbhpc.stats.joint import Joint, Side, finding
 from rlbhpc.sweep.until import ENOUGH
 from tests.stats.answer_truths import truth
 
@@ -86,7 +86,7 @@ def decided_at_once(study: Drawn, k: int, n: int) -> Decided:
     joint = Joint(base, trained, k)
     best = joint.fit()
     lost, gained = (
-        finding(joint, best, group, 1, 0, 0.02, 0.05).verdict
+        finding(Side(joint, best, group, 1, np.arange(len(base))), 0, 0.02, 0.05).verdict
         for group in (joint.lost, joint.gained)
     )
     return Decided(lost, gained, n / k, 1)

@@ -16,7 +16,7 @@ from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, bounded, bounds, several, signed
-from rlbhpc.stats import Answer, Interval, Word
+from rlbhpc.stats import Answer, Interval
 from rlbhpc.stats.decision import decide, supporting
 from rlbhpc.stats.joint import Finding
 from rlbhpc.stats.seeds import seeds_curve
@@ -141,22 +141,6 @@ ASPECT = Aspect(
 )
 
 
-_KINDS: Final = {
-    Word.TRADES: "both",
-    Word.LOST_YET_AHEAD: "both",
-    Word.GAINED_YET_BEHIND: "both",
-    Word.SHRINKS: "lost",
-    Word.LOST: "lost",
-    Word.BEHIND: "lost",
-    Word.EXPANDS: "gained",
-    Word.GAINED: "gained",
-    Word.AHEAD: "gained",
-    Word.NO_LOSS: "open",
-    Word.NO_GAIN: "open",
-    Word.UNDECIDED: "open",
-    Word.SLOWER: "open",
-    Word.QUICKER: "open",
-}
 _SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "open": "?"}
 
 
@@ -171,7 +155,7 @@ def sign(pair: Comparison) -> str:
 
 
 def _kind(pair: Comparison) -> str:
-    return _KINDS.get(pair.answer.word, "same")
+    return pair.answer.direction
 
 
 def counts_text(pair: Comparison) -> str:

@@ -18,7 +18,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import bounded, bounds, percent, stacked
 from rlbhpc.stats import Interval
-from rlbhpc.stats.verifier_error import verifier_floor
+from rlbhpc.stats.verifier_error import chance_at_k
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.sweep.remember import PROBE
 
@@ -51,7 +51,7 @@ def section(report: Report) -> Iterator[Node]:
         if not t.judged or t.timeouts is None:
             continue
         shares = (t.no_answer, t.timeouts, t.truncated)
-        floors = verifier_floor(RATES, arm.counts[arm.sampled].reach)
+        floors = chance_at_k(RATES, arm.counts[arm.sampled].reach)
         rows.append(
             [arm.label, arm.problem_set, *(percent((n or 0) / t.judged) for n in shares),
              *(percent(float(floor)) for floor in floors)]
