@@ -118,20 +118,18 @@ def countdown_table(tree: xr.DataTree, rows: Mapping[str, list[Row]]) -> str:
     base = tree["base/held-out"].dataset
     first, last = counts_of(base).pass_at_k([1, 256]).mean(0)
     lines = [
-        "| | seeds | pass@1, points | only base | only trained | pass@256, points | entropy "
-        "| in a word |",
-        "|---|---|---|---|---|---|---|---|",
-        f"| **base** | | {100 * first:.1f} % | | | {100 * last:.1f} % | {entropy_of(base):.2f} | |",
+        "| | seeds | pass@1, points | only base | only trained | pass@256, points | entropy |",
+        "|---|---|---|---|---|---|---|",
+        f"| **base** | | {100 * first:.1f} % | | | {100 * last:.1f} % | {entropy_of(base):.2f} |",
     ]
     for group, members in rows.items():
-        lines += [f"| **{group}** | | | | | | | |"] if members else []
+        lines += [f"| **{group}** | | | | | | |"] if members else []
         for row in members:
             found = row.answer
             name = f"**`{row.recipe}`**" if row.clears else f"`{row.recipe}`"
             lines.append(
                 f"| {name} | {found.seeds} | {points(found.efficiency)} | {found.lost.count} | "
-                f"{found.gained.count} | {points(found.net)} | {row.entropy:.2f} | "
-                f"{found.headline} |"
+                f"{found.gained.count} | {points(found.net)} | {row.entropy:.2f} |"
             )
     return "\n".join(lines)
 
@@ -164,8 +162,8 @@ def solved_by_seed(tree: xr.DataTree, recipe: str, kind: str) -> list[float]:
 def programs_table(tree: xr.DataTree) -> str:
     """Absolute Zero and its control against their base, by type of task."""
     lines = [
-        "| | tasks | base | by seed | pass@1, points | only base | only trained | in a word |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | tasks | base | by seed | pass@1, points | only base | only trained |",
+        "|---|---|---|---|---|---|---|",
     ]
     base = tree["base/program-tasks"].dataset
     for recipe in PROGRAMS:
@@ -178,8 +176,7 @@ def programs_table(tree: xr.DataTree) -> str:
                 found = row.answer
                 lines.append(
                     f"| `{recipe}` | {kind} | {first:.1f} % | {seeds} | "
-                    f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} | "
-                    f"{found.headline} |"
+                    f"{points(found.efficiency)} | {found.lost.count} | {found.gained.count} |"
                 )
     return "\n".join(lines)
 
