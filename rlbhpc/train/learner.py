@@ -26,6 +26,7 @@ from rlbhpc.train.losses import (
     log_ratios,
     off_policy_weights,
     reference_penalty,
+    responses_in_band,
     row_weights,
 )
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
@@ -253,9 +254,8 @@ class Learner:
         marked = torch.zeros_like(mask).bool() if update.marked is None else cells(update.marked)
         policy_loss = a.loss(Cells(logp, log_ratio, advantages, mask, marked))
         sampler = cells(update.sampler)
-        if s.sampler_cap:
-            mismatch = log_ratios(old, sampler, mask, a.ratio)
-            policy_loss = policy_loss * off_policy_weights(mismatch, s.sampler_cap)
+        correction = self._sampler_correction(old, sampler, mask)
+        policy_loss = policy_loss * correction
         reference = logp.detach() if update.reference is None else cells(update.reference)
         penalty = reference_penalty(logp, reference, s.kl_kind) * mask
         bonus = s.entropy_bonus * batch.by_response(scored.entropies)
@@ -267,6 +267,7 @@ class Learner:
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
             gap = ((old - sampler) * mask).clamp(max=MAX_LOG_RATIO)
             tokens = mask * (weights > 0)[:, None]
+            capped = (correction == s.sampler_cap) & (s.sampler_band is None)
             sums = {
                 "tokens": tokens.sum(),
                 "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
@@ -276,8 +277,21 @@ class Learner:
                 "actor/kl_clamped": (clamped * tokens).sum(),
                 # k3 of the sampler against the trainer: never negative, 0 if they agree.
                 "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
+                # E[ρ²] − 1: what the mismatch adds to the variance of importance weights.
+                "rollout_corr/chi2_token": (torch.expm1(2 * gap) * tokens).sum(),
+                "rollout_corr/capped_fraction": (capped * tokens).sum(),
+                "rollout_corr/masked_fraction": ((correction == 0) * tokens).sum(),
             }
         return (total * weights[:, None]).sum(), sums
+
+    def _sampler_correction(self, old: Tensor, sampler: Tensor, mask: Tensor) -> Tensor:
+        """Weights for tokens that the sampler drew with other odds than the trainer, (B, T)."""
+        s = self.settings
+        mismatch = log_ratios(old, sampler, mask, self.algorithm.ratio)
+        correction = off_policy_weights(mismatch, s.sampler_cap, s.sampler_band)
+        if s.sequence_band is not None:
+            correction = correction * responses_in_band(old, sampler, mask, s.sequence_band)
+        return correction
 
     def _marks(self, update: Update, step: int) -> Tensor | None:
         logp = update.sampler if update.old is None else update.old

@@ -7,6 +7,7 @@ parts is the whole however the batch is cut into micro-batches and ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -100,13 +101,42 @@ def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k2", "k3"])
     return (torch.expm1(-delta) + delta).clamp(max=MAX_K3)
 
 
-def off_policy_weights(log_ratio: Tensor, cap: float) -> Tensor:
-    """Truncated importance weights exp(log π_old − log π_sampler), detached.
+def off_policy_weights(
+    log_ratio: Tensor, cap: float, band: Sequence[float] | None = None
+) -> Tensor:
+    r"""Detached importance weights ρ = π_old / π_sampler of the loss, truncated or in a band.
+
+    .. math:: w = \min(\rho, \mathrm{cap}) \quad\text{or}\quad
+              w = \rho\,1[\mathrm{low} \le \rho \le \mathrm{high}]
+
+    Truncated importance sampling (Yao et al. 2025), and IcePop (Ling Team 2025, arXiv 2510.18855),
+    which replaces the cap. A cap of 0 without a band weighs nothing.
 
     They multiply the loss and do not replace the old log-probs: one corrects the numbers of another
     engine, the other the steps since the rollout. They have the level of the loss's own ratio.
     """
-    return log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=cap)
+    ratio = log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    if band is not None:
+        low, high = band
+        return ratio.where((ratio >= low) & (ratio <= high), torch.zeros_like(ratio))
+    if cap:
+        return ratio.clamp(max=cap)
+    return torch.ones_like(ratio)
+
+
+def responses_in_band(old: Tensor, sampler: Tensor, mask: Tensor, band: Sequence[float]) -> Tensor:
+    r"""Which responses the sampler drew about as the trainer would, shape (B, 1).
+
+    .. math:: \mathrm{low} \le \Bigl(\prod_t \frac{\pi_{old}(y_t)}{\pi_{sampler}(y_t)}
+              \Bigr)^{1/|y|} \le \mathrm{high}
+
+    The geometric mean, unlike the product, does not drop a response for its length (Liu et al.
+    2025, "When Speed Kills Stability"; verl's rejection by geometric mean).
+    """
+    log_mean = ((old.detach() - sampler) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    ratio = log_mean.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    low, high = band
+    return (ratio >= low) & (ratio <= high)
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:

@@ -26,6 +26,10 @@ MiniBatch = Annotated[
 MemoryShare = Annotated[
     float, Field(gt=0, lt=1), Words("a share of a GPU's memory, above 0 and below 1")
 ]
+Band = Annotated[
+    list[float] | None,
+    Words("two ratios of probabilities, the lower one first, such as [0.5, 5.0]"),
+]
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,10 @@ class Settings:
     the learner. ``kl_loss`` weighs a reference penalty in the loss (the penalty in the reward
     belongs to the algorithm), ``entropy_bonus`` the mean token entropy. ``sampler_cap`` bounds the
     importance weight that corrects the sampler's numbers towards the trainer's; 0 switches it off,
-    as it does ``grad_clip``. ``mask_truncated`` leaves responses that hit ``max_tokens`` out of the
-    loss.
+    as it does ``grad_clip``. ``sampler_band`` takes its place: a weight outside becomes 0 (IcePop,
+    whose authors take [0.5, 5.0]). ``sequence_band`` leaves out responses whose mean ratio of
+    trainer to sampler, the geometric one, lies outside. ``mask_truncated`` leaves
+    responses that hit ``max_tokens`` out of the loss.
 
     ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
     ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
@@ -86,6 +92,8 @@ class Settings:
     kl_kind: Literal["k2", "k3"] = "k2"
     entropy_bonus: float = 0.0
     sampler_cap: Weight = 2.0
+    sampler_band: Band = None
+    sequence_band: Band = None
     mask_truncated: bool = False
     micro_tokens: Count = 4096
     recompute: bool = False
@@ -100,6 +108,13 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what cannot be run, with the numbers."""
         check_values(self)
+        for name in ("sampler_band", "sequence_band"):
+            band = getattr(self, name)
+            if band is not None and not (len(band) == 2 and 0 <= band[0] <= 1 <= band[1]):
+                raise UserError(
+                    f"{name}: found {band}; allowed: two ratios, one up to 1 and one from 1 on, "
+                    "such as [0.5, 5.0]"
+                )
         rollout = self.prompts_per_step * self.samples_per_prompt
         if self.mini_batch and rollout % self.mini_batch:
             divisors = [d for d in range(1, rollout + 1) if rollout % d == 0]

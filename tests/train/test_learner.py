@@ -62,7 +62,8 @@ def test_an_update_reports_what_its_tokens_were(model: Path, kind: str) -> None:
     given = apart(trained)
     now = trained.logprobs(trained.policy, given.responses)
     assert given.old is not None and given.reference is not None
-    sums = dict.fromkeys(("loss", "clipped", "old", "penalty", "far", "gap"), 0.0)
+    names = ("loss", "clipped", "old", "penalty", "far", "gap", "chi2", "capped")
+    sums = dict.fromkeys(names, 0.0)
     count = 0
     for i, length in enumerate(given.lengths.tolist()):
         for t in range(length if given.kept[i] else 0):
@@ -80,15 +81,59 @@ def test_an_update_reports_what_its_tokens_were(model: Path, kind: str) -> None:
             sums["penalty"] += delta**2 / 2 if kind == "k2" else min(k3, 10.0)
             sums["far"] += kind == "k3" and k3 >= 10
             sums["gap"] += math.expm1(old - sampler) - (old - sampler)
+            sums["chi2"] += math.exp(old - sampler) ** 2 - 1
+            sums["capped"] += weight == 1.5
     metrics = trained.update(given, 1)
     assert metrics.pop("actor/grad_norm") > 0
     names = ("pg_loss", "pg_clipfrac", "ppo_kl", "kl_loss", "kl_clamped")
     expected = {
         f"actor/{name}": total / count for name, total in zip(names, sums.values(), strict=False)
     }
-    expected |= {"rollout_corr/kl": sums["gap"] / count, "actor/lr": 1e-2, "actor/skipped": 0.0}
+    expected |= {
+        "rollout_corr/kl": sums["gap"] / count,
+        "rollout_corr/chi2_token": sums["chi2"] / count,
+        "rollout_corr/capped_fraction": sums["capped"] / count,
+        "rollout_corr/masked_fraction": 0.0,
+    }
+    expected |= {"actor/lr": 1e-2, "actor/skipped": 0.0}
     assert metrics == {name: pytest.approx(value, rel=1e-4) for name, value in expected.items()}
     assert bool(sums["far"]) == (kind == "k3") and sums["clipped"] > 10
+
+
+@pytest.mark.parametrize(
+    "bands",
+    [
+        {"sampler_band": [0.5, 1.5]},
+        {"sequence_band": [0.95, 1.1]},
+        {"sampler_band": [0.5, 1.5], "sequence_band": [0.95, 1.1]},
+    ],
+)
+def test_what_lies_outside_of_a_band_adds_nothing_to_the_loss(
+    model: Path, bands: dict[str, list[float]]
+) -> None:
+    """The formulas over plain arrays; the totals that the loss is divided by stay."""
+    trained = learner(model, 0, 150, **bands)
+    given = replace(apart(trained), reference=None)
+    assert given.old is not None
+    now = trained.logprobs(trained.policy, given.responses).double().numpy()
+    old, sampler = given.old.double().numpy(), given.sampler.double().numpy()
+    lengths = given.lengths.numpy()
+    mask = (np.arange(now.shape[1]) < lengths[:, None]) & given.kept.numpy()[:, None]
+    ratio = np.exp(old - sampler)
+    correction = np.ones_like(ratio)
+    if "sampler_band" in bands:
+        correction = np.where((ratio >= 0.5) & (ratio <= 1.5), ratio, 0.0)
+    if "sequence_band" in bands:
+        mean = np.exp(((old - sampler) * mask).sum(1) / lengths)
+        correction = correction * ((mean >= 0.95) & (mean <= 1.1))[:, None]
+    a, rho = given.advantages.numpy(), np.exp(now - old)
+    loss = np.maximum(-a * rho, -a * rho.clip(0.8, 1.2)) * correction
+    metrics = trained.update(given, 1)
+    masked = (correction == 0)[mask].mean()
+    assert 0 < masked < 1
+    assert metrics["actor/pg_loss"] == pytest.approx(loss[mask].sum() / mask.sum(), rel=1e-4)
+    assert metrics["rollout_corr/masked_fraction"] == pytest.approx(masked)
+    assert metrics["rollout_corr/capped_fraction"] == 0
 
 
 @pytest.mark.parametrize("pull", [{"kl_loss": 0.1}, {"entropy_bonus": 0.1}, {}])

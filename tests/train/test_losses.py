@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,7 @@ from rlbhpc.train.losses import (
     log_ratios,
     off_policy_weights,
     reference_penalty,
+    responses_in_band,
     row_weights,
     surrogate,
 )
@@ -174,6 +176,29 @@ def test_off_policy_weights_are_truncated_and_detached() -> None:
     assert not free.requires_grad
     capped = off_policy_weights(logp, 2.0)
     assert capped.tolist() == pytest.approx([1.221403, 0.367879, 2.0], abs=6e-7)
+
+
+def test_icepop_drops_what_lies_outside_of_its_band() -> None:
+    """M(k) of the paper's equation, in NumPy: k within [.5, 5], else 0."""
+    log_ratio = torch.tensor([[0.0, 1.5, 1.7, -0.6, -0.8, 30.0, math.log(0.5) + 1e-6]])
+    k = np.exp(log_ratio.numpy())
+    expected = np.where((k >= 0.5) & (k <= 5.0), k, 0.0)
+    found = off_policy_weights(log_ratio, cap=1.1, band=[0.5, 5.0])
+    assert found.numpy() == pytest.approx(expected, rel=1e-6)
+    assert (found == 0).sum() == 3
+
+
+def test_a_response_is_left_out_by_its_geometric_mean_and_not_by_its_length() -> None:
+    random = np.random.default_rng(0)
+    lengths = np.array([1, 4, 40, 40])
+    gaps = random.normal(0, 0.01, (4, 40)) + np.array([[0.3], [0.0], [0.01], [-0.4]])
+    mask = np.arange(40) < lengths[:, None]
+    old = random.normal(-2, 1, (4, 40))
+    ratio = np.exp((gaps * mask).sum(1) / lengths)
+    kept = responses_in_band(
+        torch.tensor(old), torch.tensor(old - gaps), torch.tensor(mask), [0.9, 1.1]
+    )
+    assert kept[:, 0].tolist() == [0.9 <= r <= 1.1 for r in ratio] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,13 @@ def test_a_share_of_memory_is_a_share(share: float) -> None:
         Settings(steps=1, rollout_memory=share)
 
 
+@pytest.mark.parametrize("band", [[0.5], [2.0, 3.0], [0.5, 0.9], [-1, 2], 0.5, ["a", "b"]])
+@pytest.mark.parametrize("name", ["sampler_band", "sequence_band"])
+def test_a_band_holds_a_ratio_of_one(name: str, band: object) -> None:
+    with pytest.raises(UserError, match=name):
+        Settings(steps=1, **{name: band})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["epochs", "save_every"])
 @pytest.mark.parametrize("value", ["3", [1], 1.5, True])
 def test_a_count_of_another_type_is_one_line(name: str, value: object) -> None:
