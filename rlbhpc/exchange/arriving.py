@@ -154,7 +154,8 @@ class ArrivingSamples:
         step, problem = cell
         row: list[Any] = [
             step, problem, number, response.seed, int(response.verdict or 0), response.finish,
-            response.n_tokens, response.answer, response.text or "",
+            response.n_tokens, response.answer, response.text or "", response.strict,
+            response.lenient,
         ]  # fmt: skip
         try:
             digest = sample_rows.digest(sample_rows.encode(self._sample(*row)))
@@ -204,7 +205,7 @@ class ArrivingSamples:
 
     def _sample(
         self, step: int, problem: str, number: int, seed: int, verdict: int, finish: int,
-        n_tokens: int, answer: str, text: str,
+        n_tokens: int, answer: str, text: str, strict: int, lenient: int,
     ) -> Sample:  # fmt: skip
         return Sample(
             SampleKey(self.target.arm, step, problem, number),
@@ -217,6 +218,8 @@ class ArrivingSamples:
             float("nan"),
             answer=answer,
             text=text,
+            strict=strict,
+            lenient=lenient,
         )
 
 

@@ -273,7 +273,13 @@ def _judged(
         # A response that could not be drawn stays what it is.
         response
         if response.verdict is Status.FAILED
-        else replace(response, verdict=verdict.status, answer=verdict.answer)
+        else replace(
+            response,
+            verdict=verdict.strict,
+            strict=verdict.strict,
+            lenient=verdict.status,
+            answer=verdict.answer,
+        )
         for response, verdict in zip(responses, verdicts, strict=True)
     ]
 

@@ -26,6 +26,8 @@ from rlbhpc.verify.verdict import Status
 
 #: The variable that statistics count, unless told otherwise.
 VERDICT: Final = "verdict"
+#: Variables with the verdicts of both readings of a response.
+READINGS: Final = ("strict", "lenient")
 _BOUNDS: Final = ["k", CI_BOUND]
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
@@ -54,8 +56,10 @@ class DatasetAccessor(_Methods):
         there count, and ``n_max`` is where it would have ended otherwise. Where looks asked for
         more samples of some problems, the first n of all count.
 
-        ``by``: whose verdicts: ``"verdict"``, or ``"paper"`` for those of the published study's
-        lenient grader, where the study asked for them.
+        ``by``: whose verdicts: ``"verdict"``, the ones that decide in the study; ``"strict"``, by
+        which an answer must be stated; ``"lenient"``, which else takes the last value of a finished
+        response; or ``"paper"`` for those of the published study's grader, where the study asked
+        for them.
         """
         dataset = self._dataset
         if by == VERDICT and VERDICT not in dataset:
@@ -77,6 +81,8 @@ class DatasetAccessor(_Methods):
                 tile = tile[..., np.newaxis]
             tile = derive.up_to_stop(tile, stop_after)
             n[index], c[index] = derive.count_verdicts(tile, -1)
+        if by in READINGS:
+            self._reject_unjudged(by)
         if stop_after and by != VERDICT:
             self._reject_ended_by_another(by, n, c, stop_after)
         coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
@@ -245,6 +251,20 @@ class DatasetAccessor(_Methods):
             raise UserError(
                 f"this Dataset has no variable {name!r}; take a group <arm>/<problem set> of "
                 "the tree that rlbhpc.open_cube returns"
+            )
+
+    def _reject_unjudged(self, by: str) -> None:
+        """Refuse verdicts that some samples do not have: their n would be smaller, unsaid."""
+        if VERDICT not in self._dataset:
+            return
+        unjudged = 0
+        for place in _tiles(self._dataset[by].variable):
+            exists = self._dataset[VERDICT].variable[place].load() >= 0
+            unjudged += int((exists & (self._dataset[by].variable[place].load() < 0)).sum())
+        if unjudged:
+            raise UserError(
+                f"{by}: {unjudged:,} samples were not judged so; `rlbhpc verify RUN --into NEW` "
+                "judges all anew"
             )
 
     def _reject_ended_by_another(

@@ -86,6 +86,8 @@ COORDINATES: Final = (
     GUESSABLE,
 )
 
+#: Key of a group's provenance: which of the two verdicts, strict or lenient, is its ``verdict``.
+DECIDES: Final = "decides"
 #: Key of a group's provenance, true where its prompt asks for the answer alone.
 NO_THINK: Final = "no_think"
 #: Key of a grid's provenance: the file with the questions of its problems.

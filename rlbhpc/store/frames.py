@@ -4,8 +4,8 @@ A journal is a file header followed by frames, and is only ever appended to.
 
 ::
 
-    file header   magic "rlbhpcJ3", salt u32 three times, crc32 of these 20 bytes; the index blocks
-                  of "rlbhpcJ2" have another layout, so that all of its samples are read instead
+    file header   magic "rlbhpcJ4", salt u32 three times, crc32 of these 20 bytes; the index blocks
+                  of "rlbhpcJ2" and "rlbhpcJ3" have other layouts, so that all samples are read
     frame         salt u32, kind u32, stored u32, raw u32, check u64, crc32 of these 24 bytes;
                   then ``stored`` bytes of body
     SMPL body     LZ4 block of a sample's canonical bytes (:mod:`rlbhpc.store.sample_rows`);
@@ -53,14 +53,15 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
-from rlbhpc.store.sample_rows import digest, utf8
+from rlbhpc.store.sample_rows import as_of_today, digest, utf8
 from rlbhpc.study.keys import Cell
 
 # Changes of the layout here, beside those of a sample's values.
 _LAYOUT: Final = 1
 MAGIC: Final = f"rlbhpcJ{SCHEMA_VERSION + _LAYOUT:x}".encode()
-#: Formats that are read: those whose samples are stored as today's.
-FORMATS: Final = {MAGIC, b"rlbhpcJ2"}
+#: Formats that are read, with the schema version of their samples. Index blocks are read of
+#: today's alone; of the others all samples are read instead.
+FORMATS: Final = {MAGIC: SCHEMA_VERSION, b"rlbhpcJ3": 2, b"rlbhpcJ2": 2}
 SAMPLE: Final = int.from_bytes(b"SMPL", "little")
 INDEX: Final = int.from_bytes(b"INDX", "little")
 INDEX_END: Final = int.from_bytes(b"XEND", "little")
@@ -223,12 +224,14 @@ class FileHeader(NamedTuple):
     """What a journal's first bytes say.
 
     ``salt``: 0 where no two copies of it agree. ``intact``: whether every bit is as it was written.
-    ``has_index``: whether index blocks have the layout that is read here.
+    ``has_index``: whether index blocks have the layout that is read here. ``version``: schema
+    version of the samples; None where the header is damaged.
     """
 
     salt: int
     intact: bool
     has_index: bool
+    version: int | None
 
 
 def read_file_header(data: bytes) -> FileHeader:
@@ -247,7 +250,8 @@ def read_file_header(data: bytes) -> FileHeader:
             f"a journal in format {magic.decode(errors='replace')}, and this program reads "
             f"{formats}; seal it with the version that wrote it"
         )
-    return FileHeader(salt if salts.count(salt) > 1 else 0, intact, magic == MAGIC)
+    version = FORMATS[magic] if intact else None
+    return FileHeader(salt if salts.count(salt) > 1 else 0, intact, magic == MAGIC, version)
 
 
 def salts(data: bytes) -> set[int]:
@@ -287,8 +291,10 @@ def sample_frame(salt: int, body: bytes, check: int) -> bytes:
     return _frame(salt, SAMPLE, _LZ4.compress(body, asbytes=True), len(body), check)
 
 
-def read_sample(header: Header, stored: memoryview) -> bytes:
-    """Canonical bytes of the sample in a SMPL frame's body.
+def read_sample(header: Header, stored: memoryview, version: int | None) -> bytes:
+    """Canonical bytes of the sample in a SMPL frame's body, as this version has them.
+
+    ``version``: schema version of the file's samples, None where it is not known.
 
     Raises :class:`DamagedError` when they are not the bytes that were written.
     """
@@ -296,6 +302,10 @@ def read_sample(header: Header, stored: memoryview) -> bytes:
         body: bytes = _LZ4.decompress(stored, header.raw, asbytes=True)
     except OSError as error:
         raise DamagedError(f"a sample's body does not decompress: {error}") from error
+    try:
+        body = as_of_today(body, version)
+    except struct.error as error:
+        raise DamagedError("a sample's body is too short") from error
     if digest(body) != header.check:
         raise DamagedError("a sample's body fails its checksum")
     return body

@@ -28,7 +28,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import frames, left_out, sample_rows
 from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.sample import COLUMNS, Sample
+from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
 from rlbhpc.study.keys import Cell
 
 # --- writing -------------------------------------------------------------------------------------
@@ -211,6 +211,7 @@ class Index:
     ``closed`` says that the writer finished in good order and nothing more will come; ``size`` is
     how long the file was. ``unused`` samples are listed in it but not among the records: they are
     damaged, or foreign to the folder. ``spans`` are the bytes of samples that have one checksum.
+    ``version``: schema version of its samples; None where the header is damaged.
     """
 
     path: Path
@@ -222,6 +223,7 @@ class Index:
     skipped: tuple[Skipped, ...] = ()
     unused: int = 0
     spans: tuple[Span, ...] = ()
+    version: int | None = SCHEMA_VERSION
     _answers: tuple[Answers, ...] = ()
 
     @property
@@ -253,7 +255,7 @@ class Index:
         damage: dict[int, Skipped] = {}
         offsets = self.records["offset"]
         with files.reading(self.path) as fd:
-            source = _JournalFile(fd, self.path, self.salt)
+            source = _JournalFile(fd, self.path, self.salt, self.version)
             for span in self.spans:
                 if _sum(fd, span) != span.check:
                     which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
@@ -340,7 +342,7 @@ def whole_rows(
     good: list[tuple[int, bytes]] = []
     size = 0
     with files.reading(journal.path) as fd:
-        source = _JournalFile(fd, journal.path, journal.salt)
+        source = _JournalFile(fd, journal.path, journal.salt, journal.version)
         for position, canonical in _bodies(source, journal.records[which]):
             good.append((position, canonical))
             size += len(canonical)
@@ -402,6 +404,7 @@ def _collect(source: _JournalFile) -> Index:
         records,
         closed,
         spans=spans,
+        version=source.version,
         _answers=tuple(answers),
     )
 
@@ -409,10 +412,10 @@ def _collect(source: _JournalFile) -> Index:
 def _tail(source: _JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
     """Make records of the samples from ``start`` on; their cells are added to ``cells``."""
     offsets, bodies, digests = [], [], []
-    for offset, canonical in _walk(source, start):
+    for offset, digest, canonical in _walk(source, start):
         offsets.append(offset)
         bodies.append(sample_rows.without_texts(canonical))
-        digests.append(sample_rows.digest(canonical))
+        digests.append(digest)
     table = sample_rows.table_of(bodies, np.array(digests, np.int64), INDEXED)
     records = np.zeros(len(offsets), frames.RECORD)
     records["offset"] = offsets
@@ -443,13 +446,16 @@ class _JournalFile:
 
     has_index = True
 
-    def __init__(self, fd: int, path: Path, salt: int = 0) -> None:
+    def __init__(
+        self, fd: int, path: Path, salt: int = 0, version: int | None = SCHEMA_VERSION
+    ) -> None:
         self.path = path
         self.size = os.fstat(fd).st_size
         self.skipped: list[Skipped] = []
         self._fd = fd
         self._start, self._window = 0, b""
         self.salt = salt
+        self.version = version
 
     def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
         """Bytes from ``start`` on, with the next ones read along."""
@@ -471,6 +477,10 @@ class _JournalFile:
         """Body of a frame, as it is stored."""
         return self._view(offset + frames.HEADER_SIZE, header.stored, window)
 
+    def sample(self, offset: int, header: frames.Header) -> bytes:
+        """Canonical bytes of a sample."""
+        return frames.read_sample(header, self.body(offset, header), self.version)
+
     def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
         """Note bytes that cannot be used."""
         self.skipped.append(Skipped(self.path, reason, kind, start=start, stop=stop))
@@ -488,6 +498,7 @@ def _begin(source: _JournalFile) -> bool:
         source.skip(0, source.size, str(error))
         return False
     source.has_index = header.has_index
+    source.version = header.version
     source.salt = header.salt or _salt_of_frames(source)
     if not source.salt:
         source.skip(0, source.size, "not a journal, or its header is destroyed")
@@ -530,8 +541,8 @@ def _last_index(source: _JournalFile) -> int:
     return 0
 
 
-def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and canonical bytes of each sample from ``start`` on."""
+def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, digest and canonical bytes of each sample from ``start`` on."""
     offset = start
     while offset < source.size:
         try:
@@ -547,7 +558,7 @@ def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, bytes]]:
             return
         try:
             if header.kind == frames.SAMPLE:
-                yield offset, frames.read_sample(header, source.body(offset, header))
+                yield offset, header.check, source.sample(offset, header)
             else:
                 frames.check_index(header, source.body(offset, header))
         except DamagedError as error:
@@ -581,6 +592,6 @@ def _bodies(source: _JournalFile, records: NDArray[np.void]) -> Iterator[tuple[i
             header = source.header(offset)
             if header.kind != frames.SAMPLE or header.check != digests[i]:
                 raise DamagedError("another frame stands where the index says")
-            yield i, frames.read_sample(header, source.body(offset, header))
+            yield i, source.sample(offset, header)
         except DamagedError as error:
             source.skip(offset, offset, str(error))

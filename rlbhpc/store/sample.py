@@ -112,7 +112,9 @@ class Sample:
 
     Only what the same request always gives again stands here, so that a store that was
     interrupted holds the same bytes as one that was not. Times, hosts and attempts live in
-    attempt records. Where an engine gives no log-probabilities, their sums are NaN.
+    attempt records. Where an engine gives no log-probabilities, their sums are NaN. ``verdict`` is
+    the one of ``strict`` and ``lenient`` that decides in the study; these are −1 where a sample was
+    not judged so.
     """
 
     key: SampleKey
@@ -124,6 +126,13 @@ class Sample:
     finish: Annotated[int, Column("i1", "why the response ended", "i1", _FINISHES)]
     paper: Annotated[
         int, Column("i1", "verdict of the published study's lenient grader", "i1", _VERDICTS)
+    ] = field(default=-1, kw_only=True)
+    strict: Annotated[
+        int, Column("i1", "verdict on an answer that the response states", "i1", _VERDICTS, since=3)
+    ] = field(default=-1, kw_only=True)
+    lenient: Annotated[
+        int,
+        Column("i1", "verdict that also takes its last value", "i1", _VERDICTS, since=3),
     ] = field(default=-1, kw_only=True)
     n_tokens: Annotated[int, Column("i4", "response tokens, end-of-text included", "i4")]
     logprob_sum: Annotated[

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.sample import COLUMNS, Sample
+from rlbhpc.store.sample import COLUMNS, OLDEST, SCHEMA_VERSION, Sample
 from rlbhpc.study.keys import SampleKey
 
 #: Columns of a sample row; :data:`rlbhpc.store.sample.COLUMNS` declares them.
@@ -78,14 +78,44 @@ def to_samples(table: pa.Table) -> Iterator[Sample]:
 #     arrays    per-token values
 
 
-_NUMBERS: Final = tuple(
-    name for name, column in COLUMNS.items() if column.is_number and name != "digest"
+class _Layout:
+    """Which columns the bytes of a sample have in a schema version, and how their head is packed.
+
+    ``blobs``: columns whose lengths end the head.
+    """
+
+    def __init__(self, version: int) -> None:
+        columns = {name: column for name, column in COLUMNS.items() if column.since <= version}
+        self.numbers = tuple(
+            name for name, column in columns.items() if column.is_number and name != "digest"
+        )
+        texts = tuple(name for name, column in columns.items() if column.is_text)
+        self.blobs = (*texts, *(name for name in PER_TOKEN if name in columns))
+        codes = "".join(columns[name].code for name in self.numbers)
+        self.head = struct.Struct(f"<{codes}{len(self.blobs)}I")
+
+    def is_of(self, body: bytes) -> bool:
+        """Whether the lengths that the head would have are those of the body."""
+        if len(body) < self.head.size:
+            return False
+        lengths = self.head.unpack_from(body)[len(self.numbers) :]
+        return self.head.size + sum(lengths) == len(body)
+
+
+_LAYOUTS: Final = {version: _Layout(version) for version in range(SCHEMA_VERSION, OLDEST - 1, -1)}
+_NUMBERS: Final = _LAYOUTS[SCHEMA_VERSION].numbers
+# Defaults of the numbers that came after the oldest version, and where these end in the head: they
+# stand there one behind the other, by version.
+_LATER: Final = [name for name in _NUMBERS if COLUMNS[name].since > OLDEST]
+_LATER_DEFAULTS: Final = [
+    struct.pack(f"<{COLUMNS[name].code}", getattr(Sample, name)) for name in _LATER
+]
+_LATER_STOP: Final = struct.calcsize(
+    "<" + "".join(COLUMNS[name].code for name in _NUMBERS[: _NUMBERS.index(_LATER[-1]) + 1])
 )
 _STRINGS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text)
-_BLOBS: Final = (*_STRINGS, *PER_TOKEN)
-_FIXED: Final = struct.Struct(
-    "<" + "".join(COLUMNS[name].code for name in _NUMBERS) + f"{len(_BLOBS)}I"
-)
+_BLOBS: Final = _LAYOUTS[SCHEMA_VERSION].blobs
+_FIXED: Final = _LAYOUTS[SCHEMA_VERSION].head
 # The same bytes as _FIXED, for many samples at once.
 _DTYPE: Final = np.dtype(
     [*((name, COLUMNS[name].dtype) for name in _NUMBERS), ("lengths", "<u4", (len(_BLOBS),))]
@@ -93,7 +123,17 @@ _DTYPE: Final = np.dtype(
 
 
 def digest(body: bytes) -> int:
-    """63 bits of BLAKE2b over canonical bytes."""
+    """63 bits of BLAKE2b over canonical bytes.
+
+    The last numbers of later schema versions count only where they say something: the same sample,
+    stored by an earlier version, has the same digest.
+    """
+    stop = _LATER_STOP
+    for default in reversed(_LATER_DEFAULTS):
+        if body[stop - len(default) : stop] != default:
+            break
+        stop -= len(default)
+    body = body[:stop] + body[_LATER_STOP:]
     return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "little") >> 1
 
 
@@ -124,6 +164,24 @@ def encode(sample: Sample) -> bytes:
         *(values.astype(dtype, copy=False).tobytes() for values, dtype in arrays),
     ]
     return b"".join((_FIXED.pack(*_number_values(sample), *map(len, blobs)), *blobs))
+
+
+def as_of_today(body: bytes, version: int | None) -> bytes:
+    """Turn canonical bytes of a schema version into today's; new columns hold their default.
+
+    ``version``: None where nothing says it, since the header of the file is damaged. Then the
+    lengths in the bytes do: those of another version do not add up.
+    """
+    if version is None:
+        version = next((v for v, layout in _LAYOUTS.items() if layout.is_of(body)), SCHEMA_VERSION)
+    if version == SCHEMA_VERSION:
+        return body
+    layout = _LAYOUTS[version]
+    names = (*layout.numbers, *layout.blobs)
+    values = dict(zip(names, layout.head.unpack_from(body), strict=True))
+    numbers = [values.get(name, getattr(Sample, name, None)) for name in _NUMBERS]
+    lengths = [values.get(name, 0) for name in _BLOBS]
+    return _FIXED.pack(*numbers, *lengths) + body[layout.head.size :]
 
 
 def without_texts(body: bytes) -> bytes:

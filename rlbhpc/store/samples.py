@@ -24,7 +24,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.verdict import Status, Verdict
+from rlbhpc.verify.verdict import Reading, Status, Verdict
 
 T = TypeVar("T")
 
@@ -154,7 +154,8 @@ def _joined(rows_of_cells: Collection[NDArray[np.intp]]) -> NDArray[np.intp]:
 # of its own, which compacts, merges and reports like any other and can stand beside the first.
 
 
-_SAID: Final = ("verdict", "answer", "rule", "grader")
+# What a verdict says of a sample.
+_JUDGED: Final = ("verdict", "strict", "lenient", "answer", "rule", "grader")
 
 #: Gives the verdicts on the samples of one problem at one step; None leaves one as it is.
 Judge = Callable[[pa.Table], Sequence[Verdict | None]]
@@ -169,11 +170,19 @@ def tables_by_cell(layout: Layout, group: Group, columns: Sequence[str]) -> Iter
     left_out.tell(layout.root, [*rows.notes, *view.notes])
 
 
-def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: TokenPolicy) -> int:
+def rewrite(
+    layout: Layout,
+    into: Layout,
+    group: Group,
+    judge: Judge,
+    policy: TokenPolicy,
+    decides: Reading = "strict",
+) -> int:
     """Write all samples of a group into another run as parts; return how many.
 
-    ``policy`` says whose per-token values to keep, of those that are still there. The same call
-    again writes the same files, so an interrupted one is simply given again.
+    ``policy`` says whose per-token values to keep, of those that are still there. ``decides``: the
+    reading of a response that gives its ``verdict``. The same call again writes the same files, so
+    an interrupted one is simply given again.
     """
     rows = Rows(layout, group)
     view = View(rows.now)
@@ -181,7 +190,9 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     written = 0
     for unit in units(group.arm, rows.grid):
         tables = [
-            _judged(view.read(by_cell[cell]), judge, policy) for cell in unit if cell in by_cell
+            _rejudged(view.read(by_cell[cell]), judge, policy, decides)
+            for cell in unit
+            if cell in by_cell
         ]
         if rows_of_unit := sum(table.num_rows for table in tables):
             parts.write(into.parts(*group), tables, policy)
@@ -190,23 +201,36 @@ def rewrite(layout: Layout, into: Layout, group: Group, judge: Judge, policy: To
     return written
 
 
-def _judged(table: pa.Table, judge: Judge, policy: TokenPolicy) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _SAID}
+def _rejudged(table: pa.Table, judge: Judge, policy: TokenPolicy, decides: Reading) -> pa.Table:
+    """The samples of a problem with new verdicts, and a new digest where one differs."""
+    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _JUDGED}
     digests = table["digest"].to_pylist()
     for index, new in enumerate(judge(table)):
         if new is None:
             continue
-        values = (int(new.status), new.canonical, new.rule, new.grader)
-        if values != tuple(column[index] for column in columns.values()):
-            # 63 bits over the sample as it was and what is said of it now.
-            text = repr((digests[index], *values)).encode("utf-8", "surrogatepass")
-            hashed = hashlib.blake2b(text, digest_size=8).digest()
-            digests[index] = int.from_bytes(hashed, "big") >> 1
-            for column, value in zip(columns.values(), values, strict=True):
-                column[index] = value
+        values = {
+            "verdict": int(new.under(decides)),
+            "strict": int(new.strict),
+            "lenient": int(new.status),
+            "answer": new.canonical,
+            "rule": new.rule,
+            "grader": new.grader,
+        }
+        if all(columns[name][index] == value for name, value in values.items()):
+            continue
+        digests[index] = _digest_with(digests[index], values)
+        for name, value in values.items():
+            columns[name][index] = value
     for name, values_of in {**columns, "digest": digests}.items():
         place = table.schema.get_field_index(name)
         field = table.schema.field(place)
         table = table.set_column(place, field, pa.array(values_of, field.type))
     right = columns["verdict"].count(int(Status.RIGHT))
     return parts.apply_policy(table, policy, right, table.num_rows)
+
+
+def _digest_with(digest: int, values: Mapping[str, Any]) -> int:
+    """63 bits over a sample as it was, by its digest, and what is said of it now."""
+    text = repr((digest, *values.values())).encode("utf-8", "surrogatepass")
+    hashed = hashlib.blake2b(text, digest_size=8).digest()
+    return int.from_bytes(hashed, "big") >> 1

@@ -89,12 +89,14 @@ def diff(old: Study, new: Study) -> Difference:
 def judged_otherwise(old: Study, new: Study) -> list[str]:
     """Sets of both studies whose verifier is not what it was; stored verdicts stay as they are."""
     before, after = _written(old), _written(new)
-    code = before["verification"]["code"] != after["verification"]["code"]
+    other_rule = any(
+        before["verification"][key] != after["verification"][key] for key in ("code", "decides")
+    )
     sets = before["problem_sets"]
     return [
         name
         for name, entry in after["problem_sets"].items()
-        if name in sets and (code or entry["verifier"] != sets[name]["verifier"])
+        if name in sets and (other_rule or entry["verifier"] != sets[name]["verifier"])
     ]
 
 

@@ -107,8 +107,14 @@ class Recipe(Entry):
 
 
 class Verification(Entry):
-    """How answers are judged."""
+    """How answers are judged; `verification: lenient` is short for `decides: lenient` in it."""
 
+    decides: Literal["strict", "lenient"] = "strict"
+    """The verdict that counts. The strict one takes an answer that the response states: in a box,
+    a tag, a marker, or a phrase such as `the answer is`. The lenient one else takes the last value
+    of a finished response. Both are stored, and the report shows the other one beside; training
+    always takes the strict one.
+    """
     timeout: Annotated[float, Field(gt=0, le=3_600)] = 3.0
     """Processor seconds that `rlbhpc audit` gives Math-Verify for one answer, and that a verifier
     of your own has for one, before it is tried alone with four times as many. Programs have the
@@ -122,6 +128,11 @@ class Verification(Entry):
     """Judge programs soundly, or as the official harness of the benchmark would."""
     unsafe: bool = False
     """Run programs even where no sandbox is available; every such verdict is marked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_word_says_what_decides(cls, value: Any) -> Any:
+        return {"decides": value} if isinstance(value, str) else value
 
 
 class ScoreRequest(Entry):

@@ -99,7 +99,7 @@ class Stored:
 
         study = study_of(self.layout)
         tokens = Storage().tokens if study is None else study.file.storage.tokens
-        return rewrite(self.layout, into, group, verdicts, tokens)
+        return rewrite(self.layout, into, group, verdicts, tokens, self.verification.decides)
 
     @cached_property
     def verification(self) -> Verification:

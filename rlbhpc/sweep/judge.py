@@ -18,7 +18,7 @@ from rlbhpc.verify.answer.extract import RULES
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verifier
 from rlbhpc.verify.running.batch import BatchVerifier, Item, VerdictCache
-from rlbhpc.verify.verdict import Status, Verdict
+from rlbhpc.verify.verdict import Reading, Status, Verdict
 
 #: Kinds of answers that the published study judged, and the emulation of its grader.
 PAPER: Final = {"math": "math-paper"}
@@ -73,7 +73,7 @@ class Judge:
             if kind in PAPER and self._verification.paper:
                 self._judge(PAPER[kind], places, items, papers)
         return [
-            sample(*pair, verdict, paper)
+            sample(*pair, verdict, self._verification.decides, paper)
             for pair, verdict, paper in zip(finished, verdicts, papers, strict=True)
         ]
 
@@ -110,13 +110,19 @@ def verifying_processes() -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def sample(request: Asked, done: Completion, verdict: Verdict, paper: Verdict = _UNASKED) -> Sample:
+def sample(
+    request: Asked,
+    done: Completion,
+    verdict: Verdict,
+    decides: Reading = "strict",
+    paper: Verdict = _UNASKED,
+) -> Sample:
     """Join a request, its completion and the verdicts on it into the row that is stored."""
     return Sample(
         key=request.key,
         fingerprint=request.fingerprint,
         seed=request.seed,
-        verdict=int(verdict.status),
+        verdict=int(verdict.under(decides)),
         finish=int(done.finish),
         n_tokens=len(done.token_ids),
         logprob_sum=float(done.logprobs.sum(dtype=np.float64)),
@@ -127,6 +133,8 @@ def sample(request: Asked, done: Completion, verdict: Verdict, paper: Verdict = 
         text=done.text,
         error=done.error,
         paper=int(paper.status),
+        strict=int(verdict.strict),
+        lenient=int(verdict.status),
         token_ids=done.token_ids,
         logprobs=done.logprobs.astype(np.float16),
         entropies=done.entropies.astype(np.float16),

@@ -12,7 +12,7 @@ from rlbhpc import __version__, files, plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import grid
-from rlbhpc.store.cube_schema import LOOKS, NO_THINK, QUESTIONS, STOP_AFTER, STRATA_KEY
+from rlbhpc.store.cube_schema import DECIDES, LOOKS, NO_THINK, QUESTIONS, STOP_AFTER, STRATA_KEY
 from rlbhpc.store.questions import put_questions, questions_of
 from rlbhpc.study.difference import judged_otherwise
 from rlbhpc.study.keys import Cell
@@ -116,6 +116,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
         "study_seed": study.seed,
         "model_digests": {str(s): study.digests[entry.model][s] for s in entry.steps},
         "prompt": prompt.digest,
+        DECIDES: study.file.verification.decides,
         **({NO_THINK: True} if prompt.no_think else {}),
         **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
         "sampling": entry.sampling.record(),

@@ -270,6 +270,9 @@ def _judged(
     reward = nan
     if completion.finish is not Finish.ERROR:
         verdict = run.judge.verify(problem, completion.text, finish_name(completion.finish))
+        # What training rewards is stated, whatever decides in the study: a last number that
+        # happens to be right would be learnt.
+        verdict = replace(verdict, status=verdict.strict)
         reward = run.judge.reward(
             Judged(
                 problem, completion.text, len(completion.token_ids), run.settings.max_tokens,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Literal
+
+#: By which reading of a response an answer counts; see :attr:`Verdict.strict`.
+Reading = Literal["strict", "lenient"]
 
 
 class Status(IntEnum):
@@ -67,3 +70,7 @@ class Verdict:
         if self.stated or self.status not in (Status.RIGHT, Status.WRONG):
             return self.status
         return Status.NO_ANSWER
+
+    def under(self, reading: Reading) -> Status:
+        """The status under one of the two readings."""
+        return self.strict if reading == "strict" else self.status

@@ -101,6 +101,18 @@ def test_a_grader_that_ended_no_problem_has_no_rule_for_it(
     )
 
 
+def test_both_verdicts_are_counted_and_none_where_a_sample_has_none() -> None:
+    cube = dataset(np.array([[1, 0, 2, -1], [2, 2, 1, 0]]))
+    lenient = np.array([[1, 0, 1, -1], [1, 2, 1, 0]], np.int8)
+    cube["lenient"] = (cube.verdict.dims, lenient[..., None])
+    counts = cube.rlb.counts("lenient")
+    assert counts.n.values.tolist() == [[3], [4]]
+    assert counts.c.values.tolist() == [[2], [2]]
+    cube["lenient"][1, 0] = -1
+    with pytest.raises(UserError, match="lenient: 1 samples were not judged"):
+        cube.rlb.counts("lenient")
+
+
 @pytest.mark.parametrize(
     ("chosen", "n"),
     [(slice(4), 4), (slice(5), 4), ([1, 3], 2), (3, 1), ([1, 4], None), (4, None)],

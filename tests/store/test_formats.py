@@ -17,7 +17,7 @@ import pytest
 
 from rlbhpc import store
 from rlbhpc.errors import LeftOutWarning
-from rlbhpc.store import checked, journal, left_out, parts, sample_rows
+from rlbhpc.store import checked, journal, left_out, parts
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
@@ -28,8 +28,8 @@ from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 
-# Two samples, an index block of them, and a third behind it.
-JOURNAL = base64.b85decode(
+# Two samples, an index block of them, and a third behind it: by schema versions 2 and 3.
+FORMAT_3 = base64.b85decode(
     "a%^H~aAQg{0RjUA0RjUA0RjUAfJr5p0RjUAQ%z7zW&i*Hga7~lb0NO0(Gu)E0E5j$6954K69)(Y!&}2qC8VK~9|Z#cViN#"
     "C03>t33jo2*VL$``000I60003I00II45+Vlx2?7A{9%5m0Wo=<}XfH4_P;zf#Y-MdAFf1T+a(N&yE(%m=Wgua0b9ZHOAZc"
     "?TGA;oE0|Zk|P)u|H004mi007UUty3eQ)_Q-QyGx=d00002000070098Pdv4Dj)Qv$D1ONe$5&%#D0Em6S2LSK|0Dv|?1O"
@@ -41,6 +41,18 @@ JOURNAL = base64.b85decode(
     "|f`0001JLhIuElLBo80RNE@0AK(Bz^-$^2mq5nB5^<j00006GXMkv02Cq#00#m9@E&4eb7gH|bZ9RyGEj1FVr*q?ATTT-b"
     "aHthF)j*JXk{Q_ZgY2Kav*7QATll"
 )
+FORMAT_4 = base64.b85decode(
+    "a%^H~aAQg|L8YF>L8YF>L8YF><Gm>+L8YF>Q%z7zXaE2Jh5!Hnb0NO0(Gu)ERX#YJ6954K69)(Y<6FZ~C8VK~9|Z#c|NmkY"
+    "06_pGbHED#!OdYn1ONa41^@s60TBQK0ss;s2LK5I0Pr4SVRL0|VRUFOFfvebZ(?j^Z6Gi#AarthATTZpRA^-&VQzDGWpW^C"
+    "b09J<L8YF>Q%z7zb^rhXg8%>ko6o&1y9Qxm%0J8Tq9_0W00IC200#g80OEUY&mPo`K@<c40RjP#6aY{F0Em6S2LSK|0Dv|?"
+    "1ONa41^@s60RR911poj55C8x{000O869^Ch01N=|3u0k&Wo=<}XfH7{Wq4s@bYWsKGQ+%XZ*FBa0Kjk&0RRBF0Kfn=06amZ"
+    "p2bN{L|E7W007tk001DUHO>G4003`g3(Eii000000000000000004@Jg{v+A000O800062003KCB4S~4Wg;vvEFx`TbZ9Ry"
+    "A}lvuEL$RCVRL07EHp4IB5h%GXfH7$EH_<U0RR910ssI2GBW@G00000000;O000000046#zO2y_>^)n<Q6;3IlOF&80000a"
+    "bHD%q0002ZVL)O4000F7|Ns90000000003100062005i-00000005iMy)C;2VPbo3&mPo`K@<Q00001peZT+!0001hHb9U7"
+    "000C40RjO400031002Ryp2b*2PDCyN00000005?16k|c9p2bs5P)u(C004#n006?$*9s506>t6$Dy@(J00001000072>|f|"
+    "0001JLhIuElLBo80RR90krM!5006+QbHE4ylRzSIKm-5)00uPx1OfmQA_)Ko0s!zHVqtS-ZDDk1FEBDta&Ka6Wo;lZEFg4p"
+    "c_1+^3RGxiAYpEEcV%)QX>%YlE&"
+)
 STORED = [
     made.sample(0, 0),
     replace(
@@ -50,24 +62,54 @@ STORED = [
     ),
     made.sample(0, 1),
 ]  # fmt: skip
+BOTH_READINGS = [STORED[0], replace(STORED[1], strict=2, lenient=1), STORED[2]]
 
 
-def test_a_journal_of_this_format_is_read_for_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "samples", "offsets", "spans", "digests"),
+    [
+        # Of an earlier format samples are read one by one, and keep their digests.
+        (FORMAT_3, STORED, [24, 154, 562], [], [4461962022572925299, 8851438191231476687]),
+        (
+            FORMAT_4,
+            BOTH_READINGS,
+            [24, 156, 566],
+            [(24, 302, 2877655178)],
+            [4461962022572925299, 7088954689453936539],
+        ),
+    ],
+)
+def test_a_journal_of_each_format_is_read_for_good(
+    tmp_path: Path,
+    data: bytes,
+    samples: list[Sample],
+    offsets: list[int],
+    spans: list[tuple[int, int, int]],
+    digests: list[int],
+) -> None:
     path = tmp_path / "a.journal"
-    path.write_bytes(JOURNAL)
+    path.write_bytes(data)
     listed = journal.index(path)
-    assert (listed.size, listed.closed, listed.skipped, listed.unused) == (699, False, (), 0)
+    assert (listed.size, listed.closed, listed.skipped, listed.unused) == (len(data), False, (), 0)
     assert listed.cells == [Cell("base", 0, "math/0", 7), Cell("base", 40, "math/1", 7)]
-    assert listed.records["offset"].tolist() == [24, 154, 562]
-    assert [tuple(span) for span in listed.spans] == [(24, 298, 3_381_864_554)]
-    digests = [sample_rows.digest(sample_rows.encode(sample)) for sample in STORED]
-    assert listed.records["digest"].tolist() == digests
-    assert digests[:2] == [4_461_962_022_572_925_299, 8_851_438_191_231_476_687]
-    for row, sample in zip(to_samples(reading.read_journal(path).table), STORED, strict=True):
+    assert listed.records["offset"].tolist() == offsets
+    assert [tuple(span) for span in listed.spans] == spans
+    assert listed.records["digest"].tolist()[:2] == digests
+    for row, sample in zip(to_samples(reading.read_journal(path).table), samples, strict=True):
         for name in sample.__dataclass_fields__:
             np.testing.assert_array_equal(getattr(row, name), getattr(sample, name))
-    answers = reading.read_index(path, ["answer", "paper"]).to_pydict()
-    assert answers == {"answer": [s.answer for s in STORED], "paper": [-1, 1, -1]}
+    columns = ["answer", "paper", "strict", "lenient"]
+    for name, values in reading.read_index(path, columns).to_pydict().items():
+        assert values == [getattr(sample, name) for sample in samples]
+
+
+def test_a_journal_whose_header_is_damaged_says_its_version_by_its_samples(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    for data, samples in ((FORMAT_3, STORED), (FORMAT_4, BOTH_READINGS)):
+        path.write_bytes(b"rlbhpcJ\0" + data[8:])
+        found = reading.read_journal(path)
+        assert [row.strict for row in to_samples(found.table)] == [s.strict for s in samples]
+        assert [row.text for row in to_samples(found.table)] == [s.text for s in samples]
 
 
 def test_what_was_read_or_listed_cannot_be_changed() -> None:
@@ -157,7 +199,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
     rows = [replace(long, key=long.key._replace(sample=i)) for i in (0, 1, 2, 5, 7, 8)]
     table = table_of(tmp_path, rows)
     part = parts.write(tmp_path / "parts", [table], "all")
-    content = hashlib.sha256(b"all 2")
+    content = hashlib.sha256(b"all 3")
     content.update(json.dumps([made.ARM, 40, long.key.problem, 7]).encode())
     content.update(np.array([0, 1, 2, 5, 7, 8], "<i4").tobytes())
     content.update(table["digest"].to_numpy().astype("<i8").tobytes())
@@ -169,7 +211,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
     verdict, tokens = str(long.verdict) * 6, 6 * long.n_tokens
     assert json.loads(listed.metadata()["rlbhpc part"]) == {
         "rlbhpc part": {
-            "schema_version": 2, "tokens": "all",
+            "schema_version": 3, "tokens": "all",
             "cells": [[made.ARM, 40, long.key.problem, 7]],
             "groups": [[0, [0, 3, 5, 1, 7, 2], verdict, tokens]],
         }

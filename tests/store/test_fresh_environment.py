@@ -45,7 +45,8 @@ DTYPES = {
     "entropy_sum": "float32", "answer": "int64", "seed": "int64", "n": "int32", "c": "int32",
     "fingerprint": "int64", "step": "int32", "problem": "StringDType()", "arm": "StringDType()",
     "model": "StringDType()", "problem_set": "StringDType()", "guessable": "int8", "paper": "int8",
-    "n_answers": "int32", "right": "float32", "sample": "int64",
+    "strict": "int8", "lenient": "int8", "n_answers": "int32", "right": "float32",
+    "sample": "int64",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What an earlier version stored is opened by this one: none of it is lost, changed or doubled.
 
-``old_runs/<commit>.tar.gz`` was made by ``old_runs/make.py`` in a checkout of that commit, one for
-each format of journals. ``drawn.jsonl`` in it says what was drawn, a line a sample.
+``old_runs/*.tar.gz`` were made by ``old_runs/make.py`` in a checkout of the commit of the name, one
+for each format of journals; ``J4`` by the first version with that format. ``drawn.jsonl`` in it says what was drawn, a line a sample.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_each_format_has_a_run() -> None:
                     file = tar.extractfile(member)
                     assert file is not None
                     formats.add(file.read(8))
-    assert formats == frames.FORMATS
+    assert formats == frames.FORMATS.keys()
 
 
 def test_every_sample_of_an_old_run_is_read(old: OldRun) -> None:

@@ -17,7 +17,7 @@ from rlbhpc.store.samples import rewrite, tables_by_cell
 from rlbhpc.store.seal import seal
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.verdict import Status, Verdict
+from rlbhpc.verify.verdict import Reading, Status, Verdict
 from tests.store import kill_tasks, reading
 from tests.store.made import ARM, SET, journal
 from tests.store.test_scan import damage_part, grid
@@ -35,9 +35,16 @@ def judge(table: pa.Table) -> Sequence[Verdict | None]:
 
 def expected(row: dict[str, Any], policy: TokenPolicy) -> dict[str, Any]:
     if row["sample"] > 1:
-        text = repr((row["digest"], 0, "0", "new rule", "new grader")).encode()
+        text = repr((row["digest"], 0, 0, 0, "0", "new rule", "new grader")).encode()
         digest = int(hashlib.blake2b(text, digest_size=8).hexdigest(), 16) >> 1
-        said = {"verdict": 0, "answer": "0", "rule": "new rule", "grader": "new grader"}
+        said = {
+            "verdict": 0,
+            "strict": 0,
+            "lenient": 0,
+            "answer": "0",
+            "rule": "new rule",
+            "grader": "new grader",
+        }
         row = row | said | {"digest": digest}
     # The right ones of a problem that is rarely solved by the new verdicts.
     if policy == "none" or (policy == "sampled" and row["sample"] > 1):
@@ -49,7 +56,8 @@ def expected(row: dict[str, Any], policy: TokenPolicy) -> dict[str, Any]:
 def test_what_is_judged_anew_is_another_sample(tmp_path: Path, policy: TokenPolicy) -> None:
     layout, into = Layout(tmp_path / "run"), Layout(tmp_path / "again")
     drawn = [kill_tasks.sample(0, problem, i) for problem in (0, 1) for i in range(4)]
-    journal(layout, [replace(sample, verdict=int(Status.RIGHT)) for sample in drawn], "a")
+    right = dict.fromkeys(("verdict", "strict", "lenient"), int(Status.RIGHT))
+    journal(layout, [replace(sample, **right) for sample in drawn], "a")
     assert rewrite(layout, into, GROUP, judge, policy) == 8
     parts = sorted(into.parts(ARM, SET).iterdir())
     before = reading.rows(layout, ARM, SET).table.to_pylist()
@@ -59,6 +67,19 @@ def test_what_is_judged_anew_is_another_sample(tmp_path: Path, policy: TokenPoli
     assert sorted(into.parts(ARM, SET).iterdir()) == parts
     texts = [table["text"].to_pylist() for table in tables_by_cell(into, GROUP, ["text"])]
     assert texts == [[sample.text for sample in drawn[i : i + 4]] for i in (0, 4)]
+
+
+@pytest.mark.parametrize(("decides", "verdict"), [("strict", 2), ("lenient", 1)])
+def test_both_verdicts_are_written_and_one_of_them_decides(
+    tmp_path: Path, decides: Reading, verdict: int
+) -> None:
+    layout, into = Layout(tmp_path / "run"), Layout(tmp_path / "again")
+    journal(layout, [kill_tasks.sample(0, 0, i) for i in range(4)], "a")
+    unstated = Verdict(Status.RIGHT, "8", "8", "number", "grader", stated=False)
+    rewrite(layout, into, GROUP, lambda table: [unstated] * len(table), "all", decides)
+    rows = reading.rows(into, ARM, SET).table
+    for name, value in (("verdict", verdict), ("strict", 2), ("lenient", 1)):
+        assert rows[name].to_pylist() == [value] * 4
 
 
 def test_what_cannot_be_read_is_told_and_not_written(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_what_stands_on_disk_is_what_the_page_says(store: Path) -> None:
     text = (store / cube.METADATA).read_text()
     top = json.loads(text)
     assert text == json.dumps(top, indent=1, ensure_ascii=False)
-    attributes = {"schema": "rlbhpc-cube", "schema_version": 3, "Conventions": "CF-1.11"}
+    attributes = {"schema": "rlbhpc-cube", "schema_version": 4, "Conventions": "CF-1.11"}
     assert {**top["attributes"], **attributes} == top["attributes"]
     nodes = top["consolidated_metadata"].pop("metadata")
     assert top["consolidated_metadata"] == {"kind": "inline", "must_understand": False}

@@ -176,6 +176,8 @@ def test_everything_that_may_differ_is_told(study_file: Path) -> None:
     ]
     programs = load_study(study_file, ["verification.code=compat"])
     assert diff(load_study(study_file), programs).judged == ("math-train", "math500")
+    lenient = load_study(study_file, ["verification.decides=lenient"])
+    assert diff(load_study(study_file), lenient).judged == ("math-train", "math500")
 
 
 @pytest.mark.parametrize(

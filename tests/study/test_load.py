@@ -38,6 +38,17 @@ def test_everything_is_looked_up(study_file: Path) -> None:
     assert study.layout.root == study_file.parent / "runs/small"
 
 
+@pytest.mark.parametrize(
+    ("written", "decides"),
+    [("", "strict"), ("verification: lenient", "lenient"), ("verification: {timeout: 2}", "strict"),
+     ("verification: {decides: lenient}", "lenient")],
+)  # fmt: skip
+def test_a_word_says_which_verdict_decides(study_file: Path, written: str, decides: str) -> None:
+    text = study_file.read_text().replace("verification: {timeout: 5.0}", written)
+    study_file.write_text(text)
+    assert load_study(study_file).file.verification.decides == decides
+
+
 def test_folders_of_checkpoints(study_file: Path) -> None:
     study = load_study(study_file)
     models = study_file.parent / "models"

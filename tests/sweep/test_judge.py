@@ -16,11 +16,11 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
-from rlbhpc.sweep.judge import Asked, Judge, kind_of, verifying_processes
+from rlbhpc.sweep.judge import Asked, Judge, kind_of, sample, verifying_processes
 from rlbhpc.sweep.worker import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
-from rlbhpc.verify.verdict import Status
+from rlbhpc.verify.verdict import Reading, Status, Verdict
 
 PROBLEMS = {
     p.id: p
@@ -80,7 +80,7 @@ def test_rows_are_what_the_verifier_says_of_each_alone(tmp_path: Path) -> None:
             assert row[1] == Status.FAILED
         else:
             alone = verify(problem.verifier, problem.gold, done.text, problem)
-            assert row[1:5] == (alone.status, alone.canonical, row[3], alone.grader)
+            assert row[1:5] == (alone.strict, alone.canonical, row[3], alone.grader)
             assert alone.rule.endswith(row[3])
 
 
@@ -113,6 +113,20 @@ def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
     assert [row.verdict for row in plain] == [verdict for verdict, _ in said]
 
 
+@pytest.mark.parametrize(
+    ("decides", "verdict"), [("strict", Status.NO_ANSWER), ("lenient", Status.RIGHT)]
+)
+def test_a_row_has_both_verdicts_and_the_study_says_which_decides(
+    decides: Reading, verdict: Status
+) -> None:
+    asked, done = completions(1)[0]
+    unstated = Verdict(Status.RIGHT, "7", "7", stated=False)
+    row = sample(asked, done, unstated, decides)
+    assert (row.strict, row.lenient, row.verdict) == (Status.NO_ANSWER, Status.RIGHT, verdict)
+    row = sample(asked, done, Verdict(Status.WRONG, "8", "8"), decides)
+    assert (row.strict, row.lenient, row.verdict) == (Status.WRONG,) * 3
+
+
 def test_a_verifier_is_told_that_a_response_was_cut(tmp_path: Path) -> None:
     none = np.zeros(1, np.float32)
     for finish, verdict in ((Finish.EOS, Status.RIGHT), (Finish.LENGTH, Status.NO_ANSWER)):
@@ -136,6 +150,7 @@ def test_a_row_joins_what_was_asked_and_what_came_back(
     kept = {"token_ids", "logprobs", "entropies", "grader"}
     assert {name: value for name, value in vars(sample).items() if name not in kept} == {
         "key": asked.key, "fingerprint": 7, "seed": 11, "verdict": 1, "finish": 1, "paper": -1,
+        "strict": 1, "lenient": 1,
         "n_tokens": 2, "logprob_sum": -0.75, "entropy_sum": 1.5, "answer": "7", "rule": "text",
         "text": done.text, "error": "x",
     }  # fmt: skip

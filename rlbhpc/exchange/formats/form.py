@@ -26,7 +26,8 @@ class Imported:
     ``verdict`` is None where the file has no score for this response, and a complaint where it has
     one that is no verdict. ``text`` is None where a response has none, and ``gold`` where the file
     does not hold one reference answer: then the response can't be judged again. ``question`` is
-    empty where the file does not hold it.
+    empty where the file does not hold it. ``strict, lenient``: the two verdicts where one of ours
+    judged it.
     """
 
     problem: str
@@ -40,6 +41,8 @@ class Imported:
     seed: int = -1
     gold: str | None = None
     question: str = ""
+    strict: Status = Status.MISSING
+    lenient: Status = Status.MISSING
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,11 @@ KILLED = 9
 def call(*words, killed_after=None, seals=True):
     """Run a verb with made up verdicts; the samples that it stored go to ``drawn.jsonl``."""
     from rlbhpc.cli.main import main
-    from rlbhpc.store.journal import JournalWriter
+
+    try:
+        from rlbhpc.store.journal import JournalWriter
+    except ImportError:  # an older version
+        from rlbhpc.store.writer import JournalWriter
 
     try:
         from rlbhpc.cli import sampling as sample
