@@ -98,7 +98,7 @@ class _Layout:
         """Whether the lengths that the head would have are those of the body."""
         if len(body) < self.head.size:
             return False
-        lengths = self.head.unpack_from(body)[len(self.numbers) :]
+        lengths: tuple[int, ...] = self.head.unpack_from(body)[len(self.numbers) :]
         return self.head.size + sum(lengths) == len(body)
 
 

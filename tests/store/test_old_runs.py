@@ -1,7 +1,8 @@
 """What an earlier version stored is opened by this one: none of it is lost, changed or doubled.
 
 ``old_runs/*.tar.gz`` were made by ``old_runs/make.py`` in a checkout of the commit of the name, one
-for each format of journals; ``J4`` by the first version with that format. ``drawn.jsonl`` in it says what was drawn, a line a sample.
+for each format of journals; ``J4`` by the first version with that format. ``drawn.jsonl`` in it
+says what was drawn, a line a sample.
 """
 
 from __future__ import annotations
