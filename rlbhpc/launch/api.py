@@ -7,14 +7,11 @@ import getpass
 import hashlib
 import itertools
 import json
-import re
 import shlex
 import sys
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources, util
-from importlib.resources.abc import Traversable
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,19 +34,17 @@ from rlbhpc.launch.script import (
     merged,
     read_options,
     resource_options,
+    script_text,
     set_up,
     words_of,
 )
 from rlbhpc.launch.send import run_here, send
-from rlbhpc.launch.study_executor import StudyExecutor
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.plugin_check import self_contained
 
 # The folder of a launch, written whole: scripts, submit.sh, record, the parent of its jobs.
 
 
-# What the host's Python needs of ours; it is zipped for Pythons that have none of it.
-HOST_PACKAGES = ("submitit", "cloudpickle", "typing_extensions")
 SUBMIT = """\
 #!/bin/bash
 # Submits the jobs of this launch, each after those that it waits for. Run it again and it goes on
@@ -117,16 +112,9 @@ def texts_of(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
             f"{str(draft.folder)!r}: no batch script can name a folder with a line break; choose"
             " another `output`"
         )
-    number = re.search("%[Aajt]", str(draft.folder))
-    if draft.cluster_name == HERE and number:
-        raise UserError(
-            f"{draft.folder}: submitit takes {number[0]} for a number of the job; choose another"
-            " `output`"
-        )
     texts = {}
     for job in jobs:
-        executor = StudyExecutor(draft.folder, job.name, draft.prefix)
-        texts[f"{job.name}.sbatch"] = executor.text(
+        texts[f"{job.name}.sbatch"] = script_text(
             head(draft, job), directives(draft, job), set_up(draft, job), call(draft, job)
         )
     texts["submit.sh"] = SUBMIT.format(python=shlex.quote(sys.executable))
@@ -163,28 +151,11 @@ def _refuse_edited(launch: LaunchFolder) -> None:
 
 
 def write_host(folder: Path) -> None:
-    """Copy the parent of the jobs, with submitit in a zip that has the same bytes every time."""
+    """Copy the parent of the jobs."""
     folder.mkdir()
     for source in resources.files("rlbhpc.launch.host").iterdir():
         if source.name.endswith(".py"):
             (folder / source.name).write_text(source.read_text())
-    with zipfile.ZipFile(folder / "submitit.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, source in sorted(_sources()):
-            packed.writestr(zipfile.ZipInfo(name), source.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def _sources() -> Iterable[tuple[str, Traversable | Path]]:
-    """Every module of the packages that the host needs, by its name in the zip."""
-    for package in HOST_PACKAGES:
-        spec = util.find_spec(package)
-        assert spec is not None and spec.origin is not None
-        root = Path(spec.origin)
-        if root.name != "__init__.py":
-            yield root.name, root
-            continue
-        for path in root.parent.rglob("*.py"):
-            if not path.name.startswith("test_"):
-                yield str(path.relative_to(root.parents[1])), path
 
 
 def image_of(draft: Draft) -> dict[str, Any]:
@@ -278,13 +249,13 @@ def find(run: str | Path, number: int | None = None) -> Launch:
 class SiteExecutor(SlurmExecutor):
     """submitit's executor with a site filled in, over which wins what its user sets."""
 
-    def _internal_update_parameters(self, **kwargs: Any) -> None:
+    def update_parameters(self, **kwargs: Any) -> None:
         """Drop what the site says of the same things, or of rivals such as --gres."""
         site = self.parameters.get("additional_parameters", {})
         own = kwargs.pop("additional_parameters", {})
         names = dict.fromkeys((*own, *(name.replace("_", "-") for name in kwargs)), "")
         left = {name: text for name, text in merged(site, names).items() if name not in names}
-        super()._internal_update_parameters(**kwargs, additional_parameters={**left, **own})
+        super().update_parameters(**kwargs, additional_parameters={**left, **own})
 
 
 def executor(

@@ -25,9 +25,15 @@ from rlbhpc.launch.api import write_host
 from rlbhpc.launch.cluster import Cluster, Resources, command
 from rlbhpc.launch.host.claims import create
 from rlbhpc.launch.host.task import fields_of, seconds
-from rlbhpc.launch.script import SHARED, check_python, merged, resource_options, site_set_up
+from rlbhpc.launch.script import (
+    SHARED,
+    check_python,
+    merged,
+    resource_options,
+    script_text,
+    site_set_up,
+)
 from rlbhpc.launch.slurm import what_starts
-from rlbhpc.launch.study_executor import StudyExecutor
 
 Verdict = Literal["ok", "note", "bad"]
 # What of `scontrol show config` a launch depends on.
@@ -356,16 +362,15 @@ def _submit(folder: Path, cluster: Cluster, options: dict[str, str]) -> Path:
         (own / "work.sh").write_text(WORK)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder") from None
-    executor = StudyExecutor(own, "rehearsal", "rlbhpc", calls=2)
     head = "# A rehearsal, written by rlbhpc doctor."
     parameters = _options(own, cluster, options)
-    text = executor.text(head, parameters, _set_up(own, cluster), _call(own, cluster))
+    text = script_text(head, parameters, _set_up(own, cluster), _call(own, cluster))
     (own / "rehearsal.sbatch").write_text(text)
     try:
-        warned, _ = executor.send()
+        number = slurm.sbatch(own, "rehearsal", "rlbhpc-rehearsal")
     except (FailedJobError, OSError) as error:
         raise UserError(f"the rehearsal was not taken: {error}") from None
-    (own / "job").write_text(warned.job_id.partition("_")[0])
+    (own / "job").write_text(number)
     return own
 
 

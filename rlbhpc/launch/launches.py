@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,19 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.claims import (
     SILENT,
+    Claims,
     age,
     alive,
     create,
     generations,
     here,
     is_held,
+    is_own_file,
     newest,
     started,
 )
 from rlbhpc.launch.host.task import launching_environment, submissions, submitted
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, behind
-from rlbhpc.launch.study_executor import StudyExecutor, StudyJob
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
@@ -46,8 +48,11 @@ BEAT = 30.0
 
 def sender(layout: Layout) -> str:
     """Who submits or runs a launch, in words; empty if nobody but this process does."""
-    _, holder, is_own = _holder(layout.launches)
-    return "" if is_own else holder
+    generation, holder = newest(layout.launches, NAME)
+    path = layout.launches / f"{NAME}.{generation}"
+    if not holder or holder.startswith(f"{_this_process()} "):
+        return ""
+    return _in_words(holder) if is_held(path, holder, is_own_file(path)) else ""
 
 
 def at_work(layout: Layout) -> str:
@@ -74,29 +79,16 @@ def claimed_here(layout: Layout) -> dict[str, str]:
 
 @contextmanager
 def lock(folder: Path, what: str) -> Iterator[None]:
-    """Be the only one who does ``what`` in the folder of all launches; refuse if somebody does.
-
-    As with shards, whoever finds a holder that ended makes the next file, exclusively: two who find
-    it at once cannot both have it.
-    """
-    own = f"{_this_process()} {getpass.getuser()} {what}"
+    """Be the only one who does ``what`` in the folder of all launches; refuse if somebody does."""
+    claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} {what}")
     try:
-        while True:
-            generation, holder, _ = _holder(folder)
-            if holder:
-                raise UserError(f"{holder}; wait for its end, then run this again", TRY_AGAIN)
-            path = folder.absolute() / f"{NAME}.{generation + 1}"
-            if create(path, own):
-                break
+        holder = claims.claim(NAME)
     except OSError as error:
         raise explain(error, folder / NAME, "; nothing was submitted") from None
-    ended = threading.Event()
-    threading.Thread(target=_beat, args=(path, ended), daemon=True).start()
-    try:
+    if holder:
+        raise UserError(f"{_in_words(holder)}; wait for its end, then run this again", TRY_AGAIN)
+    with _beating(claims):
         yield
-    finally:
-        ended.set()
-        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -107,50 +99,53 @@ def note(folder: Path, verb: str) -> Iterator[list[str]]:
     there before the others are read, so that of two who begin at once one sees the other. What a
     killed process left is removed.
     """
-    path = folder.absolute() / f"{verb}-{secrets.token_hex(4)}"
+    claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} `rlbhpc {verb}`")
+    path = claims.folder / f"{verb}-{secrets.token_hex(4)}"
     with suppress(OSError):  # a folder of somebody else, who sees nothing of this
-        create(path, f"{_this_process()} {getpass.getuser()} {verb}")
+        create(path, claims.holder)
+        claims.own.append(path)
     others = []
-    for other in sorted(folder.absolute().glob(f"{verb}-{'[0-9a-f]' * 8}")):
+    for other in sorted(claims.folder.glob(f"{verb}-{'[0-9a-f]' * 8}")):
         if other != path:
-            with suppress(OSError, ValueError):  # it ended meanwhile, or was cut
-                host, pid, start, user, _ = other.read_text().split()
-                if is_held(other, f"local {host} {pid} {start}", user == getpass.getuser()):
-                    others.append(f"{user}'s `rlbhpc {verb}` (process {pid} on {host})")
+            with suppress(OSError):  # it ended meanwhile
+                holder = other.read_text().strip()
+                if is_held(other, holder, is_own_file(other)):
+                    others.append(_in_words(holder))
                 else:
                     other.unlink()
-    ended = threading.Event()
-    threading.Thread(target=_beat, args=(path, ended), daemon=True).start()
-    try:
+    with _beating(claims):
         yield others
+
+
+@contextmanager
+def _beating(claims: Claims) -> Iterator[None]:
+    """Show signs of life of some claims, and give them back at the end."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT):
+            claims.beat()
+
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
     finally:
         ended.set()
-        with suppress(OSError):
-            path.unlink()
+        claims.release()
 
 
-def _beat(path: Path, ended: threading.Event) -> None:
-    while not ended.wait(BEAT):
-        with suppress(OSError):
-            os.utime(path)
-
-
-def _holder(folder: Path) -> tuple[int, str, bool]:
-    """Newest generation of the lock; who holds it, in words; and whether it is this process."""
-    generation, text = newest(folder, NAME)
-    path = folder / f"{NAME}.{generation}"
-    words = text.split(maxsplit=4)
-    if len(words) < 5 or not words[1].isdigit():  # nobody, or a file that cannot be read
-        return generation, "" if age(path) > SILENT else text, False
-    host, pid, start, user, what = words
-    is_at_work = is_held(path, f"local {host} {pid} {start}", user == getpass.getuser())
-    holder = f"{user} {what} (process {pid} on {host})" if is_at_work else ""
-    return generation, holder, text.startswith(f"{_this_process()} ")
+def _in_words(holder: str) -> str:
+    """Who holds a claim: `local HOST PID START USER WHAT`, or what is known of it."""
+    words = holder.split(maxsplit=5)
+    if words[0] != "local" or len(words) < 6:
+        return holder
+    _, host, pid, _, user, what = words
+    return f"{user} {what} (process {pid} on {host})"
 
 
 def _this_process() -> str:
     pid = str(os.getpid())
-    return f"{here()} {pid} {started(pid) or 0}"
+    return f"local {here()} {pid} {started(pid) or 0}"
 
 
 RECORD = "launch.json"
@@ -233,11 +228,6 @@ class LaunchFolder:
                 " what is left"
             )
 
-    def has_made(self, job: str) -> bool:
-        """Whether what one of its jobs was to make is there, whoever made it."""
-        study = stored_study(self.path / SNAPSHOT)
-        return is_made(study, self, job, Gaps(presence(study.layout, list(study.blocks()))))
-
     @property
     def clusters(self) -> str:
         """Where a site has several: those that its jobs went to."""
@@ -264,26 +254,45 @@ class LaunchFolder:
             out.flush()
             os.fsync(out.fileno())
 
-    def executor(self, name: str) -> StudyExecutor:
-        """The executor of one of its scripts."""
-        return StudyExecutor(
-            self.path, name, self.record["prefix"], len(self.jobs[name]["tasks"]), self.clusters,
-            self.record["user"], self.has_made,
-        )  # fmt: skip
-
-    def submitted_jobs(self) -> dict[str, list[StudyJob]]:
-        """What was submitted, as submitit's jobs, by name."""
-        jobs: dict[str, list[StudyJob]] = {}
-        for name, number, *task in submissions(self.path):
+    def submitted_jobs(self) -> dict[str, list[slurm.StudyJob]]:
+        """What was submitted, as submitit's jobs, by name: one, or each task of an array."""
+        has_made = Made(self)
+        jobs: dict[str, list[slurm.StudyJob]] = {}
+        for name, number, *resubmitted in submissions(self.path):
             if not number.isdigit():
                 continue
-            of_number = self.executor(name).jobs(number) if name in self.jobs else []
-            if task:
+            tasks = len(self.jobs[name]["tasks"]) if name in self.jobs else 0
+            names = [f"{number}_{task}" for task in range(tasks)] or [number]
+            place = (name, self.record["prefix"], self.clusters, self.record["user"], has_made)
+            of_number = [slurm.StudyJob(self.path, job, *place) for job in names]
+            if resubmitted:
                 # This task alone was submitted anew.
-                jobs[name][int(task[0])] = of_number[int(task[0])]
+                jobs[name][int(resubmitted[0])] = of_number[int(resubmitted[0])]
             else:
                 jobs[name] = of_number
         return jobs
+
+
+class Made:
+    """Whether what a job of a launch was to make is there, whoever made it.
+
+    Samples stay, so an earlier measure that finds them is enough.
+    """
+
+    def __init__(self, folder: LaunchFolder) -> None:
+        self.folder = folder
+        self._measure: Gaps | None = None
+
+    def __call__(self, job: str) -> bool:
+        """Look at what was measured before, then measure again."""
+        if self._measure is not None and is_made(self._study, self.folder, job, self._measure):
+            return True
+        self._measure = Gaps(presence(self._study.layout, list(self._study.blocks())))
+        return is_made(self._study, self.folder, job, self._measure)
+
+    @cached_property
+    def _study(self) -> Study:
+        return stored_study(self.folder.path / SNAPSHOT)
 
 
 def layout_of(run: Path) -> Layout:
@@ -363,13 +372,19 @@ class Gaps:
         return count
 
 
+@cache
+def _shards_of(plan: Path) -> tuple[Shard, ...]:
+    """Shards of a plan, which never changes; each of many jobs asks for them."""
+    return tuple(Plan.load(plan).shards)
+
+
 def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
     """Whether what a job was to make is there by now, whoever made it."""
     name, task = folder.place_of(job)
     tasks = folder.jobs.get(name, {}).get("tasks")
     if tasks:
         try:
-            shards = Plan.load(study.layout.plans / f"{folder.plan}.json").shards
+            shards = _shards_of(study.layout.plans / f"{folder.plan}.json")
         except UserError:  # somebody has removed the plan of an older launch
             return False
         return not any(measure.of(shards[shard]) for shard in tasks[task])
@@ -529,7 +544,8 @@ def cancel(layout: Layout) -> Cancelled:
         # One request for all: every request counts on a busy controller.
         where = [f"--clusters={clusters}"] if clusters else []
         command = ["scancel", *where, *map(str, sorted(ids))]
-        with launching_environment():
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=launching_environment()
+        )
         complaint += done.stderr.strip() if done.returncode else ""
     return Cancelled(rows, complaint, holder)

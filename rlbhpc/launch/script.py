@@ -215,6 +215,16 @@ def head(draft: Draft, job: Job) -> str:
     )
 
 
+def script_text(head: str, options: Mapping[str, str], set_up: list[str], command: str) -> str:
+    """A whole batch script, with options of sbatch by their long names."""
+    flags = [
+        f"#SBATCH --{name}" + (f"={shlex.quote(text)}" if text else "")
+        for name, text in sorted(options.items())
+    ]
+    lines = ["#!/bin/bash", "", head, "", *flags, "", "# setup", *set_up, "", "# command", command]
+    return "\n".join(lines) + "\n"
+
+
 def directives(draft: Draft, job: Job) -> dict[str, str]:
     """Options of sbatch for one job, by long name; those of the command line win."""
     cluster = draft.cluster

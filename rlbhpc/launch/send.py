@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,18 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from time import sleep
 
-from submitit.core.core import Job
+from submitit import Job
 from submitit.core.utils import FailedJobError
-from submitit.local.local import LocalExecutor, LocalJob
+from submitit.local.local import LocalJob
 
 from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.host.task import launching_environment
+from rlbhpc.launch.host.task import LOCAL, launching_environment
 from rlbhpc.launch.jobs import SNAPSHOT, behind
 from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
-from rlbhpc.launch.study_executor import StudyJob
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices, shares
@@ -38,8 +36,8 @@ from rlbhpc.sweep.plan import presence
 # A launch on this machine: the same scripts as local processes.
 
 
-# submitit ends local jobs after two minutes unless it is told otherwise.
-MINUTES = 365 * 24 * 60
+# Begins a task's log, whose name has the pid as submitit's has it, and becomes the script.
+LOGGED = 'exec >"$0/$$_0_log.out" 2>&1; exec bash "$1"'
 LOOK = 0.2
 
 
@@ -78,7 +76,7 @@ def _as_processes(
     waiting = [
         (name, task) for name, job in launch.jobs.items() for task in range(len(job["tasks"]) or 1)
     ]
-    running: dict[tuple[str, int], tuple[LocalJob[str], str | None]] = {}
+    running: dict[tuple[str, int], tuple[subprocess.Popen[bytes], str | None]] = {}
     jobs: dict[str, list[Job[str]]] = {}
     was_told = False
     with Drain() as drain:
@@ -87,20 +85,21 @@ def _as_processes(
                 was_told = True
                 waiting = []
                 # Each job has the time of a job that is preempted.
-                for job, _ in running.values():
-                    assert job._process is not None
-                    job._process.terminate()
+                for process, _ in running.values():
+                    process.terminate()
             for name, task in list(waiting):
                 open_names = {other for other, _ in (*waiting, *running)}
                 if slots and not open_names & set(launch.jobs[name]["after"]):
                     waiting.remove((name, task))
                     device = slots.pop(0)
-                    job = _start(launch.path, name, task, device)
-                    running[name, task] = (job, device)
+                    logs = launch.path / "logs" / f"{name}-{task}"
+                    process = _start(launch.path / f"{name}.sbatch", task, device, logs)
+                    running[name, task] = (process, device)
+                    job = LocalJob[str](logs, str(process.pid), process=process)
                     jobs.setdefault(name, []).append(job)
                     say(f"{name}: process {job.job_id}, log {job.paths.stdout}")
-            for key, (job, device) in list(running.items()):
-                if job.done():
+            for key, (process, device) in list(running.items()):
+                if process.poll() is not None:
                     del running[key]
                     slots.append(device)
             try:
@@ -110,15 +109,16 @@ def _as_processes(
     return jobs
 
 
-def _start(folder: Path, name: str, task: int, device: str | None) -> LocalJob[str]:
-    executor = LocalExecutor(folder / "logs" / f"{name}-{task}")
-    executor.update_parameters(timeout_min=MINUTES, stderr_to_stdout=True)
-    script = str(folder / f"{name}.sbatch")
-    # submitit sets these, too, but knows no devices by a name, such as MIG-….
-    gpus = [] if device is None else [f"CUDA_VISIBLE_DEVICES={device}"]
-    command = ["env", *gpus, f"SLURM_ARRAY_TASK_ID={task}", "bash", script]
-    with launching_environment():
-        return executor._submit_command(shlex.join(command))
+def _start(script: Path, task: int, device: str | None, logs: Path) -> subprocess.Popen[bytes]:
+    """Start a task in a session of its own: Ctrl-C is for whoever launched it."""
+    logs.mkdir(parents=True, exist_ok=True)
+    environment = {**launching_environment(), LOCAL: "1", "SLURM_ARRAY_TASK_ID": str(task)}
+    if device is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = device
+    return subprocess.Popen(
+        ["bash", "-c", LOGGED, str(logs), str(script)], env=environment,
+        stdin=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 def _slots(gpus_per_copy: int, width: int | None) -> list[str | None]:
@@ -145,7 +145,7 @@ LATE = (
 POLICY = "Job violates accounting/QOS policy"
 
 
-def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[StudyJob]]:
+def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[slurm.StudyJob]]:
     """Submit what of a launch was not submitted; returns all its jobs by name."""
     with alone(folder, "submits") as launch:
         for name in launch.jobs:
@@ -215,8 +215,8 @@ def _call(launch: LaunchFolder, name: str, say: Callable[[str], None]) -> str:
         if dependency is None:
             return ""
         try:
-            (job, *_) = launch.executor(name).send(dependency, say)
-            if number := job.job_id.partition("_")[0]:
+            label = f"{launch.record['prefix']}-{name}"
+            if number := slurm.sbatch(launch.path, name, label, dependency, say):
                 return number
             answer = "an answer without an id"
         except FailedJobError as error:
@@ -266,10 +266,10 @@ def start_estimates(folder: Path) -> dict[str, str]:
     for name in launch_in(folder).jobs:
         command = ["sbatch", "--test-only", f"{name}.sbatch"]
         try:
-            with launching_environment():
-                done = subprocess.run(
-                    command, cwd=folder, capture_output=True, text=True, check=False
-                )
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, check=False,
+                env=launching_environment(),
+            )  # fmt: skip
         except OSError as error:
             raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
         lines = (done.stderr + done.stdout).strip().splitlines()

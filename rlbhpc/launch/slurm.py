@@ -1,14 +1,19 @@
-"""What Slurm says of jobs, where there is a Slurm and as far as it answers."""
+"""What Slurm says of jobs, as far as it answers; jobs as submitit's; what states and logs mean."""
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from submitit.core.core import InfoWatcher, Job
+from submitit.core.utils import FailedJobError, JobPaths, UncompletedJobError
 from submitit.slurm.slurm import read_job_id
 
 from rlbhpc.launch.host import task
@@ -16,6 +21,8 @@ from rlbhpc.launch.host import task
 log = logging.getLogger(__name__)
 
 TIMEOUT = 20.0
+# Lines at the end of a log that an error shows.
+LOG_LINES = 40
 # Names the clusters of a site's commands that are given none.
 CLUSTERS = "SLURM_CLUSTERS"
 # Lines of errors that leave a question about jobs open, or answer it.
@@ -164,6 +171,175 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+class StudyPaths(JobPaths):
+    """Files of one job: its script and its log."""
+
+    def __init__(self, folder: Path, job_id: str, script: str, prefix: str) -> None:
+        super().__init__(folder, job_id=job_id)
+        self._script = script
+        self._prefix = prefix
+
+    @property
+    def submission_file(self) -> Path:
+        """The script."""
+        return self.folder / f"{self._script}.sbatch"
+
+    @property
+    def stdout(self) -> Path:
+        """The log, into which both streams go."""
+        return self.folder / "logs" / f"{self._prefix}-{self._script}-{self.job_id}.log"
+
+    @property
+    def stderr(self) -> Path:
+        """The same log."""
+        return self.stdout
+
+
+class QueueWatcher(InfoWatcher):
+    """States of jobs from one squeue for all; from sacct, where it answers, once they are gone.
+
+    ``clusters`` has those of each job where the site has several; ``users``, who launched it.
+    """
+
+    def __init__(self, delay_s: int = 60) -> None:
+        super().__init__(delay_s)
+        self.delay_s = delay_s
+        self.clusters: dict[str, str] = {}
+        self.users: dict[str, str] = {}
+        self.states: dict[str, str] = {}
+        self.known_since = time.time()
+        self.looked_at = 0.0
+
+    def register_job(self, job_id: str) -> None:
+        """Look at the queue again when somebody asks for a job that is new here."""
+        super().register_job(job_id)
+        self.states.setdefault(job_id, "UNKNOWN")
+        self.known_since = time.time()
+        self.looked_at = 0.0
+
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """The state of a job, from a look at the queue that is seldom old, or new with "force".
+
+        The longer no job was submitted, the longer a look counts.
+        """
+        now = time.time()
+        patience = min(self.delay_s, max(2.0, (now - self.known_since) / 2))
+        if mode == "force" or (mode == "standard" and now - self.looked_at > patience):
+            self.update()
+        return {"State": self.states.get(job_id, "UNKNOWN")}
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """The same as a word."""
+        return self.get_info(job_id, mode)["State"]
+
+    def update(self) -> None:
+        """Ask once for all jobs that are not known to have ended."""
+        self.looked_at = time.time()
+        pending: dict[str, set[str]] = {}
+        for name in self.states:
+            if not self.is_done(name, mode="cache"):
+                pending.setdefault(self.clusters.get(name, ""), set()).add(name)
+        for clusters, names in pending.items():
+            self._ask(names, clusters)
+
+    def _ask(self, names: set[str], clusters: str) -> None:
+        rows = queue({int(name.split("_")[0]) for name in names}, clusters)
+        if rows is None:
+            return
+        queued = {row.name: row.state for row in rows}
+        # Where Slurm leaves tasks out, the row has the name of the array.
+        gone = {name for name in names if not queued.keys() & {name, name.split("_")[0]}}
+        since = time.strftime("%Y-%m-%d", time.localtime(self.known_since - 90 * 24 * 3600))
+        numbers = {int(name.split("_")[0]) for name in gone}
+        ended = {row.name: row.state for row in account(numbers, since, clusters) or ()}
+        for name in names:
+            states = ended if name in gone else queued
+            state = states.get(name) or states.get(name.split("_")[0])
+            self.states[name] = state or self._state_unseen(name, clusters)
+
+    def _state_unseen(self, name: str, clusters: str) -> str:
+        """State of a job of which neither the queue nor the accounting has a row.
+
+        One of this user's has ended, nobody knows how; one of another user's may be hidden.
+        """
+        is_ours = self.users.get(name, "") in ("", getpass.getuser())
+        return "ENDED" if is_ours or not hides_jobs(clusters) else "UNKNOWN"
+
+
+class StudyJob(Job[str]):
+    """One job, or one task of an array, of a launch, as submitit's; made from folder and id alone.
+
+    A study's jobs need no pickle: what each task calls stands in its script, and what it made is
+    read from the samples. So a job is found again in any session.
+    """
+
+    watcher = QueueWatcher()
+
+    def __init__(
+        self, folder: Path, job_id: str, script: str = "", prefix: str = "", clusters: str = "",
+        user: str = "", has_made: Callable[[str], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self.watcher.clusters[job_id] = clusters
+        self.watcher.users[job_id] = user
+        self._has_made = has_made
+        self._study_paths = StudyPaths(folder, job_id, script, prefix)
+        super().__init__(folder, job_id)
+
+    @property
+    def paths(self) -> StudyPaths:
+        """Its script and its log."""
+        return self._study_paths
+
+    def cancel(self, check: bool = True) -> None:
+        """Cancel it, on the cluster that has it."""
+        clusters = self.watcher.clusters[self.job_id]
+        where = [f"--clusters={clusters}"] if clusters else []
+        command = ["scancel", *where, self.job_id]
+        subprocess.run(command, check=check, env=task.launching_environment())
+
+    def results(self) -> list[str]:
+        """Wait for its end and give the state it ended in; raises what `exception` gives."""
+        error = self.exception()
+        if error is not None:
+            raise error
+        return [self.state]
+
+    def exception(self) -> UncompletedJobError | None:
+        """Wait for its end; an error with the end of its log if it did not end well.
+
+        Where no accounting says how it ended, what it was to make says so.
+        """
+        self.wait()
+        state = self.state
+        is_made = state == "ENDED" and self._has_made is not None and self._has_made(self.job_id)
+        if is_made or state == "COMPLETED":
+            return None
+        lines = (self.stdout() or "no log").splitlines()[-LOG_LINES:]
+        return UncompletedJobError("\n".join([f"job {self.job_id} is {state}", *lines]))
+
+
+def sbatch(
+    folder: Path, script: str, label: str, dependency: str = "",
+    say: Callable[[str], None] = print,
+) -> str:  # fmt: skip
+    """Submit a script, once, and give the job's id, empty where the answer has none.
+
+    Raises submitit's FailedJobError with the words of sbatch. What a site has to say of a job that
+    it takes is handed to ``say``.
+    """
+    after = [f"--dependency={dependency}"] if dependency else []
+    done = subprocess.run(
+        ["sbatch", "--parsable", *after, f"{script}.sbatch"], cwd=folder, capture_output=True,
+        text=True, errors="replace", check=False, env=task.launching_environment(),
+    )  # fmt: skip
+    words = done.stderr.strip()
+    if done.returncode != 0:
+        raise FailedJobError(words)
+    if words:
+        say(words)
+    return task.id_in(done.stdout, label)
 
 
 NO_ROOM: Final = "no room to write down why: the disk or a quota was full"

@@ -44,12 +44,6 @@ def submit(launch: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_folder_that_submitit_would_rename_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"50%all.*submitit takes %a for a number of the job"):
-        launched(tmp_path / "50%all", "true")
-    assert not list(tmp_path.rglob("*.sbatch"))
-
-
 @pytest.mark.slow
 def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: Stubs) -> None:
     work = '[ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0; echo "CUDA out of memory. Tried"; exit 64'
@@ -83,7 +77,7 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
     try:
         who = f"{here()} {process.pid} {started(str(process.pid))}"
         sending = launch.parent / "sending.0"
-        sending.write_text(f"{who} {getpass.getuser()} runs launch 0001\n")
+        sending.write_text(f"local {who} {getpass.getuser()} runs launch 0001\n")
         plan = json.loads((launch / "launch.json").read_text())["plan"]
         study.layout.claims.mkdir()
         (study.layout.claims / f"{plan}-00001.0").write_text(f"local {who}\n")
@@ -163,7 +157,7 @@ def test_cancel_stops_what_is_not_submitted_or_begun(
     try:
         who = f"{here()} {process.pid} {started(str(process.pid))}"
         sending = launch.parent / "sending.0"
-        sending.write_text(f"{who} {getpass.getuser()} {verb} launch 0001\n")
+        sending.write_text(f"local {who} {getpass.getuser()} {verb} launch 0001\n")
         code, result = call("cancel", path)
         assert code == TRY_AGAIN
         assert f"{verb} launch 0001 (process {process.pid} on" in result.output

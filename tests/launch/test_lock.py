@@ -54,10 +54,10 @@ def noted(folder: Path, name: str, text: str, age: float = 0.0) -> Path:
 def test_two_who_sample_at_once_see_each_other_and_no_note_that_is_stale(
     tmp_path: Path, other: str
 ) -> None:
-    alive = noted(tmp_path, "00000001", f"{HERE} {other} {ME} sample")
-    elsewhere = noted(tmp_path, "00000002", "far 17 4 ann sample", SILENT / 2)
-    silent = noted(tmp_path, "00000003", "far 18 4 ann sample", SILENT * 2)
-    killed = noted(tmp_path, "00000004", f"{HERE} {os.getpid()} 1 {ME} sample")
+    alive = noted(tmp_path, "00000001", f"local {HERE} {other} {ME} sample")
+    elsewhere = noted(tmp_path, "00000002", "local far 17 4 ann sample", SILENT / 2)
+    silent = noted(tmp_path, "00000003", "local far 18 4 ann sample", SILENT * 2)
+    killed = noted(tmp_path, "00000004", f"local {HERE} {os.getpid()} 1 {ME} sample")
     before = {alive, elsewhere}
     with note(tmp_path, "sample") as others:
         assert len(others) == 2
@@ -73,7 +73,7 @@ def test_a_note_that_nobody_can_write_or_read_keeps_nobody_from_sampling(tmp_pat
     (tmp_path / "claims").write_text("in the way")
     with note(tmp_path / "claims", "sample") as others:
         assert others == []
-    noted(tmp_path, "00000001", "cut")
+    noted(tmp_path, "00000001", "cut", SILENT * 2)
     with note(tmp_path, "sample") as others:
         assert others == []
 
@@ -158,7 +158,7 @@ def test_who_comes_second_is_told_who_is_at_work(
 ) -> None:
     path, study = study_in(tmp_path / "s")
     launch = written(prepare(path, cluster=cluster))
-    hold(study.layout, f"{HERE} {other} {ME} runs launch 0007")
+    hold(study.layout, f"local {HERE} {other} {ME} runs launch 0007")
     told = f"{ME} runs launch 0007 .process {other.split()[0]} on {HERE}.; wait for its end"
     for attempt in (launch.submit, lambda: prepare(path, cluster=cluster)):
         with pytest.raises(UserError, match=told) as refused:
@@ -172,7 +172,7 @@ def test_cancel_stops_the_launch_that_somebody_submits_and_no_other(
 ) -> None:
     path, study = study_in(tmp_path / "s")
     first, second = (written(prepare(path, shard_tokens=n)).folder for n in (300, 150))
-    hold(study.layout, f"{HERE} {other} {ME} submits launch 0001")
+    hold(study.layout, f"local {HERE} {other} {ME} submits launch 0001")
     assert cancel(study.layout).at_work.startswith(f"{ME} submits launch 0001")
     assert [(folder / "cancelled").exists() for folder in (first, second)] == [True, False]
 
@@ -224,17 +224,20 @@ def test_claims_are_listed_once_however_many_there_are(
 @pytest.mark.parametrize(
     ("text", "age", "holds"),
     [
-        (f"{HERE} {{other}} {ME} runs launch 0001", SILENT + 60, True),
-        (f"{HERE} 4194305 1 {ME} runs launch 0001", 0.0, False),
-        ("elsewhere 1 1 ann runs launch 0001", 0.0, True),
-        ("elsewhere 1 1 ann runs launch 0001", SILENT + 60, False),
+        (f"local {HERE} {{other}} {ME} runs launch 0001", SILENT + 60, True),
+        (f"local {HERE} 4194305 1 {ME} runs launch 0001", 0.0, False),
+        ("local elsewhere 1 1 ann runs launch 0001", 0.0, True),
+        ("local elsewhere 1 1 ann runs launch 0001", SILENT + 60, False),
         # A host may hide the processes of others.
-        (f"{HERE} 4194305 1 ann runs launch 0001", 0.0, True),
+        (f"local {HERE} 4194305 1 ann runs launch 0001", 0.0, True),
     ],
 )
 def test_the_lock_of_who_has_ended_keeps_nobody_out(
-    tmp_path: Path, other: str, text: str, age: float, holds: bool
+    tmp_path: Path, other: str, text: str, age: float, holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if " ann " in text:
+        monkeypatch.setenv("LOGNAME", ME)
+        monkeypatch.setattr(os, "getuid", lambda: -1)
     layout = Layout(tmp_path)
     hold(layout, text.format(other=other), age)
     if holds:

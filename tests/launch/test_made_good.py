@@ -147,7 +147,7 @@ def test_of_several_shards_of_a_task_those_run_that_it_has_begun(
     # Somebody runs it on a machine whose processes nobody sees from here.
     stubs.add("squeue")
     sending = study.layout.launches / "sending.0"
-    sending.write_text("elsewhere 1 1 ann runs launch 0001\n")
+    sending.write_text("local elsewhere 1 1 ann runs launch 0001\n")
     assert shards_of(status(path)[1]) == {"running": [1], "waiting": [0, 2, 3]}
 
 

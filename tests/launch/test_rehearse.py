@@ -95,7 +95,7 @@ def test_a_rehearsal_asks_for_as_little_as_a_light_job(tmp_path: Path, stubs: St
         for option in (
             "account=mine", "array=0-1", f"chdir={folder}", "cpus-per-task=1",
             "job-name=rlbhpc-rehearsal", "nodes=1", "ntasks=1", "open-mode=append",
-            "output=log.%a", "partition=small", "qos=dev", "requeue", "signal=USR2@90", "time=5",
+            "output=log.%a", "partition=small", "qos=dev", "requeue", "time=5",
         )
     ]  # fmt: skip
     assert "SINGULARITYENV_" in text

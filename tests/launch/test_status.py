@@ -12,7 +12,7 @@ from submitit.core.utils import UncompletedJobError
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, UserError
 from rlbhpc.launch.api import find
-from rlbhpc.launch.study_executor import QueueWatcher, StudyJob
+from rlbhpc.launch.slurm import QueueWatcher, StudyJob
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt

@@ -1,7 +1,7 @@
 """The parent of one job's work, on the host and outside any container: claims, signals, requeue.
 
-A copy of this folder lies in the folder of every launch, with submitit in a zip inside it, so a
-requeued job keeps the code that it was launched with. It runs on the host's Python (3.9 or newer):
+A copy of this folder lies in the folder of every launch, so a requeued job keeps the code that it
+was launched with. It runs on the host's Python (3.9 or newer) and needs its standard library alone:
 Slurm belongs to the host, since `scontrol` and the credentials that it needs are in no image.
 
     python -m host --drain 150 --last 22 --scratch DIR [--plan NAME --shards 1,2]
@@ -14,11 +14,6 @@ into the queue, unless somebody ended it, or three runs in a row made nothing ne
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).with_name("submitit.zip")))
 
 DONE, INCOMPLETE, NOTHING_TO_DO, USAGE, TRY_AGAIN = 0, 3, 4, 64, 75
 # Name of the empty file of a run whose record a full disk had no room for, up to `JOB.PID`.

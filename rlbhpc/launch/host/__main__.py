@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import getpass
 import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from submitit.local.local import LOCAL_REQUEUE_RETURN_CODE, LocalJobEnvironment
-
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UNRECORDED, USAGE
-from .claims import Claims, alive, here, is_own_file, started
-from .task import SlurmTask, call, say, this_task
-from .work import CAUGHT, LOOK, Work, mind, release
+from .claims import CLAIMS, Claims, alive, here, is_own_file, started
+from .task import LocalTask, SlurmTask, call, dependency_of, say, submitted, this_task
 
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+CAUGHT = (*WARNINGS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+LOOK = 60.0
+PR_SET_PDEATHSIG = 1
 # Runs in a row that may end without anything new, preempted ones apart: a node with a broken GPU
 # is left behind, and a bug, or a limit shorter than the loading takes, does not go round for ever.
 STALLS = 3
@@ -66,28 +70,31 @@ def main(words: list[str]) -> int:
         say(f"{options.needs} is not there: what should make it has not ended well")
         record.add(INCOMPLETE, f"{options.needs} is not there", progress=False)
         return INCOMPLETE
-    claims = Claims(options.plan, holder)
+    claims = Claims(CLAIMS, holder)
     command = options.command
-    shards = [shard for shard in options.shards.split(",") if shard]
+    shards = {s: f"{options.plan}-{int(s):05d}" for s in options.shards.split(",") if s}
     if shards:
-        ours = claims.take(shards)
+        ours = [shard for shard in shards if claims.take(shards[shard])]
         if not ours:
             return DONE
         command = [",".join(ours) if word == "{}" else word for word in command]
-        options.progress += [f"../../journals/*/*/{options.plan}-{int(s):05d}-*" for s in ours]
+        options.progress += [f"../../journals/*/*/{shards[shard]}-*" for shard in ours]
     elif task is not None:
         # What works no shard shows signs of life, too: a training outlives its launcher.
-        claims.claim(f"job-{name}")
-    if isinstance(task, SlurmTask):
-        command = [word.replace("{head}", task.hostnames[0]) for word in command]
-    before = sizes(options.progress)
-    code, warned = run(options, command, claims)
-    after = sizes(options.progress)
-    progress = any(size > before.get(path, 0) for path, size in after.items())
-    code, comes_back = outcome(task, record, claims, code, warned, progress)
-    if not comes_back:
-        claims.release()
-    return code
+        claims.take(f"job-{name}")
+    if isinstance(task, SlurmTask) and any("{head}" in word for word in command):
+        command = [word.replace("{head}", task.first_node()) for word in command]
+    while True:
+        before = sizes(options.progress)
+        code, warned = run(options, command, claims)
+        after = sizes(options.progress)
+        progress = any(size > before.get(path, 0) for path, size in after.items())
+        code, comes_back = outcome(task, record, claims, code, warned, progress)
+        if not comes_back:
+            claims.release()
+            return code
+        if isinstance(task, SlurmTask):
+            return code
 
 
 def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tuple[int, str]:
@@ -127,8 +134,105 @@ def remove_abandoned(folder: Path) -> None:
                 shutil.rmtree(owner.parent, ignore_errors=True)
 
 
+class Work:
+    """The child and its process group."""
+
+    def __init__(self, command: list[str]) -> None:
+        # Where srun starts it, what the shell on each node looks for to warn what it has started.
+        several = command[0] == "srun"
+        self.notice = Path(f"warned-{os.environ.get('SLURM_JOB_ID')}") if several else None
+        self.take_notice_away()
+        libc = ctypes.CDLL(None, use_errno=True)
+        parent = os.getpid()
+
+        def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+            # If the parent is killed the work must not go on without anybody to end it.
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(TRY_AGAIN)
+
+        self.process = subprocess.Popen(
+            command, start_new_session=True, preexec_fn=prepare, stdin=subprocess.DEVNULL
+        )
+
+    def drain(self) -> None:
+        """Ask it to finish: the one process, since helpers of it are its own to end.
+
+        srun would end its step at once if it got TERM, and hands other signals to every process of
+        the step: an image that is mounted by one of them would be gone below the work. So the
+        nodes of srun are warned by a file.
+        """
+        if self.process.poll() is not None:
+            return
+        if self.notice is None:
+            self.process.send_signal(signal.SIGTERM)
+            return
+        try:
+            self.notice.touch()
+        except OSError as error:
+            say(f"{self.notice}: {error.strerror}; the work cannot be warned")
+
+    def take_notice_away(self) -> None:
+        """What an earlier run of this job was told is over."""
+        if self.notice is not None:
+            with contextlib.suppress(OSError):
+                self.notice.unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """End whatever is left of the group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def mind(
+    work: Work, drain: float, last: float, releases: dict[str, str], beat: Callable[[], None]
+) -> str:
+    """Wait for the end of the work. Returns the signal that ended it, if one did."""
+    warned = ""
+    end = float("inf")
+    while work.process.poll() is None:
+        now = time.monotonic()
+        if now >= end:
+            say("the time is over; what is left of the work is killed")
+            work.kill()
+            work.process.wait()
+            break
+        caught = signal.sigtimedwait(CAUGHT, min(LOOK, end - now))
+        release(releases)
+        beat()
+        if caught is None or caught.si_signo == signal.SIGCHLD:
+            continue
+        allowed = drain if caught.si_signo in WARNINGS else last
+        say(f"signal {caught.si_signo}; the work has {allowed:g} s to finish")
+        if not warned:
+            work.drain()
+        warned = signal.Signals(caught.si_signo).name
+        end = min(end, time.monotonic() + allowed)
+    work.take_notice_away()
+    return warned
+
+
+def release(waiting: dict[str, str]) -> None:
+    """Let jobs wait no longer for our end that wait for a checkpoint which is there now."""
+    own = os.environ.get("SLURM_JOB_ID", "")
+    for path in [path for path in waiting if Path(path).exists()]:
+        name = waiting.pop(path)
+        try:
+            numbers = submitted(Path()).get(name, [])
+        except OSError as error:
+            say(f"submitted: {error.strerror}")
+            continue
+        for number in numbers:
+            dependency = dependency_of(number, without=own)
+            if dependency is None:  # it waits for our end, then
+                continue
+            code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={dependency}")
+            say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
+
+
 def outcome(
-    task: SlurmTask | LocalJobEnvironment | None, record: Record, claims: Claims, code: int,
+    task: SlurmTask | LocalTask | None, record: Record, claims: Claims, code: int,
     warned: str, progress: bool,
 ) -> tuple[int, bool]:  # fmt: skip
     """Decide what becomes of the job: the exit code of the script, and whether it comes back."""
@@ -161,7 +265,7 @@ def outcome(
         say("it does not come back")
         return (code if code > 0 else 128 - code), False
     if not isinstance(task, SlurmTask):
-        return (LOCAL_REQUEUE_RETURN_CODE, True) if failed else (TRY_AGAIN, False)
+        return TRY_AGAIN, failed
     return requeue(task, record, claims, failed)
 
 
@@ -169,7 +273,7 @@ def requeue(task: SlurmTask, record: Record, claims: Claims, failed: bool) -> tu
     """Put the job back into the queue, away from a node where it failed. Slurm then ends us."""
     say(f"requeue {task.job_id}")
     try:
-        task._requeue(REQUEUE_TRIES)
+        task.requeue(REQUEUE_TRIES)
     except OSError as error:
         # The new job may start at once, and would leave the shards to this one.
         claims.release()

@@ -18,45 +18,40 @@ FIRST_SPACE = 0xEFFFFFFC
 
 
 class Claims:
-    """One file per shard that says who works it; nobody waits on it.
+    """One file for each thing that one job at a time works, which says who; nobody waits on it.
 
-    The file `PLAN-SHARD.N` is created exclusively. Whoever finds that its holder is no longer known
+    The file `NAME.N` is created exclusively. Whoever finds that its holder is no longer known
     creates `.N+1`, exclusively again, so two who find it at once cannot both have it.
     """
 
-    def __init__(self, plan: str, holder: str) -> None:
-        self.plan = plan
+    def __init__(self, folder: Path, holder: str) -> None:
+        self.folder = folder
         self.holder = holder
         self.own: list[Path] = []
 
-    def take(self, shards: list[str]) -> list[str]:
-        """Claim shards; returns those that are ours, and says who holds each of the others."""
-        ours = []
-        for shard in shards:
-            holder = self.claim(f"{self.plan}-{int(shard):05d}")
-            if holder:
-                say(f"shard {shard} is worked by {holder}")
-            else:
-                ours.append(shard)
-        return ours
+    def take(self, name: str) -> bool:
+        """Claim something, or say who works it; without a claim where no file can be written."""
+        try:
+            holder = self.claim(name)
+        except OSError as error:
+            say(f"{self.folder / name}: {error.strerror}; it is worked without a claim")
+            return True
+        if holder:
+            say(f"{name} is worked by {holder}")
+        return not holder
 
     def claim(self, name: str) -> str:
-        """Claim what has a name; returns who else holds it, if somebody does."""
+        """Claim something; returns who else holds it, if somebody does."""
         while True:
-            generation, holder = newest(CLAIMS, name)
+            generation, holder = newest(self.folder, name)
+            path = self.folder / f"{name}.{generation}"
             if holder == self.holder:
-                self.own.append(CLAIMS / f"{name}.{generation}")
+                self.own.append(path)
                 return ""
-            before = CLAIMS / f"{name}.{generation}"
-            if holder and is_held(before, holder, is_own_file(before)):
+            if holder and is_held(path, holder, is_own_file(path)):
                 return holder
-            path = CLAIMS / f"{name}.{generation + 1}"
-            try:
-                is_ours = create(path, self.holder)
-            except OSError as error:
-                say(f"{path}: {error.strerror}; it is worked without a claim")
-                return ""
-            if is_ours:
+            path = self.folder / f"{name}.{generation + 1}"
+            if create(path, self.holder):
                 self.own.append(path)
                 return ""
 
@@ -166,24 +161,24 @@ def is_held(path: Path, holder: str, is_ours: bool) -> bool:
 
 
 def alive(holder: str, is_ours: bool) -> bool | None:
-    """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START`.
+    """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START` and more words.
 
     None where that cannot be seen from here: a process of another host, or of another user on a
     host that hides it; a job of another user where Slurm hides those, or that Slurm says nothing
-    of.
+    of; a file that says nothing of its holder.
     """
-    kind, _, name = holder.partition(" ")
-    if kind == "local":
-        host, _, process = name.partition(" ")
-        pid, _, start = process.partition(" ")
-        now = started(pid) if pid and host == here() else ""
+    kind, *words = holder.split()
+    if kind == "local" and len(words) >= 3:
+        host, pid, start = words[:3]
+        if host != here():
+            return None
+        now = started(pid)
         if now:
-            # A claim of an older version has no start.
-            return start in ("", now)
-        return False if is_ours and host == here() else None
+            return start == now
+        return False if is_ours else None
     if kind != "slurm":
-        return True
-    code, text = call("squeue", "--all", "--noheader", f"--jobs={name}", "--format=%T")
+        return None
+    code, text = call("squeue", "--all", "--noheader", f"--jobs={words[0]}", "--format=%T")
     if code != 0 and "nvalid job id" not in text:
         return None
     if code == 0 and text.strip():

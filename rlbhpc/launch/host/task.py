@@ -6,32 +6,50 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-from submitit.helpers import clean_env
-from submitit.local.local import LocalJobEnvironment
-from submitit.slurm.slurm import SlurmJobEnvironment
 
 from . import TRY_AGAIN
 
-# Where Slurm itself is configured; all else of the shell's SLURM_* and SBATCH_* would win over the
-# scripts, or leak from a job that launches.
+# Set by whoever launches on this machine.
+LOCAL = "RLBHPC_LOCAL_JOB"
+
+# Variables of a shell that would win over the scripts, or leak from a job that launches; but not
+# those that say where Slurm itself is configured.
+LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
+RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
 # A task gives up before it has failed on more nodes than these.
 MOST_AVOIDED = 3
 
 
-class SlurmTask(SlurmJobEnvironment):
-    """The job as Slurm knows it; ``job_id`` names one task of an array, and no other."""
+class LocalTask:
+    """The job as a process of this machine, whose end its launcher waits for."""
 
-    @property
-    def restarts(self) -> int:
-        """How often Slurm had started it before."""
-        return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    def __init__(self) -> None:
+        self.job_id = str(os.getpid())
+
+
+class SlurmTask:
+    """The job as Slurm knows it; ``job_id`` names one task of an array, and no other.
+
+    ``restarts`` is how often Slurm had started it before.
+    """
+
+    def __init__(self) -> None:
+        array = os.environ.get("SLURM_ARRAY_JOB_ID", "")
+        self.array_task = os.environ.get("SLURM_ARRAY_TASK_ID", "") if array else ""
+        self.job_id = f"{array}_{self.array_task}" if array else os.environ["SLURM_JOB_ID"]
+        self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+    def first_node(self) -> str:
+        """Name of the first of its nodes."""
+        nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+        code, text = call("scontrol", "show", "hostnames", nodes) if nodes else (1, "")
+        return text.split()[0] if code == 0 else socket.gethostname()
 
     def came_to_its_end(self) -> str:
         """Why Slurm ends this job: cancelled, requeued, preempted, limit; empty if it does not.
@@ -59,10 +77,10 @@ class SlurmTask(SlurmJobEnvironment):
             return "limit"
         return "cancelled"
 
-    def _requeue(self, countdown: int) -> None:
+    def requeue(self, tries: int) -> None:
         """Put this one task back; raises OSError with Slurm's words where that is not possible."""
         text = ""
-        for attempt in range(countdown):
+        for attempt in range(tries):
             code, text = call("scontrol", "requeue", self.job_id)
             if code == 0:
                 return
@@ -100,15 +118,14 @@ class SlurmTask(SlurmJobEnvironment):
         if not scripts:
             return ""
         script = max(scripts, key=lambda path: len(path.stem))
-        task = self.array_task_id
-        array = [] if task is None else [f"--array={task}"]
-        with launching_environment():
-            code, text = call("sbatch", "--parsable", *array, script.name)
+        array = [f"--array={self.array_task}"] if self.array_task else []
+        environment = launching_environment()
+        code, text = call("sbatch", "--parsable", *array, script.name, environment=environment)
         number = id_in(text, label) if code == 0 else ""
         if not number:
             say(f"sbatch {script.name}: {text.strip() or code}")
             return ""
-        line = " ".join([script.stem, number, *([] if task is None else [task])])
+        line = f"{script.stem} {number} {self.array_task}".rstrip()
         try:
             with Path("submitted").open("a") as out:
                 out.write(line + "\n")
@@ -121,13 +138,13 @@ class SlurmTask(SlurmJobEnvironment):
             after = ",".join(filter(None, (before, f"afterany:{number}")))
             code, text = call("scontrol", "update", f"JobId={other}", f"Dependency={after}")
             say(f"job {other} waits for {number} as well" if code == 0 else text.strip())
-        return number if task is None else f"{number}_{task}"
+        return f"{number}_{self.array_task}" if self.array_task else number
 
 
-def this_task() -> SlurmTask | LocalJobEnvironment | None:
-    """What this job is: a process of this host, or None where the script was started by hand."""
-    if "SUBMITIT_LOCAL_JOB_ID" in os.environ:
-        return LocalJobEnvironment()
+def this_task() -> SlurmTask | LocalTask | None:
+    """What this job is; None where somebody has started the script by hand."""
+    if LOCAL in os.environ:
+        return LocalTask()
     return SlurmTask() if "SLURM_JOB_ID" in os.environ else None
 
 
@@ -151,17 +168,13 @@ def is_filter(name: str) -> bool:
     return filters and not name.endswith("_FEDERATION")  # which takes in jobs of other clusters
 
 
-@contextlib.contextmanager
-def launching_environment() -> Iterator[None]:
+def launching_environment() -> dict[str, str]:
     """The shell's environment without what would win over the scripts."""
-    site = {name: os.environ[name] for name in KEPT if name in os.environ}
-    with clean_env([*filter(is_filter, os.environ)]):
-        os.environ.update(site)
-        try:
-            yield
-        finally:
-            for name in site:
-                del os.environ[name]
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name in KEPT or not (name.startswith(LEAKING) or name in RANKS or is_filter(name))
+    }
 
 
 def id_in(answer: str, label: str) -> str:
@@ -227,12 +240,13 @@ def waiting_for(script: str) -> list[int]:
     return [number for name in names for number in ids.get(name, ())]
 
 
-def call(*command: str) -> tuple[int, str]:
+def call(*command: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
     """Exit code and text of a short command; 127 where there is no such command."""
     try:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False
-        )
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False,
+            env=environment,
+        )  # fmt: skip
     except OSError as error:
         return 127, f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired as error:
