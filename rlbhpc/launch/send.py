@@ -112,9 +112,10 @@ def _as_processes(
 def _start(script: Path, task: int, device: str | None, logs: Path) -> subprocess.Popen[bytes]:
     """Start a task in a session of its own: Ctrl-C is for whoever launched it."""
     logs.mkdir(parents=True, exist_ok=True)
-    environment = {**launching_environment(), LOCAL: "1", "SLURM_ARRAY_TASK_ID": str(task)}
-    if device is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = device
+    environment = {
+        **launching_environment(), LOCAL: "1", "SLURM_ARRAY_TASK_ID": str(task),
+        "CUDA_VISIBLE_DEVICES": device or "",
+    }  # fmt: skip
     return subprocess.Popen(
         ["bash", "-c", LOGGED, str(logs), str(script)], env=environment,
         stdin=subprocess.DEVNULL, start_new_session=True,
