@@ -267,7 +267,8 @@ class Learner:
             outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
             gap = ((old - sampler) * mask).clamp(max=MAX_LOG_RATIO)
             tokens = mask * (weights > 0)[:, None]
-            capped = (correction == s.sampler_cap) & (s.sampler_band is None)
+            has_cap = s.sampler_cap > 0 and s.sampler_band is None
+            capped = (correction == s.sampler_cap) & has_cap
             sums = {
                 "tokens": tokens.sum(),
                 "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
