@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +64,9 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
         version = cube.current_version(layout)
         sources = Sources.survey(layout)
         base = Base.of(version, rebuild=rebuild)
+        if base and cube.nodes_that_differ(base.store):
+            # Readers of other programs stumble over it: a version is never mended, but replaced.
+            base = replace(base, reusable=False)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
         if base and base.is_of(sources) and not any(map(base.lacks, sources.groups)):
             return _as_it_is(sources, base)

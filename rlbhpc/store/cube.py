@@ -65,7 +65,7 @@ _CONFIG: Final = {"array.write_empty_chunks": True}
 
 
 # Constant, so that a table that grows adds chunks.
-TABLE_CHUNKS: Final = {"problem": 1024, "sample": 64, "train_step": 1 << 16, "row": 1 << 15}
+TABLE_CHUNKS: Final = {"problem": 1024, "sample": 64, "train_step": 1 << 16, "row": 1 << 17}
 
 
 def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
@@ -270,6 +270,20 @@ def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{cube_schema.SCHEMA_VERSION}; use a newer rlbhpc"
         )
     return top, nodes
+
+
+def nodes_that_differ(store: Path) -> list[str]:
+    """Paths of the nodes of a cube whose own metadata is not what the root's copy says."""
+    _, nodes = read_checked(store)
+    differing = []
+    for name, node in nodes.items():
+        try:
+            same = json.loads((store / name / METADATA).read_bytes()) == node
+        except (OSError, ValueError):
+            same = False
+        if not same:
+            differing.append(name)
+    return differing
 
 
 def read_grid(root: zarr.Group, path: str) -> Grid | None:

@@ -205,9 +205,11 @@ def _planned_chunk(problems: int, n: int) -> Chunk:
     """Chunks of about a million cells; a step of a small study is one.
 
     A study that grows gets larger chunks until they hold so many, and only adds chunks from then
-    on. A small first try therefore leaves no trace in the layout.
+    on. A small first try therefore leaves no trace in the layout. Few samples of very many problems
+    are one chunk, too.
     """
-    rows = max(1, min(problems, UNPLANNED.problems))
+    most_rows = max(UNPLANNED.problems, CHUNK_CELLS // max(1, n))
+    rows = max(1, min(problems, most_rows))
     return Chunk(rows, max(1, min(n, CHUNK_CELLS // rows)))
 
 

@@ -16,9 +16,10 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import Deferred
-from rlbhpc.store import checked
+from rlbhpc.store import checked, left_out
 from rlbhpc.store.cube_schema import QUESTIONS
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.left_out import Note
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
 
@@ -100,11 +101,15 @@ def stored_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Quest
 def read_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Question]:
     """The questions of an arm on a problem set, by id of the problem.
 
-    A run of an older version has none: those of its study are then read where the study found
-    them, if they are still there and unchanged. Of imported samples there are none in that case.
+    A run of an older version has none, and a damaged file is told and left out: those of its study
+    are then read where the study found them, if they are still there and unchanged. Of imported
+    samples there are none in that case.
     """
-    if stored := stored_questions(layout, arm, set_name):
-        return stored
+    try:
+        if stored := stored_questions(layout, arm, set_name):
+            return stored
+    except UserError as error:
+        left_out.tell(layout.root, [Note(left_out.DAMAGED, str(error))])
     with suppress(UserError, OSError):
         study = study_of(layout)
         if study is not None and arm in study.arms and set_name in study.problem_sets:

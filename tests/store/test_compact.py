@@ -103,6 +103,16 @@ def test_every_sample_stands_in_its_cell(layout: Layout) -> None:
     assert validate_cube(layout.root) == []
 
 
+def test_cut_metadata_of_an_array_makes_a_new_version(layout: Layout) -> None:
+    journal(layout, samples(range(2), 4), "a")
+    metadata = compact(layout).store / ARM / SET / "verdict" / "zarr.json"
+    assert not compact(layout).new
+    metadata.write_bytes(metadata.read_bytes()[:100])
+    assert compact(layout).new
+    assert validate_cube(layout.root) == []
+    assert not compact(layout).new
+
+
 def test_the_lenient_graders_verdicts_count_beside_the_sound_ones(layout: Layout) -> None:
     rows = [
         replace(row, paper=(-1, 0, 1)[row.key.sample % 3], verdict=row.key.sample % 2)

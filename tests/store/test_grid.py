@@ -25,7 +25,7 @@ def cells(
 @pytest.mark.parametrize(
     ("problems", "n", "chunk"),
     [(500, 2048, (500, 2048)), (10_000, 10_000, (1024, 1024)), (30, 100_000, (30, 34952)),
-     (1, 1, (1, 1))],
+     (1, 1, (1, 1)), (100_000, 1, (100_000, 1)), (100_000, 64, (16_384, 64))],
 )  # fmt: skip
 def test_a_chunk_has_about_a_million_cells(problems: int, n: int, chunk: tuple[int, int]) -> None:
     grid = Grid("m").grown(cells(range(problems), n))

@@ -221,7 +221,7 @@ def test_an_old_cube_with_newer_samples_shows_both(old: Path) -> None:
     assert contents(layout.cube) == first
 
 
-@pytest.mark.parametrize("rows", [3, 1 << 15])
+@pytest.mark.parametrize("rows", [3, 1 << 17])
 def test_a_table_of_answers_that_grows_is_as_one_made_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

@@ -201,7 +201,7 @@ def test_what_stands_on_disk_is_what_the_page_says(store: Path) -> None:
     assert top["consolidated_metadata"] == {"kind": "inline", "must_understand": False}
     verdict, words = nodes[f"{ARM}/{SET}/verdict"], nodes[f"answers/{ARM}/{SET}/text"]
     assert verdict["chunk_grid"]["configuration"] == {"chunk_shape": [4, 3, 1]}
-    assert words["chunk_grid"]["configuration"] == {"chunk_shape": [1 << 15]}
+    assert words["chunk_grid"]["configuration"] == {"chunk_shape": [1 << 17]}
     assert verdict["fill_value"] == -1
     assert nodes[f"{ARM}/{SET}/guessable"]["attributes"] == {
         "long_name": "answered now and then without reasoning",
