@@ -48,6 +48,14 @@ def test_nobody_is_sent_to_a_package_index_for_our_name() -> None:
     assert not sent
 
 
+def test_the_line_of_a_sample_is_read_in_at_most_twenty_files() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    section = page.split("## The line of a sample")[1].split("\n## ")[0]
+    files = re.findall(r"^\d+\. `([^`]+)`", section, re.M)
+    assert 0 < len(files) <= 20
+    assert not [name for name in files if not (ROOT / "rlbhpc" / name).is_file()]
+
+
 def test_the_study_on_the_reference_page_is_valid() -> None:
     page = (ROOT / "docs/study-file.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.S)

@@ -1,12 +1,12 @@
 """Take stock: which samples of an arm and problem set are there, one bit a key.
 
 The answer comes from the data, the index blocks of journals and the footers of parts; never from a
-marker or an exit status. Every verb that asks what is missing asks here. Nothing is sorted.
+marker or an exit status. Every verb that asks what is missing asks here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -85,28 +85,26 @@ class _Entries(NamedTuple):
         """Some of them."""
         return _Entries(*(column[chosen] for column in self))
 
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """Row and sample of each."""
-        return zip(self.rows.tolist(), self.samples.tolist(), strict=True)
+
+# Planes of a bitmap: samples that did not fail, the right ones among them, and those of which some
+# file has a failure.
+_DONE, _CORRECT, _FAILED = range(3)
 
 
 def _no_bits() -> NDArray[np.uint8]:
-    return np.zeros((0, 0), np.uint8)
+    return np.zeros((3, 0, 0), np.uint8)
 
 
 @dataclass
 class Bitmap:
-    """One bit for each sample of an arm on a problem set, a row for each cell.
+    """Bits for each sample of an arm on a problem set, a row for each cell.
 
-    ``right_bits``: the right ones among them. ``tokens``: response tokens of each row. ``failed``:
-    rows and samples of which there is nothing but a failure.
+    ``planes``: what is known of each sample, see above. ``tokens``: response tokens of each row.
     """
 
     arm: str
-    bits: NDArray[np.uint8] = field(default_factory=_no_bits)
-    right_bits: NDArray[np.uint8] = field(default_factory=_no_bits)
+    planes: NDArray[np.uint8] = field(default_factory=_no_bits)
     tokens: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    failed: set[tuple[int, int]] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     _rows: dict[Cell, int] = field(default_factory=dict)
     _waiting: list[_Entries] = field(default_factory=list)
@@ -143,9 +141,7 @@ class Bitmap:
         if fresh:
             self._rows |= zip(fresh, count(len(self._rows)), strict=False)
             self.tokens = np.append(self.tokens, np.zeros(len(fresh)))
-            empty = np.zeros((len(fresh), self.bits.shape[1]), np.uint8)
-            self.bits = np.concatenate([self.bits, empty])
-            self.right_bits = np.concatenate([self.right_bits, empty])
+            self.planes = np.pad(self.planes, ((0, 0), (0, len(fresh)), (0, 0)))
         return np.array(list(map(self._rows.__getitem__, cells)), np.int64)
 
     def _gather(self, entries: _Entries) -> None:
@@ -157,72 +153,41 @@ class Bitmap:
 
     def _settle(self) -> None:
         """Enter what was gathered."""
-        if self._waiting:
-            gathered = _Entries(*map(np.concatenate, zip(*self._waiting, strict=True)))
-            self._waiting.clear()
-            self._gathered = 0
-            self._enter(gathered)
+        if self._gathered:
+            entries = _Entries(*map(np.concatenate, zip(*self._waiting, strict=True)))
+            self._enter(entries)
+        self._waiting.clear()
+        self._gathered = 0
 
     def _enter(self, entries: _Entries) -> None:
-        """Set bits; a failure never replaces a success."""
-        if not len(entries.rows):
-            return
+        """Set bits. A sample counts once, and where there is one no failure of it counts."""
         width = -(-(int(entries.samples.max()) + 1) // 64) * 8
-        if width > self.bits.shape[1]:
-            more = ((0, 0), (0, width - self.bits.shape[1]))
-            self.bits, self.right_bits = np.pad(self.bits, more), np.pad(self.right_bits, more)
+        if width > self.planes.shape[2]:
+            self.planes = np.pad(self.planes, ((0, 0), (0, 0), (0, width - self.planes.shape[2])))
         failed = (entries.verdicts == FAILED[0]) | (entries.verdicts == FAILED[1])
-        if failed.any():
-            lost = entries.where(failed)
-            lost = lost.where(~self._has(lost.rows, lost.samples))
-            self.failed.update(lost.pairs())
-            places, masks = self._place(lost.rows, lost.samples)
-            np.bitwise_or.at(self.bits.ravel(), places, masks)
-            entries = entries.where(~failed)
-        if self.failed:
-            self._forget_failures(entries)
-        entries = entries.where(~self._has(entries.rows, entries.samples))
-        if len(entries.rows):
-            self._enter_fresh(entries)
+        self._set(_FAILED, self._new(_FAILED, entries.where(failed)))
+        done = self._new(_DONE, entries.where(~failed))
+        self._set(_DONE, done)
+        self._set(_CORRECT, done.where(done.verdicts == _RIGHT))
+        self.tokens += np.bincount(done.rows, done.tokens, len(self.tokens))
 
-    def _enter_fresh(self, entries: _Entries) -> None:
-        """Set bits that are clear: to add them takes a sixth of what an ``or`` takes."""
-        first = int(entries.rows.min())
-        touched = slice(first, int(entries.rows.max()) + 1)
-        before = self.bits[touched].copy()
-        places, masks = self._place(entries.rows, entries.samples)
-        np.add.at(self.bits.ravel(), places, masks)
-        if _ones(self.bits[touched]) - _ones(before) < len(entries.rows):
-            # A carry: one of them is there twice. Counting bits is cheaper than sorting keys, and
-            # most files have no sample twice.
-            self.bits[touched] = before
-            keys = (entries.rows << 32) | entries.samples
-            self._enter_fresh(entries.where(np.unique(keys, return_index=True)[1]))
-            return
-        right = entries.verdicts == _RIGHT
-        np.add.at(self.right_bits.ravel(), places[right], masks[right])
-        self.tokens[touched] += np.bincount(entries.rows - first, entries.tokens)
+    def _new(self, plane: int, entries: _Entries) -> _Entries:
+        """Each sample once, of those whose bit is clear."""
+        keys = (entries.rows << 32) | entries.samples
+        _, first = np.unique(keys, return_index=True)
+        entries = entries.where(first)
+        places, masks = self._place(entries)
+        return entries.where(self.planes[plane].ravel()[places] & masks == 0)
 
-    def _forget_failures(self, entries: _Entries) -> None:
-        mended = np.fromiter(
-            (key in self.failed for key in entries.pairs()), bool, len(entries.rows)
-        )
-        replaced = entries.where(mended)
-        self.failed.difference_update(replaced.pairs())
-        places, masks = self._place(replaced.rows, replaced.samples)
-        np.bitwise_and.at(self.bits.ravel(), places, ~masks)
+    def _set(self, plane: int, entries: _Entries) -> None:
+        """Set bits that are clear, each once: to add them takes a sixth of what an ``or`` takes."""
+        places, masks = self._place(entries)
+        np.add.at(self.planes[plane].ravel(), places, masks)
 
-    def _has(self, rows: NDArray[np.int64], samples: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether samples of some rows are there."""
-        places, masks = self._place(rows, samples)
-        is_set: NDArray[np.bool_] = self.bits.ravel()[places] & masks != 0
-        return is_set
-
-    def _place(
-        self, rows: NDArray[np.int64], samples: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def _place(self, entries: _Entries) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Byte of each sample among all rows, and its bit in it."""
-        return rows * self.bits.shape[1] + (samples >> 3), np.uint8(1) << (samples & 7).astype("u1")
+        places = entries.rows * self.planes.shape[2] + (entries.samples >> 3)
+        return places, np.uint8(1) << (entries.samples & 7).astype(np.uint8)
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -232,34 +197,25 @@ class Bitmap:
         keys = zip(problems, fingerprints.tolist(), strict=True)
         rows = np.array([self._rows.get(Cell(self.arm, step, p, f), -1) for p, f in keys], np.int64)
         has_row = rows >= 0
-        own_rows = rows[has_row]
-        bits = np.zeros((len(problems), self.bits.shape[1]), np.uint8)
-        right_bits = np.zeros_like(bits)
-        bits[has_row], right_bits[has_row] = self.bits[own_rows], self.right_bits[own_rows]
+        planes = np.zeros((3, len(problems), self.planes.shape[2]), np.uint8)
+        planes[:, has_row] = self.planes[:, rows[has_row]]
         tokens = np.zeros(len(problems))
-        tokens[has_row] = self.tokens[own_rows]
-        place = {row: i for i, row in enumerate(rows.tolist()) if row >= 0}
-        failed = np.array(
-            [(place[row], sample) for row, sample in self.failed if row in place], np.int64
-        ).reshape(-1, 2)
-        measured = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
-        measured -= np.bincount(failed[:, 0], minlength=len(problems))
-        requested = set(problems)
+        tokens[has_row] = self.tokens[rows[has_row]]
+        done, right, failed = planes
+        only_failed = failed & ~done
+        failures = np.argwhere(np.unpackbits(only_failed, axis=1, bitorder="little"))
+        requested, found = set(problems), set(rows.tolist())
         stale = [
             row
             for cell, row in self._rows.items()
-            if cell.step == step and cell.problem in requested and row not in place
+            if cell.step == step and cell.problem in requested and row not in found
         ]
         return Holding(
-            bits,
-            right_bits,
-            failed,
-            np.bitwise_count(right_bits).sum(axis=1, dtype=np.int64),
+            done | failed,
+            right,
+            failures,
+            np.bitwise_count(right).sum(axis=1, dtype=np.int64),
             tokens,
-            measured,
-            int(np.bitwise_count(self.bits[stale]).sum()),
+            np.bitwise_count(done).sum(axis=1, dtype=np.int64),
+            int(np.bitwise_count(self.planes[_DONE, stale] | self.planes[_FAILED, stale]).sum()),
         )
-
-
-def _ones(bits: NDArray[np.uint8]) -> int:
-    return int(np.bitwise_count(bits.ravel().view(np.uint64)).sum())
