@@ -201,6 +201,8 @@ def _settings(study: Study | None) -> Settings:
 
 
 def _with_curve(arm: Measured, settings: Settings) -> Measured:
+    if arm.counterpart is not None:
+        arm = replace(arm, counterpart=_with_curve(arm.counterpart, settings))
     if not len(arm.rows):
         return arm
     counts = arm.counts[arm.curve_rows]

@@ -15,9 +15,12 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import supporting
 from rlbhpc.store import derive
+from rlbhpc.store.cube_schema import DECIDES, provenance
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 
+#: Each of the two verdicts of a sample, and the one that does not decide where it does.
+COUNTERPARTS: Final = {"strict": "lenient", "lenient": "strict"}
 # Plain integers: NumPy compares bytes with an enum as 64-bit integers, at a sixth of the speed.
 _MISSING: Final = int(Status.MISSING)
 _RIGHT: Final = int(Status.RIGHT)
@@ -55,7 +58,9 @@ class Measured:
     ``[problem, sample]`` verdict codes of the samples that every problem is asked for, whatever
     comes out: all, or the first ``stop_after``. None for imported counts. ``drawn``: the same of
     all samples. ``stop_after``: right samples at which a problem ends; 0 where none does.
-    ``curve``: pass@k over problems that have samples; None where there is none.
+    ``curve``: pass@k over problems that have samples; None where there is none. ``decided_by``:
+    whether strict or lenient verdicts these are; empty where only one was stored. ``counterpart``:
+    the same samples by the other verdict.
     """
 
     arm: str
@@ -71,6 +76,8 @@ class Measured:
     drawn: NDArray[np.int8] | None = field(repr=False)
     stop_after: int = 0
     curve: PassCurve | None = None
+    decided_by: str = ""
+    counterpart: Measured | None = field(default=None, repr=False)
 
     @property
     def key(self) -> dict[str, str | int]:
@@ -190,6 +197,10 @@ def measured(
     stored = [
         over_steps(group, name) for name in (("verdict", "finish") if sampled else ("n", "c"))
     ]
+    decided_by = str(provenance(group.attrs).get(DECIDES, ""))
+    by_counterpart = None
+    if decided_by in COUNTERPARTS and COUNTERPARTS[decided_by] in group:
+        by_counterpart = over_steps(group, COUNTERPARTS[decided_by])
     for j, step in enumerate(steps):
         if study and planned and step not in study.arms[arm].steps:
             continue
@@ -199,10 +210,32 @@ def measured(
             plan = depth, stop_after
             if regraded and _end_unfinished(verdicts[:, :depth], stop_after):
                 plan = stop_after, 0
-            yield _of_samples(verdicts, ends, names, rows, plan)
+            arm = _of_samples(verdicts, ends, names, rows, plan)
+            if by_counterpart is not None:
+                again = _of_counterpart(verdicts, by_counterpart[j], ends, names, rows, plan)
+                arm = replace(arm, decided_by=decided_by, counterpart=again)
+            yield arm
         else:
             n, c = (values[j] for values in stored)
             yield _of_counts(n, c, names, rows)
+
+
+def _of_counterpart(
+    stored: NDArray[np.int8],
+    by_counterpart: NDArray[np.int8],
+    ends: NDArray[np.int8],
+    names: _Names,
+    rows: NDArray[np.int64],
+    plan: tuple[int, int],
+) -> Measured | None:
+    """The samples of a step by the verdict that does not decide, if all of them have it."""
+    if ((stored != _MISSING) & (by_counterpart == _MISSING)).any():
+        return None
+    depth, stop_after = plan
+    if stop_after and _end_unfinished(by_counterpart[:, :depth], stop_after):
+        # The deciding verdict ended problems earlier than this one would have.
+        plan = stop_after, 0
+    return _of_samples(by_counterpart, ends, names, rows, plan)
 
 
 def over_steps(group: xr.Dataset, name: str) -> NDArray[Any]:

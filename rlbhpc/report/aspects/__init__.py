@@ -18,6 +18,7 @@ from rlbhpc.report.aspects import (
     perplexity,
     prompts,
     responses,
+    robustness,
     samples,
     strata,
     temperature,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rlbhpc.report.aspect import Report
 
 ASPECTS: Final[tuple[Aspect, ...]] = (
+    robustness.ASPECT,
     answer.ASPECT,
     answer.POOLED,
     coverage.ASPECT,

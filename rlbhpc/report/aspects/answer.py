@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once_each
+from rlbhpc.report.aspects.robustness import strictness
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
@@ -25,7 +26,8 @@ from rlbhpc.study.schema import MoreSampling
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:
     """What follows from one comparison, in sentences, and under which conditions."""
-    return [el("p", sentence) for sentence in (*pair.words, conditions(report, pair))]
+    sentences = [*pair.words, strictness(report, pair), conditions(report, pair)]
+    return [el("p", sentence) for sentence in sentences if sentence]
 
 
 def conditions(report: Report, pair: Comparison) -> str:

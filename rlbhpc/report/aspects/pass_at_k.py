@@ -31,6 +31,8 @@ def curve_grid(report: Report) -> ET.Element:
         "four draws of k; means over problems go on to K. An arm with fewer samples has a dot at "
         "its own quarter."
     )
+    if any(arm.counterpart is not None for arms in drawn.values() for arm in arms):
+        caption += " Darkest: between the verdict that decides and the other of strict and lenient."
     return figure(caption, chart)
 
 
@@ -65,6 +67,10 @@ def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours
         k, values = arm.curve.k, 100 * arm.curve.interval.estimate
         panel.curve(k, arm.curve.interval, colour, name, dash=colours.dash(arm.arm), opacity=0.12)
         panel.end(values, name, colour)
+        if arm.counterpart is not None and arm.counterpart.curve is not None:
+            again = arm.counterpart.curve
+            nearest = 100 * np.interp(k, again.k, again.interval.estimate)
+            panel.band(k, np.minimum(values, nearest), np.maximum(values, nearest), colour, 0.4)
         if 4 < k[-1] < reach:
             quarter = k[-1] / 4
             panel.points(quarter, np.interp(quarter, k, values), colour, name=f"{name}, n/4")

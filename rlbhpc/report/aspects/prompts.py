@@ -8,8 +8,8 @@ from typing import Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, once_each, tables_of
-from rlbhpc.report.compare import Comparison, common_problems
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
+from rlbhpc.report.compare import common_problems
 from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
@@ -74,26 +74,8 @@ def _spread(report: Report, by_prompt: dict[str, Measured]) -> Iterator[Prompts]
     yield Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
 
 
-@once
-def under_prompts(report: Report) -> list[tuple[str, Comparison]]:
-    """Last comparisons of two models under two prompts or more, each with its prompt.
-
-    The answer must not hang on the template.
-    """
-    groups: dict[tuple[object, ...], list[tuple[str, Comparison]]] = {}
-    for pair in report.final:
-        base, trained = (report.arms.get(side.arm) for side in (pair.base, pair.trained))
-        if base is None or trained is None or base.prompt != trained.prompt:
-            continue
-        alike = (base.sampling, trained.sampling)
-        key = (pair.base.problem_set, pair.base.model, pair.trained.model, alike)
-        groups.setdefault(key, []).append((base.prompt, pair))
-    several = [group for group in groups.values() if len({prompt for prompt, _ in group}) > 1]
-    return [answer for group in several for answer in group]
-
-
 def section(report: Report) -> Iterator[Node]:
-    """Show how far the template reaches, and whether the answer hangs on it."""
+    """Show how far the template reaches."""
     for set_name, models in report.by_set(prompts(report)):
         caption = (
             "pass@k of each model under all its prompts, each with its name at the right; the "
@@ -113,16 +95,6 @@ def section(report: Report) -> Iterator[Node]:
                 rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
         heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
         yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
-        rows = [
-            [pair.trained.label, pair.base.label, prompt, pair.answer.headline,
-             bounds(pair.pointwise, 0, sign=True), pair.reach, bounds(pair.net, sign=True)]
-            for prompt, pair in under_prompts(report)
-            if pair.problem_set == set_name
-        ]  # fmt: skip
-        if rows:
-            heads = ["trained", "base", "prompt", "answer", "pass@1 − base, points", "K",
-                     "pass@K − base, points"]  # fmt: skip
-            yield table(f"The answer on {set_name} under each prompt", heads, rows, last=True)
     if prompts(report):
         yield note(
             "Best minus worst is the largest of several differences and so a little too "
