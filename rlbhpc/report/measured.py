@@ -15,7 +15,7 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import supporting
 from rlbhpc.store import derive
-from rlbhpc.store.cube_schema import DECIDES, provenance
+from rlbhpc.store.cube_schema import provenance
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 
@@ -197,7 +197,7 @@ def measured(
     stored = [
         over_steps(group, name) for name in (("verdict", "finish") if sampled else ("n", "c"))
     ]
-    decided_by = str(provenance(group.attrs).get(DECIDES, ""))
+    decided_by = str(provenance(group.attrs).get("decides", ""))
     by_counterpart = None
     if decided_by in COUNTERPARTS and COUNTERPARTS[decided_by] in group:
         by_counterpart = over_steps(group, COUNTERPARTS[decided_by])
@@ -210,11 +210,11 @@ def measured(
             plan = depth, stop_after
             if regraded and _end_unfinished(verdicts[:, :depth], stop_after):
                 plan = stop_after, 0
-            arm = _of_samples(verdicts, ends, names, rows, plan)
+            counts = _of_samples(verdicts, ends, names, rows, plan)
             if by_counterpart is not None:
                 again = _of_counterpart(verdicts, by_counterpart[j], ends, names, rows, plan)
-                arm = replace(arm, decided_by=decided_by, counterpart=again)
-            yield arm
+                counts = replace(counts, decided_by=decided_by, counterpart=again)
+            yield counts
         else:
             n, c = (values[j] for values in stored)
             yield _of_counts(n, c, names, rows)

@@ -19,9 +19,9 @@ from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.checkpoints import chosen
 from rlbhpc.report.aspects.graders import lay_beside, verdicts
-from rlbhpc.report.aspects.prompts import prompts, under_prompts
+from rlbhpc.report.aspects.prompts import prompts
 from rlbhpc.report.aspects.responses import HOURS, TOKENS, budgets, responses, speeds
-from rlbhpc.report.aspects.temperature import matched
+from rlbhpc.report.aspects.robustness import conditions_tried
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.terminal import print_report
@@ -49,7 +49,9 @@ def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
 def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
     rich: Report,
 ) -> None:
-    (one,) = matched(rich)  # the hot base is more random than the trained model ever is
+    (one,) = script("temperature").matched(
+        rich
+    )  # the hot base is more random than the trained model ever is
     assert one.of.arm == "base" and 0.6 < one.temperature < 1.0
     cold, hot = (
         next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
@@ -61,10 +63,9 @@ def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
     assert one.difference.lower[0] < one.difference.estimate[0] < one.difference.upper[0]
 
 
-def test_the_answer_under_each_prompt(rich: Report) -> None:
-    said = under_prompts(rich)
-    assert {prompt for prompt, _ in said} == {"plain", "boxed"}
-    assert {pair.trained.label for _, pair in said} == {"grpo, step 150", "grpo-boxed, step 150"}
+def test_the_answer_under_each_prompt_and_temperature(rich: Report) -> None:
+    tried = {one.changed: one.pair.trained.arm for one in conditions_tried(rich)}
+    assert tried == {"as asked": "grpo", "temperature 1": "grpo-hot", "prompt boxed": "grpo-boxed"}
 
 
 def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:

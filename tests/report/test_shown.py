@@ -13,7 +13,6 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.answer import comparison, conditions
 from rlbhpc.report.aspects.perplexity import evolutions, scored
 from rlbhpc.report.aspects.responses import TOKENS, amount, budgets, responses
-from rlbhpc.report.aspects.temperature import temperatures
 from rlbhpc.report.aspects.training import training
 from rlbhpc.report.gather import gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
@@ -118,7 +117,7 @@ def test_right_answers_have_a_perplexity_of_their_own(rich: Report) -> None:
 
 
 def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
-    (one,) = temperatures(rich)
+    (one,) = script("temperature").temperatures(rich)
     assert (one.base, one.trained) == ("start", "grpo-run")
     assert [(t, arm.arm) for t, arm in one.arms[0]] == [(0.6, "base"), (1.0, "base-hot")]
     for side, envelope in zip(one.arms, one.envelopes, strict=True):
@@ -129,7 +128,7 @@ def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
 
 
 def test_no_envelope_without_a_study(rich: Report) -> None:
-    assert temperatures(replace(rich, arms={})) == []
+    assert script("temperature").temperatures(replace(rich, arms={})) == []
 
 
 def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Report) -> None:

@@ -11,12 +11,15 @@ from click.testing import CliRunner
 from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
-from rlbhpc.report.aspects.prompts import best_prompt_frame, best_prompts
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.study.load import load_study
 from tests.children import Child
+from tests.report.scripts import script
 from tests.store import reading
+
+SCRIPT = script("best_prompt")
+
 
 STUDY = Path(__file__).with_name("arms.yaml").read_text()
 CHAT = (
@@ -47,7 +50,7 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert provenance["sampling"]["top_k"] == 5
     assert "before top-p, every other cut and every penalty" in provenance["entropy"]
     assert "top_k" not in report.provenance["greedy/countdown"]["sampling"]
-    (best,) = best_prompts(report)
+    (best,) = SCRIPT.best_prompts(report)
     assert best.of.spread.prompts == ("countdown", "direct", "few-shot")
-    assert best.trained == "trained" and len(best_prompt_frame([best]))
+    assert best.trained == "trained" and len(SCRIPT.best_prompt_frame([best]))
     assert "under the best prompt" in page(report)

@@ -21,7 +21,6 @@ from rlbhpc.report.aspects import (
     robustness,
     samples,
     strata,
-    temperature,
     training,
 )
 
@@ -42,9 +41,7 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     training.ASPECT,
     responses.ASPECT,
     samples.OWN,
-    temperature.ASPECT,
     prompts.ASPECT,
-    prompts.BEST,
     responses.BUDGET,
     perplexity.ASPECT,
     samples.ASPECT,
