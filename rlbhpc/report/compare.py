@@ -36,7 +36,8 @@ class Settings:
     """How the intervals were made, and what is pooled.
 
     ``trainings``: arms by the name of the recipe's arm that they are seeds of. ``averages``:
-    problem sets by the name of their mean.
+    problem sets by the name of their mean. ``clusters``: the source of problems that share one:
+    whole sources are drawn, not problems.
     """
 
     prob: float
@@ -48,18 +49,27 @@ class Settings:
     averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
+    clusters: Mapping[str, str] = field(default_factory=dict)
+
+    def labels(self, problems: Sequence[str]) -> tuple[str, ...] | None:
+        """The source of each problem; None where all of them are drawn one by one."""
+        if not any(problem in self.clusters for problem in problems):
+            return None
+        return tuple(self.clusters.get(problem, problem) for problem in problems)
 
     def weights(self, problems: Sequence[str]) -> ProblemWeights:
         """Bootstrap weights of some problems, so that all that is said of them is paired.
 
-        They depend on how many these are alone.
+        They depend on how many these are, and on their sources, alone.
         """
-        return _drawn(len(problems), self.replicates, self.seed)
+        return _drawn(len(problems), self.replicates, self.seed, self.labels(problems))
 
 
 @lru_cache(maxsize=32)
-def _drawn(problems: int, replicates: int, seed: int) -> ProblemWeights:
-    return ProblemWeights.draw(problems, np.random.default_rng(seed), replicates)
+def _drawn(
+    problems: int, replicates: int, seed: int, labels: tuple[str, ...] | None
+) -> ProblemWeights:
+    return ProblemWeights.draw(problems, np.random.default_rng(seed), replicates, labels)
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,13 @@ class Comparison:
     @cached_property
     def answer(self) -> Answer:
         """What was lost and gained. It takes a while, and few ask of an earlier checkpoint."""
-        return decide(self.curve, self.margin, comparisons=self.comparisons, looked=self.looked)
+        return decide(
+            self.curve,
+            self.margin,
+            comparisons=self.comparisons,
+            looked=self.looked,
+            errors=(self.base.errors, self.trained.errors),
+        )
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import xarray as xr
 
 from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
@@ -19,6 +20,7 @@ from rlbhpc.report.measured import Measured, by_line, measured
 from rlbhpc.report.phrases import several
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
+from rlbhpc.stats.verifier_error import ErrorCounts, Errors, Told
 from rlbhpc.store import samples
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sources import Group
@@ -27,6 +29,7 @@ from rlbhpc.study.load import study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
+from rlbhpc.verify.audit.rates import Side, load_error_rates
 
 #: Replicates where no study says how many.
 REPLICATES: Final = 1000
@@ -113,7 +116,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         )
     arms.sort(key=_order(study))
     settings = _settings(study)
-    arms = [_with_curve(arm, settings) for arm in arms]
+    settings = replace(settings, clusters=_clusters(study, tree))
+    known = _errors(study, layout)
+    arms = [_with_curve(replace(arm, errors=known(arm)), settings) for arm in arms]
     names = list(dict.fromkeys(arm.arm for arm in arms))
     notes = [note for arm in arms for note in _notes(arm)]
     if any(arm.stop_after for arm in arms):
@@ -198,6 +203,33 @@ def _settings(study: Study | None) -> Settings:
         tuple(analysis.statistics),
         tuple(analysis.aspects),
     )
+
+
+def _errors(study: Study | None, layout: Layout) -> Callable[[Measured], Errors]:
+    """What is known of the verifier's errors: what the study states, else what an audit found."""
+    stated = study.file.analysis.errors if study else {}
+    audited = load_error_rates(layout)
+
+    def known(arm: Measured) -> Errors:
+        if arm.arm in stated:
+            return Told(stated[arm.arm])
+        rates = audited.get(Side(arm.arm, arm.step, arm.problem_set))
+        if rates is None:
+            return None
+        right, wrong = rates.false_right, rates.false_wrong
+        return ErrorCounts(right.errors, right.audited, wrong.errors, wrong.audited)
+
+    return known
+
+
+def _clusters(study: Study | None, tree: xr.DataTree) -> dict[str, str]:
+    """The source of each problem by the study's field; nothing where the study names none."""
+    field = study.file.analysis.cluster if study else None
+    labels: dict[str, str] = {}
+    for group in groups_of(tree, SAMPLED) if field else ():
+        if field in group.coords:
+            labels |= dict(zip(group["problem"].values, group[field].values, strict=True))
+    return {problem: str(label) for problem, label in labels.items() if label}
 
 
 def _with_curve(arm: Measured, settings: Settings) -> Measured:

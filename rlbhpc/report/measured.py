@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import supporting
+from rlbhpc.stats.verifier_error import Errors
 from rlbhpc.store import derive
 from rlbhpc.store.cube_schema import provenance
 from rlbhpc.study.study import Study
@@ -60,7 +61,7 @@ class Measured:
     all samples. ``stop_after``: right samples at which a problem ends; 0 where none does.
     ``curve``: pass@k over problems that have samples; None where there is none. ``decided_by``:
     whether strict or lenient verdicts these are; empty where only one was stored. ``counterpart``:
-    the same samples by the other verdict.
+    the same samples by the other verdict. ``errors``: what is known of the verifier's errors here.
     """
 
     arm: str
@@ -78,6 +79,7 @@ class Measured:
     curve: PassCurve | None = None
     decided_by: str = ""
     counterpart: Measured | None = field(default=None, repr=False)
+    errors: Errors = None
 
     @property
     def key(self) -> dict[str, str | int]:

@@ -439,13 +439,14 @@ def _verifier(answer: Answer) -> tuple[str, ...]:
     """Say which error rates of the verifier are known, and which ones would change the answer."""
     names = ("base", "trained model")
     known = [
-        f"{_rate(found.estimate)} [{_rate(found.low)}, {_rate(found.high)}] of the {name}'s"
+        f"{rate_text(found.estimate)} [{rate_text(found.low)}, {rate_text(found.high)}] of the "
+        f"{name}'s"
         for found, name in zip(answer.false_right, names, strict=True)
         if found is not None
     ]
     told = [f"The verifier accepts {' and '.join(known)} wrong responses."] if known else []
     limits = [
-        f"{_STATEMENTS[tip.statement]} {_rate(tip.rate)} in the {names[tip.arm != 'base']}"
+        f"{_STATEMENTS[tip.statement]} {rate_text(tip.rate)} in the {names[tip.arm != 'base']}"
         + (", the most that the counts allow" if tip.all_allowed else "")
         for tip in answer.tips
     ]
@@ -458,7 +459,7 @@ def _verifier(answer: Answer) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _rate(value: float) -> str:
+def rate_text(value: float) -> str:
     """``2e-4``: one digit is what a tipping point has."""
     if value >= 0.01 or value == 0:
         return f"{100 * value:.2g} %"

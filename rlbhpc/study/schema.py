@@ -219,6 +219,14 @@ class Analysis(Entry):
     """Share of problems, and difference in pass@k, that counts as the same."""
     averages: list[Average] = Field(default_factory=list)
     """Means over problem sets."""
+    errors: dict[ArmName, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
+    """By arm, the share of wrong responses that the verifier calls right, where you know it. For
+    arms left out it is what `rlbhpc audit` found, else unknown.
+    """
+    cluster: Literal["level", "difficulty", "subject"] | None = None
+    """The field of a problem that names its source. Problems of one source stand and fall together
+    in every interval; when left out, each is drawn by itself.
+    """
 
 
 class Training(Entry):

@@ -166,10 +166,11 @@ def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
 
 def test_a_straggler_ends_no_budget(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 16)
-    rng = np.random.default_rng(3)
+    right = np.random.default_rng(3).random((60, 16)) < 0.3
+    right[59, :2] = True
     for arm, step in (("base", 0), ("rl", 100)):
-        put_samples(study, arm, rng.random((60, 16)) < 0.3, step, missing=1)
-        put_samples(study, arm, rng.random((1, 2)) < 0.3, step, first=59)
+        late = {(59, sample): Status.FAILED for sample in range(2, 16)}
+        put_samples(study, arm, right, step, verdicts=late)
     for curve in budgets(gather(tmp_path / "run")):
         usable = curve.spent[~np.isnan(curve.interval.estimate)]
         # A response has 17.5 tokens on average; two of them would buy 21 tokens a problem.

@@ -18,9 +18,10 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, bounded, bounds, several, signed
 from rlbhpc.stats import Answer, Interval
-from rlbhpc.stats.decision import decide, supporting
+from rlbhpc.stats.decision import decide, rate_text, supporting
 from rlbhpc.stats.joint import Finding
 from rlbhpc.stats.seeds import seeds_curve
+from rlbhpc.stats.verifier_error import ErrorCounts
 from rlbhpc.study.schema import MoreSampling
 
 
@@ -177,6 +178,23 @@ def quick(pair: Comparison) -> str:
     return signed(float(pair.pointwise.estimate[0]))
 
 
+def tip_text(pair: Comparison) -> str:
+    """``survives f ≤ 2e-4 in the base``: the verifier's error at which the cell falls.
+
+    It is that of the first of its statements to fall; nothing where nothing is claimed.
+    """
+    if not pair.answer.tips:
+        return ""
+    tip = min(pair.answer.tips, key=lambda tip: tip.rate)
+    side = pair.base if tip.arm == "base" else pair.trained
+    seen = ""
+    if isinstance(side.errors, ErrorCounts):
+        seen = f" ({side.errors.false_right:g} in {side.errors.audited_right:,.0f} audited)"
+    if tip.all_allowed:
+        return f"survives every f that the counts allow{seen}"
+    return f"survives f ≤ {rate_text(tip.rate)} in {side.arm}{seen}"
+
+
 def several_bases(report: Report) -> bool:
     """Whether an arm's name alone does not say what it is compared with."""
     return len({pair.base.arm for pair in report.final}) > 1
@@ -217,9 +235,16 @@ def matrix(report: Report) -> ET.Element:
         f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
         "base, or only the trained arm, solves in them. Words ask more: a problem is lost if it "
         "takes the trained arm ten times the samples of the base, gained the other way round. "
-        f"Net: trained − base pass@K in points with its {level} interval.{doubt}"
+        f"Net: trained − base pass@K in points with its {level} interval."
+        f"{_f_words(report)}{doubt}"
     )
     return el("div", body, words, class_="answer")
+
+
+def _f_words(report: Report) -> str:
+    if not any(tip_text(pair) for pair in report.final):
+        return ""
+    return " f: share of wrong responses that the verifier calls right; up to it a cell stands."
 
 
 def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
@@ -228,6 +253,8 @@ def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
     estimate, bracket, ends = net_text(pair).partition("[")
     interval = el("span", estimate, el("span", f"{bracket}{ends}", class_="whole"), class_="line")
     lines += [el("span", counts_text(pair), class_="line"), interval]
+    if survives := tip_text(pair):
+        lines.append(el("span", survives, class_="line"))
     return el("td", *lines, class_=_kind(pair), data_set=set_name)
 
 
@@ -315,6 +342,7 @@ def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
         np.random.default_rng(settings.seed),
         settings.replicates,
         prob=settings.prob,
+        clusters=settings.labels([p for p, has in zip(problems, enough, strict=True) if has]),
     )
     left_out = tuple(np.flatnonzero(~enough).tolist())
     answer = decide(curve, settings.margin, left_out, len(report.final))

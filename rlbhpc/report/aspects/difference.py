@@ -15,6 +15,8 @@ from rlbhpc.report.draw.chart import (
     Colours,
     Panel,
     k_axis,
+    linear_axis,
+    log_axis,
     points_axis,
     row_axis,
 )
@@ -30,6 +32,7 @@ from rlbhpc.report.phrases import (
     signed,
     stacked,
 )
+from rlbhpc.stats.joint import FACTOR
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
@@ -67,6 +70,12 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         f"{share(crossing.probability)}. Moved at any k: p "
         f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
     )
+    if pair.answer.factors:
+        yield figure(
+            "What “lost” and “gained” hang on: the share of problems that need at least so many "
+            f"times the samples of the other side, with its band; {FACTOR:g} times is the word's.",
+            factor_chart(pair, report.colours),
+        )
 
 
 def difference_chart(pair: Comparison, colours: Colours) -> Chart:
@@ -87,6 +96,34 @@ def difference_chart(pair: Comparison, colours: Colours) -> Chart:
     for crossing in pair.crossing.sets:
         panel.line([crossing.lower, crossing.upper], [y.low, y.low], INK, width=5)
     return Chart([panel], lambda: difference_frame([pair]))
+
+
+def factor_chart(pair: Comparison, colours: Colours) -> Chart:
+    """Draw the shares lost and gained by how many times the samples "lost" means."""
+    frame = factor_frame([pair])
+    y = linear_axis([100 * frame["upper"]], "share of problems, %", zero=True)
+    panel = Panel(log_axis([frame["factor"]], "times the samples that count as lost, gained"), y)
+    for side, colour in (("lost", colours[pair.base.arm]), ("gained", colours[pair.trained.arm])):
+        rows = frame[frame["side"] == side]
+        panel.band(rows["factor"], 100 * rows["lower"], 100 * rows["upper"], colour)
+        panel.line(rows["factor"], 100 * rows["share"], colour, name=side)
+        panel.end(100 * rows["share"], side, colour)
+    panel.upright(FACTOR)
+    return Chart([panel], frame)
+
+
+def factor_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """Shares lost and gained at each factor, one row per comparison, side and factor."""
+    rows = []
+    for pair in pairs:
+        for shares in pair.answer.factors:
+            for side, (estimate, lower, upper) in (
+                ("lost", shares.lost),
+                ("gained", shares.gained),
+            ):
+                ends = {"share": estimate, "lower": lower, "upper": upper}
+                rows.append({**pair.key, "side": side, "factor": shares.factor, **ends})
+    return pd.DataFrame(rows)
 
 
 def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
@@ -140,7 +177,10 @@ set_differences = charts_by_set("difference", lambda report: report.final, diffe
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
-    tables=lambda report: {"difference": difference_frame(report.every_comparison)},
+    tables=lambda report: {
+        "difference": difference_frame(report.every_comparison),
+        "factors": factor_frame(report.final),
+    },
     metrics=("difference", "crossing"),
     charts=set_differences,
 )

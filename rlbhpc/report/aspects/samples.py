@@ -89,7 +89,7 @@ ASPECT = Aspect(
     Part.SAMPLES,
     section,
     tables=lambda report: {"samples": samples_frame(report.measured)},
-    metrics=("verifier floor",),
+    metrics=("chance@k",),
 )
 
 

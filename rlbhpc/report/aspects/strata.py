@@ -111,7 +111,9 @@ def _stratum(
     if not reach:
         return
     # The intervals need no replicates.
-    weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1)
+    problems = [pair.problems[i] for i in np.flatnonzero(which)]
+    labels = report.settings.labels(problems)
+    weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1, labels)
     curve = difference_curve(base, trained, weights, np.unique([1, reach]), report.settings.prob)
     ours, theirs = base.pass_at_k(reach)[:, 0], trained.pass_at_k(reach)[:, 0]
     yield Stratum(
