@@ -16,7 +16,7 @@ from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import supporting
 from rlbhpc.stats.verifier_error import Errors
 from rlbhpc.store import derive
-from rlbhpc.store.cube_schema import provenance
+from rlbhpc.store.cube_schema import DECIDES, provenance
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 
@@ -199,7 +199,7 @@ def measured(
     stored = [
         over_steps(group, name) for name in (("verdict", "finish") if sampled else ("n", "c"))
     ]
-    decided_by = str(provenance(group.attrs).get("decides", ""))
+    decided_by = str(provenance(group.attrs).get(DECIDES, ""))
     by_counterpart = None
     if decided_by in COUNTERPARTS and COUNTERPARTS[decided_by] in group:
         by_counterpart = over_steps(group, COUNTERPARTS[decided_by])

@@ -80,20 +80,24 @@ def put_samples(
     graders: Sequence[str] = (), provenance: Mapping[str, Any] | None = None,
     answers: Mapping[tuple[int, int], str] = {}, stop_after: int = 0, first: int = 0,
     logprob_sum: Callable[[int, int], float] = lambda problem, sample: -3.0,
+    lenient: Mapping[tuple[int, int], Status] | None = None,
 ) -> None:  # fmt: skip
     """Journal a matrix ``[problem, sample]`` of right and wrong, the last problems left out.
 
     ``logprobs`` gives the log-probabilities of the tokens of a response by problem and sample,
     ``graders`` the grader of each sample of a problem. A problem ends at the ``stop_after``-th
-    right sample. The ``first`` row is of this problem.
+    right sample. The ``first`` row is of this problem. ``lenient`` gives the lenient verdicts that
+    are not those of ``right``, which are strict and decide.
     """
     layout = study.layout
     matrix = np.asarray(right)
     names = [f"{SET}/{first + i}" for i in range(len(matrix))]
     prints = [study.request_fingerprint(arm, step, name) for name in names]
     cells = {Cell(arm, step, *ids): matrix.shape[1] for ids in zip(names, prints, strict=True)}
+    decides = {} if lenient is None else {"decides": "strict"}
     grid = Grid(
-        model or MODELS[arm], provenance={"engine": "hf", "prompt": "p0", **(provenance or {})}
+        model or MODELS[arm],
+        provenance={"engine": "hf", "prompt": "p0", **decides, **(provenance or {})},
     )
     grid.grown(cells).save(layout.grid(arm, SET))
     with JournalWriter(layout.journals(arm, SET), f"made-{step}") as writer:
@@ -111,6 +115,8 @@ def put_samples(
                         entropy * (10 + j) * (1 + i % 5 / 10), answers.get((i, j), str(solved)),
                         grader=graders[j] if graders else "",
                         text=texts.get((i, j), f"Problem {i}, try {j}: the answer is {solved}."),
+                        strict=int(status) if lenient is not None else -1,
+                        lenient=-1 if lenient is None else int(lenient.get((i, j), status)),
                         logprobs=np.asarray(logprobs(i, j) if logprobs else (), np.float16),
                     )
                 )  # fmt: skip

@@ -33,7 +33,7 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     (pair,) = report.final
     (claim,) = card["claims"]
     assert (card["schema_name"], card["schema_version"]) == ("rlbhpc.claim", 1)
-    assert claim["answer"] == str(pair.answer.word)
+    assert claim["answer"] == pair.answer.headline
     assert claim["sentences"] == list(pair.words)
     assert claim["K"] == pair.reach
     net = {"estimate": float(pair.net.estimate), "lower": pair.net.low, "upper": pair.net.high}

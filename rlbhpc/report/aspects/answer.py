@@ -192,6 +192,8 @@ def tip_text(pair: Comparison) -> str:
         seen = f" ({side.errors.false_right:g} in {side.errors.audited_right:,.0f} audited)"
     if tip.all_allowed:
         return f"survives every f that the counts allow{seen}"
+    if tip.rate == 0:
+        return f"falls with any f in {side.arm}{seen}"
     return f"survives f ≤ {rate_text(tip.rate)} in {side.arm}{seen}"
 
 
