@@ -2,7 +2,8 @@ r"""The pass@k curve of one arm, over k and over a budget, with population inter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +13,10 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import PROB, Interval, mean_interval
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.weights import ProblemWeights
+
+# A mean this near to 0 or 1 needs so many problems that are not 0, or not 1.
+_NEAR_THE_EDGE: Final = 0.1
+_LEAST_APART: Final = 20
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,25 @@ def pass_curve(
     """
     sizes = as_sizes(counts.reach if k is None else k)
     values = counts.pass_at_k(sizes)
-    interval = mean_interval(values, weights, prob, "problem bootstrap")
+    interval = _holding(mean_interval(values, weights, prob, "problem bootstrap"), values)
     return PassCurve(sizes, interval, counts.support(sizes), 4 * sizes <= counts.reach)
+
+
+def _holding(interval: Interval, values: NDArray[np.float64]) -> Interval:
+    """Leave bounds out where they would not hold, and let none fall with k, as pass@k does not.
+
+    Near 0 and 1 the mean may hang on problems of which no like was drawn, and how skewed the values
+    are cannot be seen from those that were.
+    """
+    mean = interval.estimate
+    apart = np.where(mean < 0.5, (values > 0).sum(axis=0), (values < 1).sum(axis=0))
+    near_the_edge = np.minimum(mean, 1 - mean) < _NEAR_THE_EDGE
+    sound = interval.sound & ~(near_the_edge & (apart < _LEAST_APART))
+    lower = np.where(sound, interval.lower, np.nan)
+    upper = np.where(sound, interval.upper, np.nan)
+    lower = np.where(sound, np.fmax.accumulate(lower), np.nan)
+    upper = np.where(sound, np.fmin.accumulate(upper[::-1])[::-1], np.nan)
+    return replace(interval, lower=lower, upper=upper, sound=sound)
 
 
 def whole_numbers(k: ArrayLike) -> NDArray[np.int64]:

@@ -428,9 +428,10 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     means = (rates.reshape(curve.seeds, -1).mean(axis=0) for rates in (base, trained))
     mean_base, mean_trained = means
     moved, movers = _movers(mean_base, mean_trained, curve)
-    enough = movers >= _MOVERS if moved else _even_noise(mean_base, mean_trained, curve)
-    if curve.clustered and curve.carriers[0] < _NOISE_CARRIERS:
-        enough = False
+    per_unit = len(mean_base) / curve.weights.units
+    enough = movers >= _MOVERS * per_unit if moved else _even_noise(mean_base, mean_trained, curve)
+    if curve.clustered:
+        enough &= bool(first.sound) and curve.carriers[0] >= _NOISE_CARRIERS
     if enough:
         return first
     nothing = np.asarray(np.nan)

@@ -390,12 +390,24 @@ class Side:
             return float(special.ndtri(1 - tail))
         return float(special.stdtrit(max(self.units - 1, 1), 1 - tail))
 
+    def hidden_by_clusters(self, prob: float) -> float:
+        """Share that so few clusters may hide, if each is lost as a whole or not at all.
+
+        Where nothing is seen the counts do not tell how much problems of a cluster are alike.
+        """
+        if self.units == self.problems:
+            return 0.0
+        sizes = np.bincount(self.unit)
+        trials = float(sizes.sum() ** 2 / (sizes**2).sum())
+        events = self.estimate * trials
+        return float(special.betaincinv(events + 0.5, trials - events + 0.5, (1 + prob) / 2))
+
     def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
         """Decide at this error, without more fits than it takes."""
         if self.evidence > float(special.ndtri(1 - error / 4)):
             high = self.interval(prob)[1]
             return Finding(Verdict.YES, self.estimate, 0.0, high, 0, 0).against(margin)
-        below = self.estimate < margin
+        below = max(self.estimate, self.hidden_by_clusters(prob)) < margin
         if below and self.root_deviance(margin) > self.quantile((1 - prob) / 2):
             return Verdict.NO
         return Verdict.UNDECIDED
@@ -441,6 +453,7 @@ def finding(side: Side, count: float, margin: float, error: float, prob: float =
         return Finding(Verdict.YES, estimate, *side.interval(prob), *cells)
     cut = side.quantile((1 - prob) / 2)
     high = 1.0 if estimate > 1 - 1e-6 else _bound(side.root_deviance, cut, estimate, 1.0)
+    high = max(high, side.hidden_by_clusters(prob))
     verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
     return Finding(verdict, estimate, 0.0, high, *cells)
 

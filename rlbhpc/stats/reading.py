@@ -27,6 +27,8 @@ from rlbhpc.stats.verifier_error import largest_false_right
 
 #: Share of the error that the test of the net may use up; the rest is always that of k = 1.
 NET: Final = 0.8
+# Clusters that must carry the spread of the net.
+_CARRYING_CLUSTERS: Final = 6
 # First digits of the error rates that a tipping point is looked for at.
 _DIGITS: Final = (1, 2, 5)
 
@@ -150,7 +152,11 @@ class Reading:
     @property
     def net(self) -> Interval:
         """Trained minus base at K; at K = 1 only where that has an interval."""
-        return self.first if self.k == 1 else self.curve.pointwise[len(self.curve.k) - 1]
+        net = self.first if self.k == 1 else self.curve.pointwise[len(self.curve.k) - 1]
+        few = self.curve.carriers[-1] < _CARRYING_CLUSTERS
+        if self.curve.clustered and (few or not net.sound):
+            return replace(net, lower=np.asarray(np.nan), upper=np.asarray(np.nan))
+        return net
 
     @cached_property
     def first(self) -> Interval:

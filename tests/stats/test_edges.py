@@ -29,7 +29,7 @@ from rlbhpc.stats.decision import supporting
 from rlbhpc.stats.design import smallest_loss
 from rlbhpc.stats.exact import clopper_pearson, detection_threshold, holm
 from rlbhpc.stats.extrapolation import held_out_check
-from rlbhpc.stats.interval import ratio_interval
+from rlbhpc.stats.interval import mean_interval, ratio_interval
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
 from rlbhpc.stats.priors import fit_prior, posterior_above
 from rlbhpc.stats.reliability import bayes_at_n, mg_pass_at_k
@@ -57,7 +57,9 @@ def test_any_study_gives_bounds_around_its_estimates(problems: int, n: int, fill
     weights = ProblemWeights.draw(problems, np.random.default_rng(0), 100)
     curve = pass_curve(base, weights)
     difference = difference_curve(base, trained, weights)
-    for interval in (curve.interval, difference.pointwise, difference.band):
+    given = ~np.isnan(curve.interval.lower)
+    assert (given == curve.interval.sound).all(), "an interval that holds, or none"
+    for interval in (curve.interval[given], difference.pointwise, difference.band):
         assert not np.isnan(interval.bounds).any()
         assert interval.covers(interval.estimate).all()
         assert (interval.lower < interval.upper).all(), "no study is certain of its problems"
@@ -72,9 +74,19 @@ def test_any_study_gives_bounds_around_its_estimates(problems: int, n: int, fill
         assert fixed.interval.covers(fixed.interval.estimate).all()
 
 
+def test_bounds_of_pass_at_k_never_fall_with_k() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((3, 0.3), (0.3, 2), (0.1, 4)):
+        counts = Counts.of(256, rng.binomial(256, rng.beta(*shape, 300)))
+        weights = ProblemWeights.draw(300, rng, 2)
+        interval = pass_curve(counts, weights).interval
+        for bounds in (interval.lower, interval.upper):
+            assert (np.diff(bounds[~np.isnan(bounds)]) >= 0).all()
+
+
 def test_thirty_solved_problems_leave_room_for_a_tenth_unsolved() -> None:
     weights = ProblemWeights.draw(30, np.random.default_rng(0), 100)
-    upper = pass_curve(Counts.of(64, [64] * 30), weights, [64]).interval
+    upper = mean_interval(np.ones((30, 1)), weights, 0.95, "")
     assert 0.88 < upper.lower[0] < 0.97
     assert upper.upper[0] == 1
 
@@ -83,7 +95,8 @@ def test_clusters_widen_the_interval() -> None:
     counts = Counts.of(32, np.repeat(np.arange(8) * 4, 8))
     alone = ProblemWeights.draw(64, np.random.default_rng(0))
     together = ProblemWeights.draw(64, np.random.default_rng(0), clusters=np.repeat(range(8), 8))
-    narrow, wide = (pass_curve(counts, w, [1]).interval for w in (alone, together))
+    rates = counts.pass_at_k(1)
+    narrow, wide = (mean_interval(rates, w, 0.95, "") for w in (alone, together))
     ratio = (wide.upper - wide.lower) / (narrow.upper - narrow.lower)
     # Eight equal problems each: √8 in the standard error, and Student's t of 7 degrees.
     assert 2.5 < ratio[0] < 4

@@ -1,0 +1,129 @@
+"""The answer under verifier errors, topics and what else a critic would try it on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlbhpc.stats import Counts, ErrorCounts, Told, Verdict, Word, answer
+from rlbhpc.stats.decision import MARGIN
+from rlbhpc.stats.verifier_error import chance_at_k, error_range, largest_false_right
+from tests.stats.critics import CRITICS, Critic, counts, outcomes, same, true_shares
+from tests.stats.test_answer_calibration import room
+
+WHOLE, PART = 500, 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("critic", CRITICS, ids=[critic.name for critic in CRITICS])
+def test_critics(critic: Critic, soak: bool) -> None:
+    number = WHOLE if soak else PART
+    found, true = outcomes(critic, number), true_shares(critic)
+    for claim in ("false_side", "false_sign", "false_word"):
+        wrong = np.mean([getattr(one, claim) for one in found])
+        assert wrong <= 0.05 + room(number), claim
+    for name in ("lost", "gained", "net", "first"):
+        held = np.array([getattr(one, name) for one in found])
+        held = held[~np.isnan(held)]
+        if len(held) >= max(2, number / 10):
+            assert held.mean() >= 0.93 - room(len(held)), name
+    if max(true.lost, true.gained) >= 2 * MARGIN and critic.topic < 25:
+        called = np.mean([one.called for one in found])
+        assert called >= 0.7 - 3 * np.sqrt(0.21 / number)
+
+
+def small(false_right: tuple[float, float], moved: bool) -> tuple[Counts, Counts]:
+    """A study of 300 problems, in which nothing moved or 25 problems were lost."""
+    rng = np.random.default_rng(3)
+    base, trained = same(300, rng)
+    trained = trained.copy()
+    if moved:
+        trained[:25] = 0.0
+    critic = Critic("", same, 300, 1024, false_right=false_right)
+    return counts(base, critic, 1024, 0, rng), counts(trained, critic, 1024, 1, rng)
+
+
+def test_told_errors_take_a_wrong_word_away() -> None:
+    base, trained = small((0.01, 0.0005), moved=False)
+    assert answer(base, trained).states.lost is Verdict.YES
+    told = answer(base, trained, errors=(Told(0.01), Told(0.0005)))
+    assert Verdict.YES not in (told.states.lost, told.states.gained)
+    assert told.states.net == 0
+
+
+def test_told_errors_find_a_loss_that_they_hide() -> None:
+    base, trained = small((0.01, 0.01), moved=True)
+    assert answer(base, trained).states.lost is Verdict.NO
+    told = answer(base, trained, errors=(Told(0.01), Told(0.01)))
+    assert told.lost.verdict is Verdict.YES and told.lost.low < 25 / 300 < told.lost.high
+
+
+def test_arms_and_errors_exchange() -> None:
+    base, trained = small((0.001, 0.003), moved=True)
+    errors = Told(0.001), ErrorCounts(3, 50)
+    there, back = answer(base, trained, errors=errors), answer(trained, base, errors=errors[::-1])
+    assert there.lost.estimate == pytest.approx(back.gained.estimate, abs=1e-3)
+    assert there.states.lost is back.states.gained and there.states.net == -back.states.net
+
+
+def test_a_statement_falls_above_its_tipping_point() -> None:
+    base, trained = small((0.01, 0.0005), moved=False)
+    tips = {tip.statement: tip for tip in answer(base, trained).tips}
+    tip = tips["lost"]
+    assert tip.arm == "base" and not tip.all_allowed and tip.rate < 0.01
+    for rate, stands in ((tip.rate, True), (2.5 * tip.rate, False)):
+        found = answer(base, trained, errors=(Told(rate), None))
+        assert (found.states.lost is Verdict.YES) is stands
+
+
+def test_a_word_within_the_reach_of_the_audit_is_open_to_the_verifier() -> None:
+    base, trained = small((0.01, 0.01), moved=True)
+    assert answer(base, trained).word in (Word.ONLY_BLUNTS, Word.UNCHANGED)
+    errors = ErrorCounts(30, 200), ErrorCounts(30, 200)
+    assert answer(base, trained, errors=errors).word in (Word.OPEN, Word.OPEN_TO_VERIFIER)
+
+
+def test_the_rarest_counts_bound_false_rights_from_above() -> None:
+    rng = np.random.default_rng(0)
+    for rate in (0.0, 1e-4, 1e-3, 1e-2):
+        most = [
+            largest_false_right(Counts.of(1024, rng.binomial(1024, np.r_[[rate] * 50, [0.3] * 50])))
+            for _ in range(40)
+        ]
+        assert np.mean([bound >= rate for bound in most]) >= 0.95
+        assert np.median(most) <= 3 * rate + 0.002
+    assert largest_false_right(Counts.of(64, [64] * 30)) == 0.5, "all solved: nothing is known"
+
+
+def test_an_audit_by_verdict_gives_the_rate_among_wrong_responses() -> None:
+    arm = Counts.of(100, [0] * 30 + [20] * 10)  # 200 of 4,000 accepted
+    found = error_range(ErrorCounts(2, 100, 1, 100), arm)
+    accepted, refused = 0.05, 0.95
+    wrong = accepted * 0.02 + refused * 0.99
+    assert found.low < found.estimate < found.high <= largest_false_right(arm)
+    assert found.estimate == pytest.approx(accepted * 0.02 / wrong)
+    assert found.missed == pytest.approx(refused * 0.01 / (refused * 0.01 + accepted * 0.98))
+    assert error_range(ErrorCounts(0, 0), arm).high == 0
+    assert chance_at_k(1 / 4, 1) == 0.25
+
+
+def test_clusters_widen_what_is_said_of_problems_like_these() -> None:
+    base, trained = small((0.0, 0.0), moved=True)
+    topics = np.arange(300) // 25
+    alone, clustered = answer(base, trained), answer(base, trained, clusters=topics)
+    assert clustered.lost.verdict is alone.lost.verdict is Verdict.YES
+    assert clustered.lost.high - clustered.lost.low > 2 * (alone.lost.high - alone.lost.low)
+    assert clustered.clusters == 12 and clustered.effective_problems < 150
+    assert np.isnan(clustered.p_mcnemar) and np.isnan(clustered.net.low)
+    unmoved = answer(base, base, clusters=topics)
+    assert unmoved.lost.high > 0.1, "a topic in ten may be lost and none of the twelve drawn"
+
+
+def test_shares_by_factor_fall() -> None:
+    base, trained = small((0.0, 0.0), moved=True)
+    found = answer(base, trained)
+    shares = [share.lost for share in found.factors]
+    assert all(low <= estimate <= high for estimate, low, high in shares)
+    assert np.all(np.diff([share[0] for share in shares]) <= 1e-12)
+    at_ten = next(share for share in found.factors if share.factor == pytest.approx(10))
+    assert at_ten.lost[0] == pytest.approx(found.lost.estimate)
