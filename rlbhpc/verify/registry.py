@@ -38,6 +38,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, Protocol, cast
 
 from rlbhpc import plugins
@@ -81,6 +82,7 @@ class Verifier(Protocol):
         ...
 
 
+@lru_cache(maxsize=256)
 def takes_finish(judge: Callable[..., Any]) -> bool:
     """Whether a function asks how a response ended, by a parameter of that name."""
     with suppress(ValueError, TypeError):  # what is built in may not tell its parameters

@@ -122,7 +122,12 @@ _DIGITS: Final = ("零", *"一二三四五六七八九十")
 _SCALE_SIGNS: Final = "百千万亿"
 _MEASURES: Final = frozenset("个只名种次张本件条辆棵支颗位套组对道间朵個块页")
 # Signs that make another number of what stands before them, or deny it.
-_CHANGES: Final = frozenset("百千万亿半多余或不非以上下倍成分")
+_CHANGES: Final = frozenset("百千万亿半多余或不非以上下倍成分打双")
+
+
+def is_chinese_noun(word: str) -> bool:
+    """Whether a word in Chinese counts things, and neither changes nor denies a number."""
+    return "\u4e00" <= word[0] <= "\u9fff" and _CHANGES.isdisjoint(word)
 
 
 def foreign_tokens(piece: str) -> list[Token]:

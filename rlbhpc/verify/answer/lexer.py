@@ -60,6 +60,7 @@ _DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
 _WRITTEN: Final = (
     ("{:}", ":"), ("{}^\\circ", "^\\circ"), ("per cent", "percent"), ("US\\$", "\\$"),
 )  # fmt: skip
+_VECTOR: Final = r"\\(?:vec|mathbf|boldsymbol|bm)"
 _REWRITTEN: Final = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
@@ -72,6 +73,11 @@ _REWRITTEN: Final = tuple(
         # 135^{\text{o}}: a degree sign that was typed as a letter.
         (r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})", r"^\\circ "),
         (r"(?<=\d)\s*[xX]\s*(?=10\s?\^)", r"\\times "),
+        # 12^{th}, 12th
+        (r"(?<=\d)\s*\^\s*(\{)?(\\(?:text|mathrm)\{)?(?:st|nd|rd|th)(?(2)\})(?(1)\})", ""),
+        (r"(?<=\d)(?:st|nd|rd|th)$", ""),
+        # A product of vectors does not commute.
+        (rf"({_VECTOR}\{{\s*[A-Za-z]\s*\}})\s*\\times(?=\s*{_VECTOR})", r"\1\\text{ cross }"),
     )
 )
 
@@ -324,21 +330,21 @@ def canonical(text: str) -> str:
     if len(text) > MAX_CHARS:
         return text
     tokens = tokenize(text)
-    alone = len(tokens) == 1  # elsewhere a leading zero may mean something: 9:05
-    return " ".join(
-        plain_number(t, alone) if kind == "n" else f'"{t}"' if kind == "w" and len(t) == 1 else t
-        for kind, t in tokens
-    )
+    if len(tokens) == 1 and tokens[0][0] == "n" and tokens[0][1].isdecimal():
+        return tokens[0][1].lstrip("0") or "0"
+    form = " ".join(map(_canonical_token, tokens))
+    return "0" if form == "- 0" else form
 
 
-def plain_number(digits: str, alone: bool) -> str:
-    """Strip what does not change a number's value: decimal zeros, and leading ones if alone."""
-    if "e" in digits or "E" in digits:
-        return digits
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".") or "0"
-        return digits[1:] if digits.startswith("0.") else digits
-    return (digits.lstrip("0") or "0") if alone else digits
+def _canonical_token(token: Token) -> str:
+    """Write one token; a leading zero stays, for it may mean something: 9:05."""
+    kind, text = token
+    if kind == "w" and len(text) == 1:
+        return f'"{text}"'  # a unit such as m, and no letter
+    if kind != "n" or "." not in text or "e" in text.lower():
+        return text
+    digits = text.rstrip("0").rstrip(".") or "0"
+    return digits[1:] if digits.startswith("0.") else digits
 
 
 # --- lists of tokens -----------------------------------------------------------------------------

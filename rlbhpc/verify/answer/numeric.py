@@ -431,6 +431,7 @@ _TURNS: Final = tuple(Fraction(11 * step, 13) for step in range(1, 9))  # all ar
 _MOST_CONSTANTS: Final = 12
 _EVALUATIONS: Final = 20_000  # of single nodes, in all
 _FEWEST_POINTS: Final = 20
+_FEWEST_AGREEMENTS: Final = 2
 
 
 def same(a: Node, b: Node) -> bool:
@@ -446,33 +447,36 @@ def same(a: Node, b: Node) -> bool:
         if left is not None and right is not None:
             return left == right
         return agree(a, b, {})
-    steps = has(a, *_STEPS) or has(b, *_STEPS)
     counts = only_counts(names)
+    point_sets = [integer_points(names)] if counts else []
     if not about_integers(a, b):
-        decided = _agreements(a, b, general_points(names))
-        if decided is None:
+        point_sets = [general_points(names), *point_sets, _points_of_all_sizes(names)]
+    for points in point_sets:
+        agreements = _agreements(a, b, points)
+        if agreements is None:
             return False
-        if decided < 2 and not counts:
-            raise Undecided("no point where both are defined")
-        counts = decided < 2
-    if counts:
-        decided = _agreements(a, b, integer_points(names))
-        if decided is None:
-            return False
-        if decided < 2:
-            raise Undecided("no point where both are defined")
-    return _same_on_branches(a, b, names, steps, counts) and _same_if_complex(a, b)
+        if agreements >= _FEWEST_AGREEMENTS:
+            break
+    else:
+        raise Undecided("no point where both are defined")
+    only_integers = counts and points == integer_points(names)
+    return _same_on_branches(a, b, names, only_integers) and _same_if_complex(a, b)
 
 
 def _same_if_complex(a: Node, b: Node) -> bool:
     """Whether ``|z|`` and what it is compared to agree at a point off the real line, too."""
-    if symbols(a) | symbols(b) != {"z"} or not (has(a, "abs") or has(b, "abs")):
+    if symbols(a) | symbols(b) != {"z"} or not (_heeds_imaginary(a) or _heeds_imaginary(b)):
         return True
     point = Node("add", (num(2), Node("mul", (num(3), Node("const", (), "i")))))
     try:
         return agree(rename(a, {"z": point}), rename(b, {"z": point}), {})
     except Undecided:
         return True
+
+
+def _heeds_imaginary(tree: Node) -> bool:
+    """Whether a part of the tree is one thing for a real number and another for a complex one."""
+    return any(node.op == "abs" or node.value in ("Re", "Im", "arg") for node in walk(tree))
 
 
 def about_integers(a: Node, b: Node) -> bool:
@@ -489,6 +493,22 @@ def only_counts(names: Iterable[str]) -> bool:
 def general_points(names: list[str]) -> list[Point]:
     """Points of no special kind, all of them positive."""
     return [{name: pick(name, index) for name in names} for index in range(3)]
+
+
+# Small enough for probabilities and for arguments of an arcsine, and large enough for x > 100.
+_SCALES: Final = tuple(map(Fraction, ("1/3", "1/10", "1/50", "7", "40", "300")))
+
+
+def _points_of_all_sizes(names: list[str]) -> list[Point]:
+    """Points for expressions that are real in a bounded domain: all names scaled, or one."""
+    points: list[Point] = []
+    for scale in _SCALES:
+        point = {name: pick(name, 0) * scale for name in names}
+        points.append(point)
+        for scaled_name in names if len(names) > 1 else ():
+            others = {name: pick(name, 1) for name in names}
+            points.append({**others, scaled_name: point[scaled_name]})
+    return points
 
 
 def integer_points(names: list[str]) -> list[Point]:
@@ -512,14 +532,15 @@ def _agreements(a: Node, b: Node, points: Iterable[Point]) -> int | None:
     return decided
 
 
-def _same_on_branches(a: Node, b: Node, names: list[str], steps: bool, counts: bool) -> bool:
+def _same_on_branches(a: Node, b: Node, names: list[str], only_integers: bool) -> bool:
     """Compare where a branch may change; complex numbers have none of these."""
+    steps = has(a, *_STEPS) or has(b, *_STEPS)
     if any(has_const(node, "i") for node in (a, b)):
         return True
     points = signed_points(names)
     if _has_branches(a) or _has_branches(b):
         points += _values_at(names, _landmarks(a, b), steps)
-    if counts and steps:
+    if only_integers and steps:
         points = [point for point in points if all(v > 0 == v % 1 for v in point.values())]
     size = sum(1 for node in (a, b) for _ in walk(node))
     for point in islice(points, max(_FEWEST_POINTS, _EVALUATIONS // size)):

@@ -346,7 +346,7 @@ class _Reader:
         if len(pieces) == 1:
             return self.read(inner) if first == "(" else None
         items = tuple(self.read(piece) for piece in pieces)
-        if ("o", "+-") in inner and [isinstance(item, Items) for item in items].count(True) == 1:
+        if ("o", "+-") in inner and any(isinstance(item, Items) for item in items):
             return _both_points(items)
         if (first, last) in (("(", "]"), ("[", ")")) and len(items) == 2:
             return interval(items, first == "[", last == "]")
@@ -455,8 +455,9 @@ class _Reader:
         either = any(text.lower() == "or" for _, text in separators)
         if all(isinstance(value, Interval | Region) for value in values) and either:
             return union(values)
-        if either and all(map(option_letter, values)):
-            return Words(" or ".join(sorted(map(option_letter, values))))
+        letters = list(map(_lone_letter, values))
+        if either and all(letters):
+            return Words(" or ".join(sorted(letters)))
         joined = None if either else (meet_all(values) or add_up(values))
         met = any(text.lower() == "and" for _, text in separators)
         if isinstance(joined, Interval) and is_empty(joined) and not met:
@@ -483,6 +484,13 @@ class _Reader:
         if whole is None or part is None or whole.denominator != 1 or not 0 < part < 1 <= whole:
             return None
         return Quantity(num(whole + part))
+
+
+def _lone_letter(value: Value) -> str:
+    """Return the letter of an option or of a statement, as of ``p or q``; else nothing."""
+    if isinstance(value, Quantity) and value.tree.op == "sym" and value.unit is None:
+        return str(value.tree.value)
+    return option_letter(value)
 
 
 def _both_points(items: Sequence[Value]) -> Items:

@@ -63,6 +63,8 @@ def read_relation(sides: list[Tokens], ops: list[str], read: Read) -> Value:
             return read(sides[0])
     if ops == ["mod="] and sides[0][:1] in _FUNCTION_NAMES:
         return _equality(sides, read)  # f ≡ 0: the same everywhere
+    if ops == ["->"] and all(len(side) == 1 and side[0][0] == "s" for side in sides):
+        return Relation(("->",), (parse(sides[0]), parse(sides[1])))  # p implies q
     if set(ops) == {"="} or ops == ["->"]:
         return _equality(sides, read)
     if ops == ["in"]:

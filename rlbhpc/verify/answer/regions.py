@@ -11,7 +11,7 @@ from typing import Final
 
 from rlbhpc.verify.answer.compare_scalar import EXACT, NO, compare_numbers, compare_quantities
 from rlbhpc.verify.answer.grammar import Unreadable
-from rlbhpc.verify.answer.numeric import Undecided, exact, numeric, rational, same
+from rlbhpc.verify.answer.numeric import Undecided, exact, numeric, same
 from rlbhpc.verify.answer.value import (
     Interval,
     Items,
@@ -23,9 +23,9 @@ from rlbhpc.verify.answer.value import (
     Value,
     num,
     rename,
+    subtract,
     symbols,
 )
-from rlbhpc.verify.answer.witness import claim_alike, claim_equal
 
 _MOST_LISTED: Final = 100
 
@@ -192,67 +192,53 @@ def compare_regions(gold: Value, answer: Value) -> str:
     if len(set(names)) > 1:
         return NO
     try:
-        ours, theirs = list(_parts(gold)), list(_parts(answer))
+        gold_pieces, pieces = _disjoint_pieces(gold), _disjoint_pieces(answer)
     except Unreadable:
         return NO
-    ours, theirs = _joined(ours), _joined(theirs)
-    if len(ours) != len(theirs):
+    if len(gold_pieces) != len(pieces):
         return NO
-    matched = []
-    for part in ours:
-        match = next((other for other in theirs if _same_part(part, other)), None)
+    for gold_piece in gold_pieces:
+        match = next((piece for piece in pieces if _same_piece(gold_piece, piece)), None)
         if match is None:
             return NO
-        theirs.remove(match)
-        matched.append(match)
-    claim_alike(_shape(ours), _shape(matched))
+        pieces.remove(match)
     return "region"
 
 
-def _shape(parts: list[Interval | Quantity]) -> str:
-    """Write which ends are closed and which infinite: ``(-oo, b] u {a}``."""
-    return " u ".join(map(_brackets, parts)) or "{}"
-
-
-def _brackets(part: Interval | Quantity) -> str:
-    if isinstance(part, Quantity):
-        return "{a}"
-    low = "(["[part.low_closed] + ("-oo" if part.low is None else "a")
-    return f"{low}, {'oo' if part.high is None else 'b'}{')]'[part.high_closed]}"
-
-
-def _parts(value: Value) -> tuple[Interval | Quantity, ...]:
+def _disjoint_pieces(value: Value) -> list[Interval | Quantity]:
+    """List intervals and points, those that touch as one: ``(0,1) ∪ [1,2)`` is ``(0,2)``."""
     if isinstance(value, Items) and value.kind == "list":
-        return tuple(part for item in value.items for part in region_parts(item))
-    return region_parts(value)
-
-
-def _joined(parts: list[Interval | Quantity]) -> list[Interval | Quantity]:
-    """Join intervals and points that touch: ``(0,1) ∪ [1,2)`` is ``(0,2)``."""
-    if len(parts) < 2 or not any(isinstance(part, Interval) for part in parts):
-        return parts
+        pieces = [piece for item in value.items for piece in region_parts(item)]
+    else:
+        pieces = list(region_parts(value))
+    if len(pieces) < 2 or not any(isinstance(piece, Interval) for piece in pieces):
+        return pieces
     try:
-        pieces = sorted(map(_as_interval, parts), key=lambda piece: order_key(piece.low))
-        joined = [pieces[0]]
-        for piece in pieces[1:]:
-            if low_end(piece) > high_end(joined[-1]):
-                joined.append(piece)
+        intervals = sorted(map(_as_interval, pieces), key=lambda piece: order_key(piece.low))
+        disjoint = [intervals[0]]
+        for interval_ in intervals[1:]:
+            if low_end(interval_) > high_end(disjoint[-1]):
+                disjoint.append(interval_)
             else:
-                joined[-1] = _hull(joined[-1], piece)
+                disjoint[-1] = _hull(disjoint[-1], interval_)
     except Unreadable:
-        return parts
-    return [
-        Quantity(piece.low) if piece.low is not None and piece.low == piece.high else piece
-        for piece in joined
-    ]
+        return pieces
+    return [_as_point(piece) for piece in disjoint]
 
 
-def _as_interval(part: Interval | Quantity) -> Interval:
-    if isinstance(part, Interval):
-        return part
-    if part.unit is not None or symbols(part.tree):
+def _as_interval(piece: Interval | Quantity) -> Interval:
+    if isinstance(piece, Interval):
+        return piece
+    if piece.unit is not None or symbols(piece.tree):
         raise Unreadable("a point with a unit")
-    return Interval(part.tree, part.tree, True, True)
+    return Interval(piece.tree, piece.tree, True, True)
+
+
+def _as_point(piece: Interval) -> Interval | Quantity:
+    """Return the one point of an interval without length, else the interval."""
+    if piece.low is not None and piece.low == piece.high:
+        return Quantity(piece.low)
+    return piece
 
 
 def _hull(left: Interval, right: Interval) -> Interval:
@@ -262,72 +248,58 @@ def _hull(left: Interval, right: Interval) -> Interval:
     return Interval(left.low, higher.high, closed, higher.high_closed, left.name or right.name)
 
 
-def _same_part(a: Interval | Quantity, b: Interval | Quantity) -> bool:
-    if isinstance(a, Interval) and isinstance(b, Interval):
-        closed = (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
-        return closed and _same_end(a.low, b.low) and _same_end(a.high, b.high)
-    if isinstance(a, Quantity) and isinstance(b, Quantity):
-        return bool(compare_quantities(a, b, EXACT))
-    return False
+def _same_piece(gold: Interval | Quantity, answer: Interval | Quantity) -> bool:
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+        return bool(compare_quantities(gold, answer, EXACT))
+    if isinstance(gold, Quantity) or isinstance(answer, Quantity):
+        return False
+    if (gold.low_closed, gold.high_closed) != (answer.low_closed, answer.high_closed):
+        return False
+    return _same_end(gold.low, answer.low) and _same_end(gold.high, answer.high)
 
 
-def _same_end(a: Node | None, b: Node | None) -> bool:
-    return a is b if a is None or b is None else bool(compare_numbers(a, b))
+def _same_end(gold: Node | None, answer: Node | None) -> bool:
+    if gold is None or answer is None:
+        return gold is answer
+    return bool(compare_numbers(gold, answer))
 
 
 def compare_relations(gold: Relation, answer: Relation) -> str:
     """Return the rule by which two chains or equations say the same, or ``""``."""
     if gold.ops != answer.ops:
         return NO
-    if len(gold.sides) == len(answer.sides) and all(
-        compare_numbers(a, b) for a, b in zip(gold.sides, answer.sides, strict=True)
-    ):
-        claim_alike(" ".join(gold.ops), " ".join(answer.ops))
+    pairs = zip(gold.sides, answer.sides, strict=True)  # as many as signs, and one more
+    if all(compare_numbers(*sides) for sides in pairs):
         return "side by side"
-    if len(gold.ops) > 1:
+    if len(gold.ops) > 1 or gold.ops == ("->",):
         return NO
-    ours, theirs = _difference(gold), _difference(answer)
-    factor = _factor(ours, theirs) if symbols(ours) == symbols(theirs) else None
-    ordered = gold.ops[0] not in ("=", "!=")
-    if factor is None or (ordered and factor < 0):
+    gold_difference, difference = subtract(*gold.sides), subtract(*answer.sides)
+    if symbols(gold_difference) != symbols(difference):
         return NO
-    _claim_proportional(ours, theirs, ordered)
-    claim_alike(gold.ops[0], answer.ops[0])
+    factor = _constant_ratio(gold_difference, difference)
+    is_equation = gold.ops[0] in ("=", "!=")
+    if factor is None or (factor < 0 and not is_equation):
+        return NO
     return "proportional"
 
 
-def _claim_proportional(a: Node, b: Node, ordered: bool) -> None:
-    """Note that a = c b, with c as a number; of inequalities also that c is positive."""
-    values = {name: num(value) for name, value in _point(a).items()}
-    factor = Node("div", (rename(a, values), rename(b, values)))
-    ratio = rational(factor)
-    factor = factor if ratio is None else num(ratio)
-    claim_equal(a, Node("mul", (factor, b)))
-    if ordered:
-        claim_equal(Node("abs", (factor,)), factor)
-
-
-def _difference(relation: Relation) -> Node:
-    left, right = relation.sides
-    return Node("add", (left, Node("neg", (right,))))
-
-
-def _factor(a: Node, b: Node) -> float | None:
-    """Return the real constant c with a = c·b, or None if there is none."""
-    point = _point(a)
+def _constant_ratio(top: Node, bottom: Node) -> float | None:
+    """Return the real constant c with top = c·bottom, or None if there is none."""
+    names = sorted(symbols(top))
+    point = {
+        name: Fraction(3 + 2 * index, 7) + Fraction(index, 13) for index, name in enumerate(names)
+    }
     try:
-        above, below = numeric(a, point), numeric(b, point)
+        top_value, bottom_value = numeric(top, point), numeric(bottom, point)
     except Undecided:
         return None
-    if not below or not above or abs((above / below).imag) > 1e-12:
+    if not top_value or not bottom_value:
         return None
-    # The ratio at one point as an exact quotient of the two trees at that point.
+    ratio = top_value / bottom_value
+    if abs(ratio.imag) > 1e-12:
+        return None
+    # top(x) · bottom(point) = bottom(x) · top(point) everywhere, without any rounding.
     values = {name: num(value) for name, value in point.items()}
-    crossed = (Node("mul", (a, rename(b, values))), Node("mul", (b, rename(a, values))))
-    return (above / below).real if same(*crossed) else None
-
-
-def _point(node: Node) -> dict[str, Fraction]:
-    """Return the point at which the factor is found."""
-    names = sorted(symbols(node))
-    return {name: Fraction(3 + 2 * i, 7) + Fraction(i, 13) for i, name in enumerate(names)}
+    left = Node("mul", (top, rename(bottom, values)))
+    right = Node("mul", (bottom, rename(top, values)))
+    return ratio.real if same(left, right) else None

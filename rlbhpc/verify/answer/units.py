@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from rlbhpc.verify.answer.glyphs import Token, lines
+from rlbhpc.verify.answer.glyphs import Token, is_chinese_noun, lines
 
 
 class Unit(NamedTuple):
@@ -270,7 +270,7 @@ class _Reading:
             return True
         noun = self.nouns[-1]
         self.nouns.clear()
-        if self.sign > 0 and not (self.counts_one or _is_plural(noun)):
+        if self.sign > 0 and not (self.counts_one or _is_plural(noun) or is_chinese_noun(noun)):
             return False
         if noun in _NO_NOUNS or not noun.isalpha():
             return False

@@ -33,6 +33,16 @@ def num(value: Fraction | int) -> Node:
     return Node("num", (), Fraction(value) if isinstance(value, int) else value)
 
 
+def negate(node: Node) -> Node:
+    """Return ``-node``."""
+    return Node("neg", (node,))
+
+
+def subtract(left: Node, right: Node) -> Node:
+    """Return ``left - right``."""
+    return Node("add", (left, negate(right)))
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and all below it."""
     stack = [node]

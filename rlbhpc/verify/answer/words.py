@@ -434,12 +434,22 @@ _LINES: Final = frozenset((*"KLMNOPQRSTUVWXYZlmnp", "\\ell", "\\Gamma", "\\pi", 
 _DOMAIN: Final = re.compile(
     r" (?:[,;(] )*(?:(?:for|where|with|and|any|all|every|some) )*"
     r"(?:(?P<member>[a-zA-Z]) in (?:mathbb \{ Z \}|mathbb Z|Z)"
-    r"|(?P<named>[a-zA-Z]) (?:is )?(?:an |any )?integers?|integers? (?P<last>[a-zA-Z]))(?: \))?$"
+    r"|(?P<named>[a-zA-Z]) (?:is )?(?:an |any )?integers?|integers? (?P<last>[a-zA-Z])"
+    r"|(?:real )?(?:numbers? |values? of )?(?P<real>[a-zA-Z]) in mathbb (?:\{ R \}|R)"
+    r"|(?<=all )(?:real )?(?:numbers? |values? of )?(?P<every>[a-zA-Z]))(?: \))?$"
 )
 
 
 _DOMAIN_WORDS: Final = frozenset(
-    (("r", "in"), ("r", "!="), ("r", ">="), ("r", ">"), ("w", "integer"), ("w", "integers"))
+    (
+        ("r", "in"),
+        ("r", "!="),
+        ("r", ">="),
+        ("r", ">"),
+        ("w", "integer"),
+        ("w", "integers"),
+        ("w", "all"),
+    )
 )
 
 
@@ -474,6 +484,6 @@ def without_domain(tokens: Tokens) -> Tokens:
     domain = _DOMAIN.search(" ".join(texts))
     if domain is None:
         return tokens
-    letter = domain["member"] or domain["named"] or domain["last"]
+    letter = next(name for name in domain.groups() if name)
     rest = tokens[: len(" ".join(texts)[: domain.start()].split(" "))]
     return rest if any(kind == "s" and text == letter for kind, text in rest) else tokens

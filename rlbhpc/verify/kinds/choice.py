@@ -21,7 +21,7 @@ from rlbhpc.verify.answer.value import Choice, Quantity, Value, Words
 from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "choice-4"
+FINGERPRINT: Final = "choice-5"
 LETTERS: Final = "ABCDEFGHIJ"
 
 

@@ -23,11 +23,10 @@ from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.regions import interval
 from rlbhpc.verify.answer.units import DEGREE, PERCENT, Unit, read_unit
 from rlbhpc.verify.answer.value import Items, Quantity, Value
-from rlbhpc.verify.answer.witness import joined, quoted, with_claims
 from rlbhpc.verify.registry import NO_ANSWER
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = f"math-14 mpmath-{importlib.metadata.version('mpmath')}"
+FINGERPRINT: Final = f"math-15 mpmath-{importlib.metadata.version('mpmath')}"
 _TASKS: Final = frozenset(("sum", "prod", "int", "lim"))
 
 
@@ -64,43 +63,41 @@ def judge(gold: str, answer: Extracted | None, hint: Hints) -> Verdict:
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     form = canonical(answer.text)
-    status, rule, witness = _decision(gold, answer.text, form, hint)
+    status, rule = _decision(gold, answer.text, form, hint)
     return Verdict(
         status,
         answer=answer.text[:MAX_CHARS],
         canonical=form[:MAX_CHARS],
         rule=f"{answer.rule}/{rule}",
         grader=FINGERPRINT,
-        witness=witness,
         stated=answer.stated,
     )
 
 
-def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, str, str]:
-    """Return the status, the rule that decided, and what a RIGHT rests on."""
+def _decision(gold: str, answer: str, form: str, hint: Hints) -> tuple[Status, str]:
+    """Return the status, and the rule that decided."""
     if not form:
-        return Status.NO_ANSWER, "empty", ""
+        return Status.NO_ANSWER, "empty"
     gold_form = _gold_form(gold)
     if form == gold_form:
-        return Status.RIGHT, "text", quoted(form[:MAX_CHARS])
+        return Status.RIGHT, "text"
     if form.isdecimal() and gold_form.isdecimal():
-        return Status.WRONG, "rational", ""
+        return Status.WRONG, "rational"
     if len(answer) > MAX_CHARS or len(gold) > MAX_CHARS:
-        return Status.WRONG, "too long to read", ""
+        return Status.WRONG, "too long to read"
     gold_value = _gold_value(gold, hint.listed, hint.kind, hint.unit)
     listed = hint.listed or isinstance(gold_value, Items)
     try:
-        rule, claims = with_claims(compare, gold_value, read(answer, listed), hint.tolerance)
+        rule = compare(gold_value, read(answer, listed), hint.tolerance)
     except Unread:
         if _is_task(answer) and not _is_task(gold):
-            return Status.NO_ANSWER, "restates the task", ""
-        return Status.WRONG, "unread", ""
+            return Status.NO_ANSWER, "restates the task"
+        return Status.WRONG, "unread"
     except Undecided as gate:
-        return Status.WRONG, f"gate: {gate}", ""
-    multiplied = rule in ("options", "text") and ("*" in form) != ("*" in gold_form)
-    if not rule or multiplied:  # A · C is neither the options A and C nor the text AC
-        return Status.WRONG, "different", ""
-    return Status.RIGHT, rule, joined(claims)
+        return Status.WRONG, f"gate: {gate}"
+    if rule in ("options", "text") and ("*" in form) != ("*" in gold_form):
+        return Status.WRONG, "different"  # A · C is neither the options A and C nor the text AC
+    return (Status.RIGHT, rule) if rule else (Status.WRONG, "different")
 
 
 # --- gold ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from rlbhpc.verify.kinds.math import Hints, judge
 from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Verdict
 
-FINGERPRINT: Final = f"visual-2 {MATH}"
+FINGERPRINT: Final = f"visual-3 {MATH}"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
