@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rlbhpc.verify import verify
+from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS, Pattern
 from rlbhpc.verify.verdict import Status
 
 HEADINGS = (
     "Solution:", "Answer:", "**Solution:**", "## Final Answer", "**Final Answer**",
-    "The answer is:", "答案：", "Ответ:", "Respuesta:",
+    "The answer is:", "答案：",
 )  # fmt: skip
 # The beginning of a solution of Qwen2.5-Math, as it lists its steps.
 STEPS = (
@@ -24,7 +27,8 @@ def test_the_number_of_a_step_is_no_answer(heading: str) -> None:
         for steps in (STEPS, STEPS[:40]):
             if gap == " " and steps != STEPS:
                 continue  # "Answer: 1. It is …" may state an answer and explain it
-            assert not verify("math", "1", heading + gap + steps).right, repr(gap + steps)
+            verdict = verify("math", "1", heading + gap + steps)
+            assert verdict.strict is not Status.RIGHT, repr(gap + steps)
     assert verify("math", "1", f"{heading}\n\n1").right
     assert verify("math", "1", f"{heading}\n\n$1$.").right
 
@@ -34,7 +38,7 @@ def test_the_number_of_a_step_is_no_answer(heading: str) -> None:
 )
 def test_all_of_the_clause_behind_a_phrase_is_read(rest: str) -> None:
     for phrase in ("The answer is", "Thus the final answer is", "Answer:"):
-        assert not verify("math", "5", f"{phrase} $5$ {rest}.").right
+        assert verify("math", "5", f"{phrase} $5$ {rest}.").strict is not Status.RIGHT
         assert verify("math", "5", f"{phrase} $5$ meters.").right
         assert verify("math", "5", f"{phrase} $5$, because $2 + 3 = 5$.").right
 
@@ -117,3 +121,47 @@ def test_a_list_of_options_is_no_marker() -> None:
         assert verify("choice", "B", f"{response} B.").right
         assert verify("math", "15", f"{response} 15.").right
         assert verify("choice", "B", f"{response} B.", None, "eos").right
+
+
+@pytest.mark.parametrize("pattern", [*TURN_ENDS, *OPENINGS, *STATEMENTS], ids=lambda row: row.name)
+def test_each_pattern_finds_its_own_example(pattern: Pattern) -> None:
+    assert re.search(pattern.regex, pattern.example, re.IGNORECASE | re.MULTILINE)
+
+
+@pytest.mark.parametrize("pattern", [*TURN_ENDS, *OPENINGS], ids=lambda row: row.name)
+@pytest.mark.parametrize("finish", ["eos", "length"])
+@pytest.mark.parametrize(
+    "first", ["So it is $\\boxed{18}$.", "#### 18", "He pays 3 * 6 = 18 dollars."]
+)
+def test_another_task_behind_an_answer_is_no_part_of_it(
+    pattern: Pattern, finish: str, first: str
+) -> None:
+    text = f"{first}{pattern.example} Tom has 3 apples and buys 4.\nNow he has 3 + 4 = 7 apples.\n"
+    for ending in ("", "#### 7", "It is 7."):
+        assert verify("math", "18", text + ending, finish=finish).right
+    # A box counts before all that is no box, if no earlier one states an answer.
+    if "boxed" in first or "####" in first:
+        assert verify("math", "18", text + "\\boxed{7}", finish=finish).right
+
+
+def test_an_opening_before_any_answer_ends_nothing() -> None:
+    for pattern in OPENINGS:
+        text = (
+            f"We restate it.{pattern.example} Tom has 3 apples.\nSo the answer is $\\boxed{{3}}$."
+        )
+        assert verify("math", "3", text).right, pattern.name
+
+
+# Values that stand in a sentence without any delimiter around them.
+PLAIN = [
+    (r"36\pi", r"So the area is 36\pi."), (r"36\pi", "So the area is 36π."),
+    ("1024", "There are 2^10 ways."), ("3:4", "The ratio is 3:4."), ("1/3", "He needs 1/3 pound."),
+    ("16/3", "He needs 5 1/3 pounds."), (r"5\sqrt{3}", r"Thus we get 5\sqrt{3} cm."),
+    ("18", "所以，她每天赚18美元。"), ("18", "答：小明一共有18元。"),
+    ("18", "综上所述，答案是 18 美元。"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gold", "sentence"), PLAIN)
+def test_the_last_value_is_read_whole(gold: str, sentence: str) -> None:
+    assert verify("math", gold, sentence, finish="eos").right
