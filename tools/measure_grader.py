@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
+from math_verify.grader import verify as math_verify
+
 from rlbhpc.verify import verify
 from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS
-from rlbhpc.verify.audit.second_grader import grade
 
 SEED = 20240501
 BOX = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
@@ -102,16 +104,20 @@ CONTINUATIONS = (
     "\nuser\n{q}\nassistant\n{a}", "\n\nHuman: {q}\n\nAssistant: {a}", "\nUSER: {q} ASSISTANT: {a}",
     "\n\nUser: {q}\n\nAssistant: {a}", "\n\n### Human: {q}\n### Assistant: {a}",
     "\n\n### Instruction:\n{q}\n\n### Response:\n{a}", "\n\nInstruction: {q}\nOutput: {a}",
-    "\n\nQ: {q}\nA: {a}", "\n\nQuestion: {q}\nAnswer: {a}", "\nQuestion 2: {q}\nSolution: {a}",
+    "\n\nQ: {q}\nA: {a}", "\n\nQuestion: {q}\nAnswer: {a}",
+    "\nQuestion 2: {q}\nSolution: {a}",
     "\n\n**Question:** {q}\n\n**Solution:** {a}", "\n\n## Question\n{q}\n\n## Answer\n{a}",
-    "\n\nProblem:\n{q}\n\nSolution:\n{a}", "\n\nProblem 2. {q}\n{a}", "\n\n## Problem 2\n\n{q}\n\n{a}",
+    "\n\nProblem:\n{q}\n\nSolution:\n{a}", "\n\nProblem 2. {q}\n{a}",
+    "\n\n## Problem 2\n\n{q}\n\n{a}",
     "\n\n**Problem 2**\n{q}\n{a}", "\n\n### Problem: {q}\n{a}", "\n\nExercise 3. {q}\n{a}",
     "\n\nExample 2: {q}\n{a}", "\n\nTask: {q}\n{a}", "\n\nInput: {q}\nOutput: {a}",
     "\n\nPrompt: {q}\n{a}", "\n\n[Question]\n{q}\n[Solution]\n{a}", "\n\nNext problem: {q}\n{a}",
     "\n\nHere is another problem: {q}\n{a}", "\n\nNow let's try a similar question.\n{q}\n{a}",
     "\n\n---\n\n{q}\n\n{a}", "\n\n---\n\n## Another one\n\n{q}\n\n{a}", "\n\n***\n\n{q}\n\n{a}",
-    "\n\n题目：{q}\n解答：{a}", "\n\n问题：{q}\n答案：{a}", "\n\n例2：{q}\n{a}", "\n\n【题目】{q}\n{a}",
-    "\n\nPregunta: {q}\n{a}", "\n\nFrage: {q}\n{a}", "\n\nВопрос: {q}\n{a}", "\n\nЗадача 2. {q}\n{a}",
+    "\n\n题目：{q}\n解答：{a}", "\n\n问题：{q}\n答案：{a}", "\n\n例2：{q}\n{a}",
+    "\n\n【题目】{q}\n{a}",
+    "\n\nPregunta: {q}\n{a}", "\n\nFrage: {q}\n{a}", "\n\nВопрос: {q}\n{a}",
+    "\n\nЗадача 2. {q}\n{a}",
     "\n\nProblème : {q}\n{a}", "\n\n問題：{q}\n{a}", "\n\n문제: {q}\n{a}",
     "\n{q}\nPlease reason step by step, and put your final answer within \\boxed{{}}.\n{a}",
 )  # fmt: skip
@@ -152,7 +158,8 @@ def _ours(gold: str, response: str) -> object:
 
 
 def _math_verify(gold: str, response: str) -> object:
-    return grade({"gold": gold, "response": response})
+    config = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
+    return math_verify(parse(f"${gold}$", config), parse(response, config))
 
 
 def texts_by_kind(rows: list[Labelled], count: int) -> dict[str, list[tuple[str, str]]]:

@@ -126,7 +126,7 @@ class OwnVerifier:
     def _verdict(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
         verdict = self._judge(gold, response, problem, **ending(self._judge, finish))
         if isinstance(verdict, Verdict):
-            texts = (verdict.answer, verdict.canonical, verdict.rule, verdict.witness)
+            texts = (verdict.answer, verdict.canonical, verdict.rule)
             if verdict.status in GIVEN and all(isinstance(text, str) for text in texts):
                 return verdict
         # True of NumPy and SymPy is no bool, and scores are often 1.0 and 0.0.

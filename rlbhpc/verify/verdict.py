@@ -40,9 +40,6 @@ class Verdict:
     ``rule``: which rule decided, for audits (``"rational"``, ``"symbolic"``, ``"tests"``, …).
     ``grader``: fingerprint of the grader: name, version, versions of what it stands on, sandbox
     tier. ``seconds``: time spent. Never stored in the cube, since it differs from run to run.
-    ``witness``: what a RIGHT rests on (compared values, points), in the form that
-    :mod:`rlbhpc.verify.answer.witness` states; empty where nothing small could say it. Not stored:
-    the verifier gives it again for a stored response.
     ``stated``: whether the response stated its answer (a box, a tag, a marker, a phrase whose whole
     clause is a value); if not, the answer is the last value of its last sentence.
     """
@@ -53,7 +50,6 @@ class Verdict:
     rule: str = ""
     grader: str = ""
     seconds: float = 0.0
-    witness: str = ""
     stated: bool = True
 
     @property

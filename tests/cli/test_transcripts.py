@@ -16,7 +16,6 @@ from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.templates import menu
-from rlbhpc.verify.benchmark import table
 from rlbhpc.verify.verdict import Status
 from tests.cli.transcript import expected, say
 from tests.launch.launched import Run, make, plan_of, run, stubs
@@ -194,15 +193,6 @@ def test_init_asks_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         f"{', '.join(map(repr, menu()))}.\n"
         "Template: code.yaml written; edit it, then: rlbhpc check code.yaml\n"
     )
-
-
-@pytest.mark.slow
-def test_labelled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [case for case in table.cases() if case.family in ("ratios", "labels")][::12]
-    monkeypatch.setattr(table, "cases", lambda: few)
-    words = ("verify", "--benchmark")
-    texts = [say(tmp_path, *words), say(tmp_path, *words, "--grader", "math-paper")]
-    assert "".join(texts) == expected("benchmark")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlbhpc.verify.audit.second_reader import decide, grade
+from rlbhpc.verify.audit.second_reader import decide
 
 SUM = r"\sum_{k=1}^{4} k"
 
@@ -33,16 +33,3 @@ SUM = r"\sum_{k=1}^{4} k"
 def test_decisions(gold: str, answer: str, why: str) -> None:
     decision = decide({"gold": gold, "answer": answer})
     assert decision == {"equal": not why, "why": why or "symbolic"}
-
-
-@pytest.mark.parametrize(
-    ("response", "right"),
-    [
-        (r"so \boxed{5}", True),
-        (r"\boxed{6}, not 5", False),
-        ("The answer is 5.", True),
-        ("", False),
-    ],
-)
-def test_its_own_word_on_a_whole_response(response: str, right: bool) -> None:
-    assert grade({"gold": "5", "response": response}) is right

@@ -196,9 +196,8 @@ def first_task(text: str) -> str:
 
     Without any box a last value is an answer, too; with one, a formula before it may be a step.
     """
-    start: int | None = 0
+    start = _first_opening(text)
     for _ in range(_MOST_OPENINGS):
-        start = _first_opening(text, start)
         if start is None:
             return text
         before = text[:start]
@@ -207,7 +206,7 @@ def first_task(text: str) -> str:
             answer = _unstated(before, "eos")
         if answer is not None:
             return before
-        start += 1
+        start = _first_opening(text, start + 1)
     return text
 
 
@@ -216,11 +215,7 @@ def _first_opening(text: str, start: int = 0) -> int | None:
     small = text.lower()
     if len(small) != len(text):
         small = text  # a letter such as İ, which is two small ones
-    opening = _OPENING.search(small, start)
-    position = None if opening is None else opening.start()
+    openings = [_OPENING.search(small, start)]
     if any(stem in small for stem in _SLOW_STEMS):
-        slow_opening = _SLOW_OPENING.search(
-            small, start, len(small) if opening is None else position
-        )
-        return position if slow_opening is None else slow_opening.start()
-    return position
+        openings.append(_SLOW_OPENING.search(small, start))
+    return min((opening.start() for opening in openings if opening is not None), default=None)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 from math_verify.grader import verify as math_verify
 from math_verify.parser import should_treat_as_complex
 
@@ -41,17 +40,6 @@ def decide(payload: Any) -> Any:
         if veto(gold, answer, gold_text, answer_text):
             return {"equal": False, "why": f"veto {veto.__name__.strip('_')}"}
     return {"equal": True, "why": "symbolic"}
-
-
-def grade(payload: Any) -> bool:
-    """Judge a whole response as Math-Verify does by itself, boxes first; for comparisons only.
-
-    Its reading of plain text evaluates what the model wrote, so this stays within a worker.
-    """
-    config = (LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig())
-    gold = parse(f"${payload['gold']}$", config, parsing_timeout=None)
-    answer = parse(str(payload["response"]), config, parsing_timeout=None)
-    return bool(math_verify(gold, answer, timeout_seconds=None))
 
 
 def _parse(text: str) -> Any:

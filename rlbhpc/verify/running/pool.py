@@ -405,7 +405,7 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
         return [
             int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
-            0.0, verdict.witness, verdict.stated,
+            0.0, verdict.stated,
         ]  # fmt: skip
 
     return judge
