@@ -196,7 +196,7 @@ def show(study_status: look.Status) -> None:
         to_go = f", {duration(study_status.left)} to go" if study_status.left else ""
         click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
     for title, entries, advice in (
-        ("Jobs that cannot start", study_status.blocked, "what would start them"),
+        ("Jobs that are held back", study_status.blocked, "what would start them"),
         ("Failures", study_status.failures, "what to do"),
     ):
         if entries:

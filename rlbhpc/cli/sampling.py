@@ -59,7 +59,10 @@ _ENOUGH: Final = 8
     help="Expected response tokens of one shard.",
 )  # fmt: skip
 @click.option("--cluster", metavar="NAME|FILE", help="Default: the study's, or by the host's name.")
-@click.option("--width", type=click.IntRange(min=1), help="Workers at a time. Default: all shards.")
+@click.option(
+    "--width", type=click.IntRange(min=1),
+    help="Most array tasks, as for launch. Default: one for each worker that the shards keep busy.",
+)  # fmt: skip
 @click.option(
     "--tokens-per-second", type=click.FloatRange(min=0, min_open=True), metavar="RATE",
     help="Response tokens per second of one worker. Default: as measured in this run.",
@@ -129,11 +132,11 @@ def plan(
             print_looks(looks)
             tell_next(looks, str(study))
     if new_plan.samples and rates is not None:
-        workers = width or len(new_plan.shards)
-        prediction = predict(new_plan, rates, site, workers, gpus_per_copy)
-        record |= {"rates": asdict(rates), "width": workers, "prediction": asdict(prediction)}
+        tasks = width or -(-len(new_plan.shards) // copies)
+        prediction = predict(new_plan, rates, site, tasks * copies, gpus_per_copy)
+        record |= {"rates": asdict(rates), "width": tasks, "prediction": asdict(prediction)}
         if not as_json:
-            print_cost(rates, workers, prediction)
+            print_cost(rates, tasks, prediction)
     elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
@@ -188,13 +191,13 @@ def print_summary(plan: Plan) -> None:
     )
 
 
-def print_cost(rates: Rates, width: int, prediction: Prediction) -> None:
+def print_cost(rates: Rates, tasks: int, prediction: Prediction) -> None:
     """Print what a plan costs without any disturbance."""
     click.echo(
         f"At {rates.tokens:,.0f} tokens/s and {rates.start:.0f} s to load ({rates.source}):\n"
         f"  {prediction.gpu_hours:,.2f} hours of a device, "
         f"{prediction.start_share:.0%} of them loading; "
-        f"{duration(prediction.wall_seconds)} on {width:,} workers\n"
+        f"{duration(prediction.wall_seconds)} in {tasks:,} tasks at once\n"
         f"  about {prediction.files:,} files, {prediction.megabytes:,.0f} MB, "
         f"{prediction.sbatch_calls} sbatch calls"
     )

@@ -318,12 +318,24 @@ def reject_namesake(study: Study) -> None:
         stored = study_of(study.layout)
     except UserError:  # it is damaged, which whoever needs it says
         return
-    if stored is not None and not stored.arms.keys() & study.arms.keys():
+    if stored is None:
+        return
+    same_arms = stored.arms.keys() & study.arms.keys()
+    if not any(_has_same_model(stored, study, arm) for arm in same_arms):
         raise UserError(
             f"{study.layout.root}: found the results of another study named {study.name}, with the"
-            f" arms {', '.join(stored.arms)}, none of them of this one; give this study a `name` or"
-            f" an `output` of its own, or name the folder to look at that one"
+            f" arms {', '.join(stored.arms)}; no arm of this one has their model. Give this study a"
+            " `name` or an `output` of its own, or name the folder to look at that one"
         )
+
+
+def _has_same_model(stored: Study, study: Study, arm: str) -> bool:
+    """Whether two studies have an arm of one model, or of one that both train."""
+    models = stored.arms[arm].model, study.arms[arm].model
+    if stored.models[models[0]].train is not None and study.models[models[1]].train is not None:
+        return True
+    digests = set(stored.digests[models[0]].values())
+    return not digests.isdisjoint(study.digests[models[1]].values())
 
 
 def launches(layout: Layout) -> list[LaunchFolder]:

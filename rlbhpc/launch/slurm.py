@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -375,11 +375,14 @@ BLOCKED: Final = (
     ("^(?:Assoc|QOS)(?:Max|Min).*Per(?:Job|Node)|^QOSMinGRES", "less than the account or QOS "
      "allows one job (-t, -c, --gres, --mem), or another QOS (-q): rlbhpc cancel, then launch "
      "again"),
+    ("^ReqNodeNotAvail|^Node(?:s required|Down)|UnavailableNodes", "the return of nodes that are "
+     "down or reserved (sinfo -R); before a maintenance also less time (-t)"),
+)  # fmt: skip
+# What ordinary limits make a job wait for.
+LIMITS: Final = (
     ("^Assoc|^QOS|PerAccount$", "the end of other jobs of the account or QOS; if "
      "none runs, the job asks for more than all of them may have: less of it (-c, --gres, --mem), "
      "or another one (-A, -q)"),
-    ("^ReqNodeNotAvail|^Node(?:s required|Down)|UnavailableNodes", "the return of nodes that are "
-     "down or reserved (sinfo -R); before a maintenance also less time (-t)"),
 )  # fmt: skip
 # What a log says, what that means, and what to do; {run} is the run's folder. The first that is
 # found wins, so causes stand before what follows from them.
@@ -431,5 +434,14 @@ SIGNS: Final = (
 
 
 def what_starts(reason: str) -> str:
-    """What would start a job that waits for a reason; empty where its turn will come."""
-    return next((action for pattern, action in BLOCKED if re.search(pattern, reason)), "")
+    """What would start a job that its turn alone does not start; empty for any other reason."""
+    return _advice(BLOCKED, reason)
+
+
+def what_it_waits_for(reason: str) -> str:
+    """What a job waits for that a limit holds back; empty for any other reason."""
+    return "" if what_starts(reason) else _advice(LIMITS, reason)
+
+
+def _advice(table: Sequence[tuple[str, str]], reason: str) -> str:
+    return next((advice for pattern, advice in table if re.search(pattern, reason)), "")

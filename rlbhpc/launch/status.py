@@ -26,7 +26,7 @@ from rlbhpc.launch.launches import (
     launches,
     traced,
 )
-from rlbhpc.launch.slurm import ACTIONS, NO_ROOM, SIGNS, what_starts
+from rlbhpc.launch.slurm import ACTIONS, NO_ROOM, SIGNS, what_it_waits_for, what_starts
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
@@ -173,18 +173,20 @@ def _in_words(row: slurm.Row) -> str:
 
 
 def _list_blocked_jobs(rows: Iterable[slurm.Row]) -> list[Failure]:
-    """Jobs that do not start by waiting alone, and what would start them."""
-    jobs: dict[tuple[str, str, str], dict[str, None]] = {}
+    """Jobs that wait for more than their turn, and what would start them."""
+    jobs: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
-        action = what_starts(row.reason)
-        if action and row.state not in RUNS:
-            jobs.setdefault((row.reason, action, row.user), {})[str(row.job)] = None
+        is_held_back = what_starts(row.reason) or what_it_waits_for(row.reason)
+        if is_held_back and row.state not in RUNS:
+            jobs.setdefault((row.reason, row.user), {})[str(row.job)] = None
     failures = []
-    for (reason, action, owner), names in jobs.items():
-        advice = action.format(jobs=" ".join(names))
+    for (reason, owner), names in jobs.items():
+        waits_for = what_it_waits_for(reason)
+        cause = f"waits: {reason}" if waits_for else f"cannot start: {reason}"
+        advice = waits_for or what_starts(reason).format(jobs=" ".join(names))
         if owner not in ("", getpass.getuser()):
             advice = f"they are jobs of {owner}, who can act: {advice}"
-        failures.append(Failure(f"cannot start: {reason}", tuple(names), advice))
+        failures.append(Failure(cause, tuple(names), advice))
     return failures
 
 

@@ -33,7 +33,7 @@ Queue: 2 pending (Resources), 1 running
 
 COST = """\
 At 10 tokens/s and 5 s to load (as given):
-  0.02 hours of a device, 26% of them loading; 39 s on 2 workers
+  0.02 hours of a device, 26% of them loading; 39 s in 2 tasks at once
   about 25 files, 0 MB, 3 sbatch calls
 """
 

@@ -20,9 +20,12 @@ from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
 from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, _seals
+from rlbhpc.launch.launches import reject_namesake
 from rlbhpc.launch.prepare import Rates, predict, prepare
 from rlbhpc.launch.script import REFUSED, directives, read_options, set_up
+from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan
+from rlbhpc.sweep.remember import remember
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in, study_in
 from tests.studies import trained
 
@@ -394,3 +397,14 @@ def test_an_array_that_squeue_cuts_off_is_read_as_far_as_it_goes() -> None:
 def test_ranges_are_what_squeue_writes(numbers: set[int]) -> None:
     ids = slurm.ids_in(f"7_[{slurm.ranges(numbers)}]")
     assert ids == [(7, number) for number in sorted(numbers)]
+
+
+def test_a_study_of_the_same_name_and_arms_with_other_models_is_refused(tmp_path: Path) -> None:
+    path, study = study_in(tmp_path / "s")
+    remember(study)
+    reject_namesake(study)
+    for weights in (tmp_path / "s" / "model").glob("*.safetensors"):
+        weights.write_bytes(b"other weights")
+    with pytest.raises(UserError) as refused:
+        reject_namesake(load_study(path))
+    assert "sampled" in str(refused.value) and "`name`" in str(refused.value)
