@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.api import written
 from rlbhpc.launch.cluster import HERE, choose, folders
 from rlbhpc.launch.launches import at_work, launches
-from rlbhpc.launch.prepare import measured, prepare
+from rlbhpc.launch.prepare import SHARD_TOKENS, measured, prepare
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
@@ -31,6 +32,7 @@ from rlbhpc.study.draft import (
     ON_GPUS,
     Draft,
     ModelSource,
+    is_own_file,
     read_sets,
     unedited_draft,
     write_study,
@@ -39,7 +41,7 @@ from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
-from rlbhpc.sweep.plan import Plan
+from rlbhpc.sweep.plan import Plan, make_plan, presence
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.
@@ -49,7 +51,10 @@ LOOK_HERE: Final = 1.0
 ORDINARY_RATE: Final = 2500.0
 
 
-def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Draft:
+def draft(
+    base: str, trained: str, sets: str | None, cluster: str | None, n: int | None = None,
+    prompt: str | None = None,
+) -> Draft:  # fmt: skip
     """What to ask about two models, at the size of where it will run."""
     models = ModelSource.read("--base", base), ModelSource.read("--trained", trained)
     if models[0].folder == models[1].folder:
@@ -64,7 +69,7 @@ def draft(base: str, trained: str, sets: str | None, cluster: str | None) -> Dra
     is_here = cluster == HERE if cluster else shutil.which("sbatch") is None
     size = ON_CPUS if is_here and not devices() else ON_GPUS
     usual = GENERATED_SET if models[0].is_toy else DEFAULT_SET
-    return Draft(*models, read_sets(sets or usual), cluster, size)
+    return Draft(*models, read_sets(sets or usual), cluster, size, n, prompt)
 
 
 def _usual_cluster() -> str | None:
@@ -86,11 +91,33 @@ def fetch(study: Draft, say: Say) -> None:
     for model in (study.base, study.trained):
         if model.hub is not None and stage_model(model.hub, model.folder):
             say(f"fetched {model.hub} into {model.folder}")
-    for name in study.problem_sets:
-        if isinstance(get_set(name), FileSet) and not Path("data", name).is_dir():
-            manifest, _ = stage(name, Path("data"))
-            problems = sum(part["count"] for part in manifest.problems.values())
-            say(f"fetched {name}, {problems:,} problems")
+    for name in _sets_to_fetch(study):
+        manifest, _ = stage(name, Path("data"))
+        problems = sum(part["count"] for part in manifest.problems.values())
+        say(f"fetched {name}, {problems:,} problems")
+
+
+def _sets_to_fetch(study: Draft) -> list[str]:
+    registered = [name for name in study.problem_sets if not is_own_file(name)]
+    public = [name for name in registered if isinstance(get_set(name), FileSet)]
+    return [name for name in public if not Path("data", name).is_dir()]
+
+
+def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
+    """Say what `ask` would fetch, or else what it would draw; nothing is written or sent."""
+    models = (study.base, study.trained)
+    absent = [model.hub for model in models if model.hub and not model.folder.is_dir()]
+    absent += _sets_to_fetch(study)
+    if absent:
+        say(f"it would fetch {', '.join(absent)}; what it costs is known once they are here")
+        return
+    with tempfile.NamedTemporaryFile("w", dir=Path.cwd(), suffix=".yaml") as file:
+        file.write(study.text(Path.cwd()))
+        file.flush()
+        resolved = load_study(Path(file.name), overrides)
+    blocks = presence(resolved.layout, list(resolved.blocks()))
+    plan = make_plan(resolved, blocks, SHARD_TOKENS)
+    say(f"it would draw {plan.samples:,} samples, {_cost(resolved, plan)}")
 
 
 def find_study(study: Draft, target: Path | None) -> Path:
@@ -131,9 +158,16 @@ def _has_samples(layout: Layout) -> bool:
     return any(map(entries, folders))
 
 
-def make_results(file: Path, say: Say) -> Layout:
-    """Launch what is missing of a study until nothing is, and give the run's place."""
-    study = load_study(file)
+def make_results(
+    file: Path, say: Say, overrides: Sequence[str] = (), options: dict[str, str] | None = None,
+    confirm: Callable[[str], None] | None = None,
+) -> Layout:  # fmt: skip
+    """Launch what is missing of a study until nothing is, and give the run's place.
+
+    ``options`` are those of sbatch. ``confirm`` is told what the first launch costs before it is
+    written, and raises where that is too much.
+    """
+    study = load_study(file, overrides)
     cluster = study.file.cluster or _usual_cluster()
     is_here = cluster == HERE
     if is_here:
@@ -143,13 +177,16 @@ def make_results(file: Path, say: Say) -> Layout:
     while True:
         if is_here:
             _wait_for_earlier(study.layout, say)
-        prepared = prepare(file, cluster=cluster)
+        prepared = prepare(file, overrides, cluster=cluster, options=options)
         if not prepared.jobs and not prepared.notes:
             return study.layout
         if prepared.jobs:
-            launch = written(prepared)
             where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
             samples = f"{prepared.plan.samples:,} samples, {_cost(study, prepared.plan)}"
+            if confirm is not None and not is_here:
+                confirm(f"{where}: {samples}")
+                confirm = None
+            launch = written(prepared)
             jobs = ", ".join(job.name for job in prepared.jobs)
             say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
             launch.submit(say=say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -29,6 +30,21 @@ _PROMPTS: Final = {
     "geometry3k": "easyr1",
     "mathvista": "easyr1",
     "mathvision": "easyr1",
+}
+# Texts that show that a response is over and the model goes on with a turn or question of its own.
+_STOPS: Final = {
+    **dict.fromkeys(("qwen-boxed", "evalplus", "livecodebench", "easyr1"), ("\nuser\n",)),
+    "completion": ("\nQuestion:",),
+    "completion-boxed": ("\nQuestion:",),
+}
+_TOKENS_WITHOUT_STOP: Final = 2048
+# How makers name models that answer in a chat format.
+_INSTRUCT: Final = re.compile(r"(?i)(?<![a-z])(?:instruct|chat|it|sft|thinking|distill)(?![a-z])")
+# How files of problems name what a study calls otherwise.
+_FIELDS: Final = {
+    "question": ("question", "problem", "prompt"),
+    "gold": ("gold", "answer", "target", "solution"),
+    "id": ("id", "uid", "problem_id", "unique_id"),
 }
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _TOY_VOCABULARY: Final = 4096
@@ -77,7 +93,7 @@ class ModelSource:
     @property
     def name(self) -> str:
         """A word for names of files."""
-        return re.sub(r"[^A-Za-z0-9._+-]+", "-", self.folder.name).strip("-._+")[:36] or "model"
+        return _slug(self.folder.name) or "model"
 
     @property
     def config(self) -> dict[str, Any]:
@@ -85,10 +101,45 @@ class ModelSource:
         return model_config(self.folder)
 
     @property
+    def is_instruct(self) -> bool:
+        """Whether its makers say that it answers in its own chat format."""
+        return _INSTRUCT.search(self.hub or self.folder.name) is not None
+
+    @property
+    def speaks_qwen(self) -> bool:
+        """Whether it has the marks of Qwen's chat format."""
+        try:
+            return '"<|im_start|>"' in (self.folder / "tokenizer.json").read_text()
+        except OSError:
+            return "qwen" in (self.hub or "").lower()
+
+    @property
     def is_toy(self) -> bool:
         """Whether it has so few words that it was made to try things out, on bare problems."""
         words = self.config.get("vocab_size")
         return isinstance(words, int) and words < _TOY_VOCABULARY
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a model is asked, and why so: a prompt, and texts that end a response.
+
+    ``chat`` is the model whose chat format the prompt is put into.
+    """
+
+    prompt: str
+    reason: str
+    chat: str = ""
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """A chat format has an end of its own."""
+        return () if self.chat else _STOPS.get(self.prompt, ())
+
+    @property
+    def settings(self) -> str:
+        """The same as settings of a study."""
+        return f"prompt: {self.prompt}" + (f", stop: {json.dumps(self.stop)}" if self.stop else "")
 
 
 @dataclass(frozen=True)
@@ -100,6 +151,8 @@ class Draft:
     problem_sets: tuple[str, ...]
     cluster: str | None
     size: Size
+    n: int | None = None
+    given_prompt: str | None = None
 
     @property
     def name(self) -> str:
@@ -112,12 +165,17 @@ class Draft:
         words = ["rlbhpc", "init", "--base", self.base.hub or str(self.base.folder),
                  "--trained", self.trained.hub or str(self.trained.folder),
                  "--on", ",".join(self.problem_sets)]  # fmt: skip
-        if self.cluster is not None:
-            words += ["--cluster", self.cluster]
+        for option, value in (
+            ("--cluster", self.cluster), ("--n", self.n), ("--prompt", self.given_prompt),
+        ):  # fmt: skip
+            if value is not None:
+                words += [option, str(value)]
         return f"# {shlex.join(words)}"
 
     def text(self, folder: Path) -> str:
         """The study file, to lie in a folder."""
+        base, trained = self.askings
+        chats = [asking.chat for asking in dict.fromkeys((base, trained)) if asking.chat]
         lines = [
             self.command,
             f"# Sizes {self.size.words}. Every key is explained in docs/study-file.md.",
@@ -134,17 +192,19 @@ class Draft:
             "problem_sets:",
             *(self._problem_set(name) for name in self.problem_sets),
             "",
+            *(line for model in chats for line in ("prompts:", _chat_entry(model), "")),
             "sampling:                                # what both arms share",
-            f"  prompt: {self.prompt}",
             "  temperature: 0.6",
             "  top_p: 0.95",
             f"  max_tokens: {self._max_tokens}",
-            f"  n: {self.size.n:<38}# samples per problem: the largest k",
+            f"  n: {self.n or self.size.n:<38}# samples per problem: the largest k",
             "",
-            "arms:",
-            "  base: {model: base}",
-            "  trained: {model: trained}",
+            "arms:                                    # how each model is asked",
+            f"  base: {{model: base, {base.settings}}}",
+            f"  trained: {{model: trained, {trained.settings}}}",
         ]
+        if base.prompt != trained.prompt:
+            lines += ["", "analysis: {compare: [{base: base, trained: trained}]}"]
         if self.size is ON_GPUS:
             lines += [
                 "",
@@ -159,48 +219,64 @@ class Draft:
         return "\n".join(lines) + "\n"
 
     @property
-    def prompt(self) -> str:
-        """One prompt for both models and all sets: two prompts would compare prompts."""
-        prompts = {name: self._prompt(name) for name in self.problem_sets}
-        if len(set(prompts.values())) > 1:
-            listed = ", ".join(f"{name} {prompt}" for name, prompt in prompts.items())
+    def askings(self) -> tuple[Asking, Asking]:
+        """How the base and the trained model are asked: alike where both are of one kind."""
+        if self.given_prompt is not None:
+            asking = Asking(self.given_prompt, "as --prompt says")
+            return asking, asking
+        of_sets = {name: _PROMPTS.get(name, "") for name in self.problem_sets}
+        if GENERATED_SET in of_sets:
+            of_sets[GENERATED_SET] = "countdown" if self.base.is_toy else "countdown-words"
+        base = self._asking_of_model("base", self.base)
+        if len(set(of_sets.values())) > 1:
+            names = (f"{name} {prompt or base.prompt}" for name, prompt in of_sets.items())
             raise UserError(
-                f"--on: these sets need different prompts ({listed}); write a study of each"
+                f"--on: these sets need different prompts ({', '.join(names)}); write a study of"
+                " each, or name one with --prompt"
             )
-        return prompts[self.problem_sets[0]]
+        if prompt := of_sets[self.problem_sets[0]]:
+            asking = Asking(prompt, f"what {self.problem_sets[0]} is asked by")
+            return asking, asking
+        if self.trained.is_instruct and not self.base.is_instruct:
+            return base, self._asking_of_model("trained", self.trained)
+        return base, base
 
-    def _prompt(self, set_name: str) -> str:
-        if set_name == GENERATED_SET:
-            return "countdown" if self.base.is_toy else "countdown-words"
-        if set_name in _PROMPTS:
-            return _PROMPTS[set_name]
-        return "qwen-boxed" if self._speaks_qwen() else "completion"
-
-    def _speaks_qwen(self) -> bool:
-        """Whether the base model has the marks of Qwen's chat format."""
-        try:
-            return '"<|im_start|>"' in (self.base.folder / "tokenizer.json").read_text()
-        except OSError:
-            return "qwen" in (self.base.hub or "").lower()
+    def _asking_of_model(self, name: str, model: ModelSource) -> Asking:
+        """How a model is asked for a boxed answer."""
+        if model.is_instruct:
+            return Asking(f"{name}-chat", "an instruct model: its own chat format", name)
+        if model.speaks_qwen:
+            return Asking("qwen-boxed", "Qwen's chat marks: the prompt of the large-k study")
+        return Asking("completion-boxed", "a base model: completion, asked for a box")
 
     @property
     def _max_tokens(self) -> int:
         """As many as fit, with room for the question."""
         if self.base.is_toy:
             return _TOY_TOKENS
+        most = self.size.max_tokens
+        if not all(asking.stop or asking.chat for asking in self.askings):
+            most = min(most, _TOKENS_WITHOUT_STOP)
         lengths = [stated_length(model.config) for model in (self.base, self.trained)]
         limits = [length * 3 // 4 for length in lengths if length is not None]
-        return min([self.size.max_tokens, *limits])
+        return min([most, *limits])
 
     def _problem_set(self, name: str) -> str:
         entries = []
+        if is_own_file(name):
+            fields = ", ".join(f"{key}: {field}" for key, field in fields_of(Path(name)).items())
+            entries = [f"path: {_quoted(str(Path(name).absolute()))}", f"fields: {{{fields}}}"]
+            entries.append("verifier: math")
+            if self.size.limit is not None:
+                entries.append(f"limit: {self.size.limit}")
+            return f"  {_slug(Path(name).stem)}: {{{', '.join(entries)}}}"
         if isinstance(get_set(name), FileSet):
             entries.append(f"path: data/{name}")
         if name == GENERATED_SET:
             entries.append("limit: 500" if self.size.limit is None else f"limit: {self.size.limit}")
         elif self.size.limit is not None:
             entries.append(f"limit: {self.size.limit}")
-        if name in _SMALL_SETS and self.size.n_of_small_sets != self.size.n:
+        if name in _SMALL_SETS and self.n is None and self.size.n_of_small_sets != self.size.n:
             entries.append(f"n: {self.size.n_of_small_sets}")
         return f"  {name}: {{{', '.join(entries)}}}"
 
@@ -213,6 +289,42 @@ def _model(name: str, source: ModelSource, folder: Path) -> list[str]:
     return [*lines, f"    hub: {source.hub}"] if source.hub else lines
 
 
+def _chat_entry(model: str) -> str:
+    return f"  {model}-chat: {{chat: {model}, template: boxed}}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:36]
+
+
+def is_own_file(word: str) -> bool:
+    """Whether a word of ``--on`` is a file of the user's."""
+    return word.endswith((".jsonl", ".json"))
+
+
+def fields_of(file: Path) -> dict[str, str]:
+    """Which fields of a file's first record hold the question, the answer and the id."""
+    try:
+        text = file.read_text()
+        records = (
+            json.loads(text) if file.suffix == ".json" else [json.loads(text.partition("\n")[0])]
+        )
+        record = dict(records[0])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"--on {file}: no JSON Lines or JSON list of records: {error}") from None
+    fields = {}
+    for key, names in _FIELDS.items():
+        found = [name for name in names if name in record]
+        if found:
+            fields[key] = found[0]
+        elif key != "id":
+            raise UserError(
+                f"--on {file}: found the fields {', '.join(record)}; allowed for the {key}: "
+                f"{', '.join(names)}; else name it under `fields` in a study file"
+            )
+    return fields
+
+
 def _quoted(text: str) -> str:
     plain = re.fullmatch(r"[A-Za-z0-9_./+-]+", text)
     return text if plain else "'" + text.replace("'", "''") + "'"
@@ -222,7 +334,10 @@ def read_sets(words: str) -> tuple[str, ...]:
     """Problem sets of ``--on math500,aime24``."""
     names = tuple(filter(None, (word.strip() for word in words.split(","))))
     for name in names:
-        get_set(name)
+        if is_own_file(name):
+            fields_of(Path(name))
+        else:
+            get_set(name)
     if not names:
         raise UserError("--on: names no problem set")
     return tuple(dict.fromkeys(names))
@@ -245,7 +360,9 @@ def unedited_draft(file: Path) -> Draft | None:
         models = [ModelSource.read(name, options[name]) for name in ("--base", "--trained")]
         for size in (ON_GPUS, ON_CPUS):
             sets = read_sets(options["--on"])
-            draft = Draft(models[0], models[1], sets, options.get("--cluster"), size)
+            n = int(options["--n"]) if "--n" in options else None
+            prompt = options.get("--prompt")
+            draft = Draft(models[0], models[1], sets, options.get("--cluster"), size, n, prompt)
             if draft.text(file.absolute().parent) == text:
                 return draft
     return None

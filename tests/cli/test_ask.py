@@ -21,6 +21,7 @@ from rlbhpc.study.draft import write_study
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.remember import remember
+from tests.launch.made import Stubs
 from tests.problems import shapes
 from tests.study.folder import write_model
 
@@ -48,7 +49,8 @@ def invoke(*words: str) -> str:
 def test_init_writes_a_study_that_checks_as_it_is(folder: Path) -> None:
     words = ("--base", "models/base", "--trained", "models/rl", "--cluster", "local")
     text = invoke("init", *words)
-    assert text == "rl-against-base.yaml written; now: rlbhpc check rl-against-base.yaml\n"
+    assert text.count("qwen-boxed") == 2
+    assert text.endswith("rl-against-base.yaml written; now: rlbhpc check rl-against-base.yaml\n")
     study = load_study(Path("rl-against-base.yaml"))
     assert study.comparisons() == [("base", "trained")]
     assert study.file.cluster == "local"
@@ -208,3 +210,32 @@ def test_an_answer_from_two_models_after_a_kill(tmp_path: Path) -> None:
     assert "launch 0" not in progress
     *_, seconds = re.findall(r"^\[ *([0-9]+) s\] ", progress, re.M)
     assert int(seconds) <= time.monotonic() - begun
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    words = ("ask", "--base", "models/base", "--trained", "models/rl", "--dry-run", "--n", "3")
+    result = CliRunner().invoke(cli, [*words, "--cluster", "local"], catch_exceptions=False)
+    assert "qwen-boxed" in result.output and " tokens" in result.output
+    assert [path for path in sorted(folder.rglob("*")) if "cache" not in path.parts] == before
+
+
+def test_nothing_is_submitted_that_nobody_has_confirmed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    stubs.add("sbatch", "echo 1")
+    stubs.add("squeue")
+    stubs.add("sinfo", "echo up")
+    monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
+    file = ask_for("countdown", None)
+    said: list[str] = []
+
+    def refuse(cost: str) -> None:
+        said.append(cost)
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="no"):
+        make_results(file, print, confirm=refuse)
+    assert "GPU-hours" in said[0]
+    assert not stubs.calls("sbatch")

@@ -56,7 +56,12 @@ GOLDEN = {
     "monologue and then provide the final answer.\n The reasoning process MUST BE enclosed within "
     "<think> </think> tags. The final answer MUST BE put in \\boxed{}.<|im_end|>\n"
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Q<|im_end|>\n<|im_start|>assistant\n",
+    "boxed": "Q\nPlease reason step by step, and put your final answer within \\boxed{}.",
     "completion": "Question: Q\nAnswer: ",
+    "completion-boxed": (
+        "Question: Q\nPlease reason step by step, and put your final answer within \\boxed{}.\n"
+        "Answer: "
+    ),
     "no-think": SYSTEM + "<|im_start|>user\nQ\nGive the final answer alone, within \\boxed{}. Do "
     "not reason, explain or calculate in writing.<|im_end|>\n<|im_start|>assistant\n",
     "countdown": "Q\n",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.draft import (
@@ -52,15 +54,14 @@ problem_sets:
   aime24: {path: data/aime24, n: 1024}
 
 sampling:                                # what both arms share
-  prompt: qwen-boxed
   temperature: 0.6
   top_p: 0.95
   max_tokens: 16384
   n: 256                                   # samples per problem: the largest k
 
-arms:
-  base: {model: base}
-  trained: {model: trained}
+arms:                                    # how each model is asked
+  base: {model: base, prompt: qwen-boxed, stop: ["\\nuser\\n"]}
+  trained: {model: trained, prompt: qwen-boxed, stop: ["\\nuser\\n"]}
 
 scores:                                  # perplexity of the trained answers
   trained-under-base: {responses: trained, model: base}
@@ -90,13 +91,65 @@ def test_models_of_the_hub_lie_where_they_will_be_fetched_to(folder: Path) -> No
     assert "trained-under-base" in text
 
 
+def prompts(draft: Draft) -> list[str]:
+    return [asking.prompt for asking in draft.askings]
+
+
 def test_the_prompt_follows_the_model_and_the_sets(folder: Path) -> None:
-    assert pair().prompt == "qwen-boxed"
-    assert pair(base="meta-llama/Llama-3.1-8B").prompt == "completion"
-    assert pair(("humaneval+", "mbpp+")).prompt == "evalplus"
-    assert pair(("countdown",)).prompt == "countdown-words"
-    with pytest.raises(UserError, match=r"different prompts .math500 qwen-boxed, mbpp"):
-        _ = pair(("math500", "mbpp+")).prompt
+    assert prompts(pair()) == ["qwen-boxed"] * 2
+    assert prompts(pair(base="meta-llama/Llama-3.1-8B")) == ["completion-boxed"] * 2
+    assert prompts(pair(("humaneval+", "mbpp+"))) == ["evalplus"] * 2
+    assert prompts(pair(("countdown",))) == ["countdown-words"] * 2
+    with pytest.raises(UserError, match=r"math500 qwen-boxed, mbpp"):
+        _ = pair(("math500", "mbpp+")).askings
+    assert prompts(replace(pair(("math500", "mbpp+")), given_prompt="bare")) == ["bare"] * 2
+
+
+@pytest.mark.parametrize(
+    ("base", "trained", "chats"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "o/rl", (True, True)),
+        ("google/gemma-2-9b-it", "o/rl", (True, True)),
+        ("meta-llama/Llama-3.1-8B", "o/Llama-3.1-8B-Instruct", (False, True)),
+        ("allenai/OLMo-2-1124-7B", "o/writer", (False, False)),
+    ],
+)
+def test_an_instruct_model_gets_its_own_chat_format(
+    folder: Path, base: str, trained: str, chats: tuple[bool, bool]
+) -> None:
+    models = ModelSource.read("--base", base), ModelSource.read("--trained", trained)
+    draft = Draft(*models, ("math500",), None, ON_GPUS)
+    assert tuple(bool(asking.chat) for asking in draft.askings) == chats
+    study = yaml.safe_load(draft.text(folder))
+    made = study.get("prompts", {})
+    for arm, is_chat in zip(study["arms"].values(), chats, strict=True):
+        assert (arm["prompt"] in made) == is_chat
+    assert ("analysis" in study) == (chats[0] != chats[1]), "two prompts make no pair by themselves"
+
+
+@pytest.mark.parametrize("sets", [("math500",), ("countdown",), ("humaneval+",), ("mmlu-pro",)])
+@pytest.mark.parametrize("base", ["Qwen/Q", "o/base", "o/m-it"])
+def test_no_model_is_let_ramble(folder: Path, sets: tuple[str, ...], base: str) -> None:
+    study = yaml.safe_load(pair(sets, base).text(folder))
+    for arm in study["arms"].values():
+        ends = arm.get("stop") or "chat" in arm["prompt"]
+        assert ends or study["sampling"]["max_tokens"] <= 2048
+
+
+def test_a_file_of_the_users_own_is_a_problem_set(folder: Path) -> None:
+    own = folder / "my set.jsonl"
+    own.write_text('{"problem": "1 + 1?", "answer": "2", "level": 1}\n')
+    draft = replace(pair(read_sets(str(own))), n=7)
+    study = yaml.safe_load(draft.text(folder))
+    fields = {"question": "problem", "gold": "answer"}
+    entry = {"path": str(own), "verifier": "math", "fields": fields}
+    assert study["problem_sets"] == {"my-set": entry}
+    assert study["sampling"]["n"] == 7
+    write_study(draft, folder / "s.yaml")
+    assert unedited_draft(folder / "s.yaml") == draft
+    own.write_text('{"text": "1 + 1?"}\n')
+    with pytest.raises(UserError, match=r"text.*question, problem, prompt"):
+        read_sets(str(own))
 
 
 def test_responses_leave_room_for_the_question(folder: Path) -> None:
@@ -116,14 +169,14 @@ def test_a_toy_on_a_laptop_is_asked_what_needs_no_download(folder: Path) -> None
         "name: it-s-against-it-s",
         "    path: '../models/it''s'",
         "  countdown: {limit: 64}",
-        "  prompt: countdown",
+        "  base: {model: base, prompt: countdown}",
         "  max_tokens: 64",
         "engine: {name: hf}                       # needs no GPU",
     ):
         assert line in lines
     assert lines[-1].startswith("engine: ")
     (folder / "models/it's/config.json").write_text('{"vocab_size": 4096}')
-    assert Draft(toy, toy, ("countdown",), None, ON_CPUS).prompt == "countdown-words"
+    assert prompts(Draft(toy, toy, ("countdown",), None, ON_CPUS)) == ["countdown-words"] * 2
 
 
 def test_sets_are_cut_to_the_size_of_the_machine(folder: Path) -> None:
@@ -144,7 +197,7 @@ def test_a_folder_beside_the_current_one_is_written_whole(
     text = Draft(base, base, ("math500",), None, ON_CPUS).text(folder / "work")
     assert f"    path: {folder}/models/base\n" in text
     (folder / "models/base/tokenizer.json").unlink()
-    assert Draft(base, base, ("math500",), None, ON_CPUS).prompt == "completion"
+    assert prompts(Draft(base, base, ("math500",), None, ON_CPUS)) == ["completion-boxed"] * 2
 
 
 @pytest.mark.parametrize(
