@@ -31,7 +31,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
-from rlbhpc.sweep.plan import Plan, Presence, presence
+from rlbhpc.sweep.plan import Plan, Presence, Shard, presence
 
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
@@ -93,43 +93,18 @@ def status(layout: Layout) -> Status:
     study = stored_study(layout.study)
     folders = traced(layout)
     rows = in_queue(study, folders)
-    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
     holder = at_work(layout)
     claimed = claimed_here(layout)
     # After the question who works: whoever ended since has stored what it made.
     blocks = presence(layout, list(study.blocks()), strict=False)
     measure = Gaps(blocks)
     attempts = read_attempts(layout)
-    rate = _rate(attempts)
-    shards: dict[str, dict[str, list[int]]] = {}
-    tokens = 0.0
-    for folder in listed:
-        plan = Plan.load(layout.plans / f"{folder.plan}.json")
-        gaps = {shard.number: measure.of(shard) for shard in plan.shards}
-        begun = {a["shard"] for a in attempts if a["plan"] == folder.plan and "ended" not in a}
-        running = {number for number in gaps if f"{folder.plan}-{number:05d}" in claimed}
-        waiting: set[int] = set()
-        concealed: set[int] = set()
-        for row, numbers in folder.worked(rows or ()):
-            (concealed if row.state == slurm.HIDDEN else waiting).update(numbers)
-            if row.state in RUNS:
-                # Of several shards a task may have begun some only.
-                running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
-        is_at_work = f" launch {folder.path.name} " in holder
-        if is_at_work and not running:
-            # In that process itself, or on a machine whose claims say nothing here.
-            running = begun
-        if is_at_work or rows is None or not (folder.path / "submitted").exists():
-            waiting = set(gaps)
-        if rows is not None:
-            begun = set()
-        states = _by_state(
-            gaps, {"running": running, "begun": begun, "waiting": waiting, "hidden": concealed}
-        )
-        shards[folder.path.name] = states
-        tokens += sum(shard.tokens * gaps[shard.number] / shard.samples for shard in plan.shards)
-    # A task works so many shards at once as its GPUs hold copies of the model.
-    working = sum(len(states.get("running", ())) for states in shards.values())
+    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
+    works = [_work_of(folder, layout, measure) for folder in listed]
+    shards = {
+        work.folder.path.name: _shards_by_state(work, rows, attempts, holder, claimed)
+        for work in works
+    }
     missing = any(block.missing for block in blocks)
     trains = bool(study.file.recipes)
     return Status(
@@ -137,8 +112,8 @@ def status(layout: Layout) -> Status:
         launches=listed,
         shards=shards,
         queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
-        rate=rate,
-        left=tokens / (rate * working) if rate and working else None,
+        rate=_rate(attempts),
+        left=_seconds_left(works, shards.values(), _rate(attempts)),
         blocked=_list_blocked_jobs(rows or ()),
         failures=[
             *_by_cause(_own_failures(study, folders, measure), trains),
@@ -147,6 +122,66 @@ def status(layout: Layout) -> Status:
         at_work=holder,
         behind=behind(layout) if folders and not missing else [],
     )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a launch has to do: the shards of its plan, and how many samples each lacks."""
+
+    folder: LaunchFolder
+    shards: list[Shard]
+    gaps: dict[int, int]
+
+
+def _work_of(folder: LaunchFolder, layout: Layout, measure: Gaps) -> _Work:
+    shards = list(Plan.load(layout.plans / f"{folder.plan}.json").shards)
+    return _Work(folder, shards, {shard.number: measure.of(shard) for shard in shards})
+
+
+def _shards_by_state(
+    work: _Work, rows: Sequence[slurm.Row] | None, attempts: Sequence[Mapping[str, Any]],
+    holder: str, claimed: Collection[str],
+) -> dict[str, list[int]]:  # fmt: skip
+    """Shards of a launch by what the queue, claims and attempts say of them."""
+    plan = work.folder.plan
+    begun = {a["shard"] for a in attempts if a["plan"] == plan and "ended" not in a}
+    running = {number for number in work.gaps if f"{plan}-{number:05d}" in claimed}
+    waiting: set[int] = set()
+    hidden: set[int] = set()
+    for row, numbers in work.folder.worked(rows or ()):
+        if row.state == slurm.HIDDEN:
+            hidden.update(numbers)
+        else:
+            waiting.update(numbers)
+        if row.state in RUNS:
+            # Of several shards a task may have begun some only.
+            running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
+    is_at_work = f" launch {work.folder.path.name} " in holder
+    if is_at_work and not running:
+        # In that process itself, or on a machine whose claims say nothing here.
+        running = begun
+    if is_at_work or rows is None or not (work.folder.path / "submitted").exists():
+        waiting = set(work.gaps)
+    if rows is not None:
+        begun = set()
+    seen = {"running": running, "begun": begun, "waiting": waiting, "hidden": hidden}
+    return _by_state(work.gaps, seen)
+
+
+def _seconds_left(
+    works: Iterable[_Work], shards: Iterable[Mapping[str, Sequence[int]]], rate: float | None
+) -> float | None:
+    """Until all shards are done, at the rate of those that run now."""
+    # A task works so many shards at once as its GPUs hold copies of the model.
+    running = sum(len(states.get("running", ())) for states in shards)
+    if not rate or not running:
+        return None
+    tokens = sum(
+        shard.tokens * work.gaps[shard.number] / shard.samples
+        for work in works
+        for shard in work.shards
+    )
+    return tokens / (rate * running)
 
 
 def _by_state(gaps: Mapping[int, int], seen: Mapping[str, Collection[int]]) -> dict[str, list[int]]:

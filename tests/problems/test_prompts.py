@@ -121,7 +121,7 @@ def test_bad_files(tmp_path: Path, content: bytes | None, complaint: str) -> Non
 
 
 def test_unknown_names_offer_the_nearest() -> None:
-    with pytest.raises(UserError, match="nearest: qwen-boxed; allowed: bare, code-r1, "):
+    with pytest.raises(UserError, match="nearest: qwen-boxed; allowed: bare, "):
         get_prompt("qwen_boxed")
 
 
