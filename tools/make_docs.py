@@ -39,7 +39,7 @@ def _sections(path: str, title: str, entry: type[Entry]) -> Iterator[str]:
     if path:
         yield _prose(entry.__doc__) + "\n"
     yield "| key | value | default | meaning |\n|---|---|---|---|"
-    inner: list[tuple[str, type[Entry]]] = []
+    inner: dict[type[Entry], list[str]] = {}
     for name, field in own_first(entry):
         key = field.alias or name
         found = fields(entry)[key]
@@ -47,10 +47,10 @@ def _sections(path: str, title: str, entry: type[Entry]) -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
         where, child = _inside(f"{path}.{key}" if path else key, found)
         if child is not None:
-            inner.append((where, child))
+            inner.setdefault(child, []).append(where)
     yield ""
-    for where, child in inner:
-        yield from _sections(where, f"`{where}`", child)
+    for child, places in inner.items():
+        yield from _sections(places[0], ", ".join(f"`{place}`" for place in places), child)
 
 
 def _inside(path: str, found: Shape) -> tuple[str, type[Entry] | None]:
