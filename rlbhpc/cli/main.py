@@ -60,6 +60,7 @@ MAIN_VERBS: Final = {
     "launch": ("jobs", "Write batch scripts for a cluster; submit them."),
     "status": ("jobs", "Show how far a run is."),
     "report": ("report", "Say what a run shows: words, figures, tables."),
+    "view": ("view", "Look through a run in a browser."),
     "show": ("show", "Look at problems, samples and responses."),
     "import": ("exchange", "Take in results that other tools measured."),
     "export": ("exchange", "Write results as Parquet, CSV or JSON."),

@@ -80,7 +80,7 @@ def _show_rows(
 
 
 def _show_responses(browser: Browser, as_json: bool) -> int:
-    matches = [(found, browser.question(found.sample.key)) for found in browser.responses()]
+    matches = [(found, browser.question_of(found.sample.key)) for found in browser.responses()]
     if as_json:
         print_json([_values(*match) for match in matches], ascii_only=True)
         return DONE if matches else NOTHING_TO_DO

@@ -70,29 +70,29 @@ _CELLS_AT_ONCE: Final = 1 << 22
 
 
 class Browser:
-    """An opened run, narrowed to a choice."""
+    """An opened run, narrowed to a choice: ``tree`` is all of it, ``groups`` what was chosen."""
 
     def __init__(self, folder: Path, choice: Choice) -> None:
-        self._layout = Layout(folder)
+        self.layout = Layout(folder)
         self._choice = choice
         self._questions: dict[tuple[str, str], dict[str, Question]] = {}
-        tree = open_cube(folder)
+        self.tree = open_cube(folder)
         groups = [
             node.to_dataset()
-            for node in tree.subtree
+            for node in self.tree.subtree
             if node.attrs.get("kind") in {"samples", "counts"}
         ]
-        self._groups = _narrowed(groups, choice)
+        self.groups = _narrowed(groups, choice)
 
     def problems(self) -> Iterator[ProblemRow]:
         """Problems with their counts, by arm, step and the order of the set."""
-        for group in self._groups:
+        for group in self.groups:
             for _, rows in self._cells(group):
                 yield from (row for _, row in rows)
 
     def samples(self) -> Iterator[SampleRow]:
         """Samples without their texts, by arm, step, problem and number."""
-        for group in self._groups:
+        for group in self.groups:
             if "verdict" not in group:
                 continue
             at_once = max(1, _CELLS_AT_ONCE // max(1, group.sizes["sample"]))
@@ -140,18 +140,18 @@ class Browser:
                 int(seed[i, sample]),
             )
 
-    def question(self, key: SampleKey) -> Question | None:
+    def question_of(self, key: SampleKey) -> Question | None:
         """What the problem of a sample asks; None where it isn't stored."""
         set_name = key.problem.partition("/")[0]
         place = (key.arm, set_name)
         if place not in self._questions:
-            self._questions[place] = read_questions(self._layout, *place)
+            self._questions[place] = read_questions(self.layout, *place)
         return self._questions[place].get(key.problem)
 
     def responses(self) -> list[Found]:
         """Whole samples of the chosen problem with the chosen number."""
         responses = []
-        for group in self._groups:
+        for group in self.groups:
             set_name = str(group["problem_set"].item())
             number = self._choice.sample
             own = {
@@ -160,7 +160,7 @@ class Browser:
                 if problem.startswith(f"{set_name}/")
             }
             steps = set(group["step"].values.tolist())
-            responses += samples.find(self._layout, Group(_arm(group), set_name), own, steps)
+            responses += samples.find(self.layout, Group(_arm(group), set_name), own, steps)
         return responses
 
 
