@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the browser in which tests/report/test_browser.py opens the report, on Debian and Ubuntu.
+# Install the browser in which tests open the report and the view, on Debian and Ubuntu.
 set -euo pipefail
 
 command -v chromium >/dev/null && exit 0

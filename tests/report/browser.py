@@ -58,14 +58,21 @@ class Browser:
                 return result
             self._events.append(reply)
 
-    def open(self, path: Path, width: int, *, dark: bool = False, script: bool = True) -> None:
-        """Load a file into a window of some width and wait until it is there."""
+    def open(
+        self, page: Path | str, width: int, *, dark: bool = False, script: bool = True
+    ) -> None:
+        """Load a file or an address into a window of some width and wait until it is there."""
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=scheme)
         self.resize(width, 900)
         self._events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        address = page if isinstance(page, str) else page.resolve().as_uri()
+        self.send("Page.navigate", url=address)
+        self.wait_for_load()
+
+    def wait_for_load(self) -> None:
+        """Wait until the page that is being loaded is there."""
         while not any(e.get("method") == "Page.loadEventFired" for e in self._events):
             self._events.append(self._next())
 
@@ -84,11 +91,18 @@ class Browser:
 
     def press(self, key: str, text: str = "") -> None:
         """Press and release a key."""
-        code = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "End": 35}[key]
+        named = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "End": 35, "Escape": 27}
+        code = named.get(key) or ord(key.upper())
         stroke: dict[str, Any] = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         down = stroke | ({"text": text} if text else {})
         self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **down)
         self.send("Input.dispatchKeyEvent", type="keyUp", **stroke)
+
+    def follow(self, key: str, text: str = "") -> None:
+        """Press a key that leads to another page, and wait until that is there."""
+        self._events.clear()
+        self.press(key, text)
+        self.wait_for_load()
 
     def screenshot(self, path: Path, clip: dict[str, float] | None = None) -> None:
         """Write what the whole page looks like."""
