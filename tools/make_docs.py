@@ -20,10 +20,12 @@ from rlbhpc.store import cube_schema
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
 from rlbhpc.study.schema import StudyFile
+from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS
 
 ROOT = Path(__file__).parents[1]
 HEADS = Path(__file__).parent / "pages"
 _TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
+_RULES = "<!-- generated from rlbhpc/verify/answer/patterns.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
 
 
@@ -132,11 +134,21 @@ def _codes(attrs: Mapping[str, Any]) -> str:
     return ", ".join(f"{code} {word.replace('_', ' ')}" for code, word in words if code >= 0)
 
 
-def _with_table(name: str, rows: list[str]) -> str:
+def verification() -> str:
+    """The page of the grader, with the rules by which it finds an answer."""
+    rows = ["| finds | for example | which means | source | met in |", "|---|---|---|---|---|"]
+    for pattern in (*STATEMENTS, *TURN_ENDS, *OPENINGS):
+        example = pattern.example.strip().replace("|", "\\|").replace("\n", " ⏎ ")
+        cells = (pattern.name, f"`{example}`", pattern.meaning, pattern.source, pattern.fired)
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return _with_table("verification.md", rows, _RULES)
+
+
+def _with_table(name: str, rows: list[str], mark: str = _TABLE) -> str:
     """A hand-written page with its generated table; what stands around the table stays."""
     page = (ROOT / "docs" / name).read_text()
-    before, rest = page.split(_TABLE)
-    return before + _TABLE + "\n".join(rows) + "\n" + rest[rest.index(_TABLE_END) :]
+    before, rest = page.split(mark)
+    return before + mark + "\n".join(rows) + "\n" + rest[rest.index(_TABLE_END) :]
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -146,6 +158,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "clusters.md": clusters,
     "samples-on-disk.md": samples_on_disk,
     "storage-schema.md": storage_schema,
+    "verification.md": verification,
 }
 
 

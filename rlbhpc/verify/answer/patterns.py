@@ -1,10 +1,10 @@
 r"""How an answer is found in a text, as one table: each rule with its example and its source.
 
 ``fired`` counts the real responses in which a pattern occurred: 3,040 labelled ones (GSM8K
-solutions of four GPT-3 models, Qwen2.5-Math on MATH) and 3,638 of the base models Rho-1-1B and 7B
-(GSM8K, MATH). ``tools/measure_grader.py --patterns`` counts anew, in these or in a user's own
-responses. Openings of another task are rare in both, since their authors gave stop strings: their
-source is the prompt or the chat format that a base model repeats.
+solutions of four GPT-3 models, Qwen2.5-Math on MATH), 3,638 of the base models Rho-1-1B and 7B
+(GSM8K, MATH) and 64 of SmolLM2-135M at temperature 1. ``tools/measure_grader.py --patterns`` counts
+anew, in these or in a user's own responses. The first two sets were drawn with stop strings, so
+what ends a turn or opens another task has its source in the format that a base model repeats.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OPENINGS: Final = (
             rf"\n{_MARKS}(?:{_OTHER} )?{_ITEM}(?: statement)? ?(?:#?\d+ ?)?[*\])>】]*[ \t]*[:：]"
             rf"|\n{_MARKS}{_ITEM} ?#?\d+(?:[.)\]*]|[ \t]*(?=\n))"
             rf"|\n(?:#+|\*\*|\[)[ \t]*{_ITEM}[* \t\]]*(?=\n)",
-            "another question", "\nQuestion: ", "few-shot prompts of GSM8K, MATH, Alpaca"),
+            "another question", "\nQuestion: ", "few-shot prompts of GSM8K, MATH, Alpaca", 3),
     Pattern("heading in another language",
             rf"\n{_MARKS}(?:题目?|问题?|例题?|练习|題目?|問題?|質問|問い|문제|질문|вопрос|задача|"
             r"pregunta|problema|ejercicio|frage|aufgabe|exercice|problème|pergunta|exercício|"
@@ -85,15 +85,15 @@ _SUBJECT: Final = r"(?:\s+(?:to|for|of)\s+(?:the|this|our)\s+[a-z ]{3,40}?|\s+(?
 # What states an answer outside of a box.
 STATEMENTS: Final = (
     Pattern("box", r"\\f?boxed\b|\\fbox", "what it holds; the last one counts", r"\boxed{18}",
-            "MATH"),
+            "MATH", 961),
     Pattern("tag", r"<answer>|\"(?:final[_ ])?answer\"\s*:", "what it holds, if it is closed",
             "<answer>18</answer>", "R1 prompts, JSON"),
-    Pattern("marker", r"####|^A:", "the rest of its line", "#### 18", "GSM8K"),
+    Pattern("marker", r"####|^A:", "the rest of its line", "#### 18", "GSM8K", 2635),
     Pattern("phrase",
             r"(?:\b(?:answer|result|solution|ans|(?:correct|right)\s+(?:option|choice))s?\b"
             rf"{_SUBJECT}\**{_LINK})",
             "its clause, if all of it is a value", "The answer is 18.",
-            "few-shot prompts of GSM8K and Minerva"),
+            "few-shot prompts of GSM8K and Minerva", 3298),
     Pattern("phrase in Chinese",
             r"(?:答案?|选项|结果)\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?",
             "its clause, if all of it is a value", "答案是18", "Qwen in Chinese, CMATH"),
