@@ -56,7 +56,7 @@ _KEYS: Final[Mapping[str, str]] = {
 # In front stands what tells a path from a registered name.
 _REFERENCE: Final = re.compile(r"(?P<path>[~.$/][^\n]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
-_ALONE: Final = (
+_STANDS_ALONE: Final = (
     "; jobs have a copy of this file alone: import installed packages, and name other files by "
     "their whole path"
 )
@@ -78,14 +78,14 @@ def is_file(reference: str) -> bool:
 
 def path_of(reference: str) -> Path:
     """The file that a reference names."""
-    return Path(_taken_apart(reference)[0])
+    return Path(_split_reference(reference)[0])
 
 
 def label(reference: str) -> str:
     """A reference without its folder; any other text as it is."""
     if not is_file(reference):
         return reference
-    path, name = _taken_apart(reference)
+    path, name = _split_reference(reference)
     return Path(path).name + (f":{name}" if name else "")
 
 
@@ -94,13 +94,13 @@ def identity(reference: str) -> str:
     if not is_file(reference):
         kind, _, name = reference.partition(":")
         return installed_identity(kind, name)
-    return f"{label(reference)}@{_digest(_read(path_of(reference)))}"
+    return f"{label(reference)}@{_digest(_read_bytes(path_of(reference)))}"
 
 
 @cache
 def installed_identity(kind: str, name: str) -> str:
     """What :func:`identity` says of an installed plugin; as it was when it was first looked up."""
-    entry = _entry(kind, name)
+    entry = _find_entry_point(kind, name)
     assert entry is not None, name
     place = f"{kind} {name!r} of {entry.value}"
     try:
@@ -121,7 +121,7 @@ def installed_identity(kind: str, name: str) -> str:
     return f"{name}@{version}{_digest(content)}"
 
 
-def of(known: Mapping[str, str], kind: str, name: str) -> str | None:
+def planned_identity(known: Mapping[str, str], kind: str, name: str) -> str | None:
     """What a study knows of a plugin that it names; None where the name is rlbhpc's own."""
     return known.get(_reference(kind, name))
 
@@ -151,15 +151,15 @@ def find(kind: str, name: str) -> Plugin | None:
         What stands in the study.
     """
     if is_file(name):
-        path, named = _taken_apart(name)
-        module = _module(Path(path))
+        path, named = _split_reference(name)
+        module = _load_module(Path(path))
         expected = named or EXPECTED[kind]
         if not hasattr(module, expected):
             own = ", ".join(names(Path(path))) or "nothing"
             hint = "" if named else "; name another one as ./file.py:name"
             raise UserError(f"{path}: no `{expected}` in it, only {own}{hint}")
         return Plugin(getattr(module, expected), module, identity(name))
-    entry = _entry(kind, name)
+    entry = _find_entry_point(kind, name)
     if entry is None:
         return None
     try:
@@ -170,26 +170,26 @@ def find(kind: str, name: str) -> Plugin | None:
     return Plugin(value, module, installed_identity(kind, name))
 
 
-def reject_taken(kind: str, name: str) -> None:
+def reject_own_name(kind: str, name: str) -> None:
     """Refuse a package that registers a plugin under a name of rlbhpc's own: which is meant?"""
-    entry = _entry(kind, name)
+    entry = _find_entry_point(kind, name)
     if entry is not None:
         raise UserError(
-            f"{kind} {name!r} is rlbhpc's own, and {_package(entry)} registers {entry.value} under "
-            "the same name; register that under another name, or uninstall it"
+            f"{kind} {name!r} is rlbhpc's own, and {_package_label(entry)} registers "
+            f"{entry.value} under the same name; register that under another name, or uninstall it"
         )
 
 
-def _entry(kind: str, name: str) -> importlib.metadata.EntryPoint | None:
+def _find_entry_point(kind: str, name: str) -> importlib.metadata.EntryPoint | None:
     """What an installed package registers under a name; refused where two packages do."""
     entries = installed(kind).get(name, ())
     if len(entries) > 1:
-        packages = " and ".join(f"{entry.value} of {_package(entry)}" for entry in entries)
+        packages = " and ".join(f"{entry.value} of {_package_label(entry)}" for entry in entries)
         raise UserError(f"{kind} {name!r} is registered twice: {packages}; uninstall one of them")
     return entries[0] if entries else None
 
 
-def _package(entry: importlib.metadata.EntryPoint) -> str:
+def _package_label(entry: importlib.metadata.EntryPoint) -> str:
     return f"{entry.dist.name}-{entry.dist.version}" if entry.dist else entry.module
 
 
@@ -205,11 +205,11 @@ registered: Final = cache(importlib.metadata.entry_points)
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[Path]:
+def isolated_copy(path: Path) -> Iterator[Path]:
     """A copy of a file in an empty working folder, as jobs have it; complaints name the file."""
     with TemporaryDirectory() as folder, chdir(folder):
         copy = Path(folder, path.name)
-        copy.write_bytes(_read(path))
+        copy.write_bytes(_read_bytes(path))
         try:
             yield copy
         except UserError as error:
@@ -217,19 +217,19 @@ def alone(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def copied_alone(reference: str) -> Iterator[str]:
+def isolated_plugin(reference: str) -> Iterator[str]:
     """A plugin of a file in such a copy; one of a package as it is."""
     if not is_file(reference):
         yield reference
         return
     original = path_of(reference)
-    with alone(original) as copy:
+    with isolated_copy(original) as copy:
         yield reference.replace(str(original), str(copy), 1)
 
 
 def names(path: Path) -> list[str]:
     """What a file defines and imports, by its public names."""
-    return [key for key in vars(_module(path)) if not key.startswith("_")]
+    return [key for key in vars(_load_module(path)) if not key.startswith("_")]
 
 
 def references(study: Mapping[str, Any]) -> list[str]:
@@ -240,7 +240,7 @@ def references(study: Mapping[str, Any]) -> list[str]:
         if is_file(text) or text in installed(kind):
             named[_reference(kind, text)] = None
 
-    _mapped(study, note)
+    _map_names(study, note)
     sets = study.get("problem_sets")
     # A file that was not validated yet may have anything there.
     for name, entry in sets.items() if isinstance(sets, dict) else ():
@@ -250,37 +250,37 @@ def references(study: Mapping[str, Any]) -> list[str]:
     return list(named)
 
 
-def replaced(value: Any, by: Mapping[str, str]) -> Any:
+def replace_references(value: Any, by: Mapping[str, str]) -> Any:
     """JSON-like values of a study with each plugin replaced by what stands for its reference."""
-    return _mapped(value, lambda kind, text: by.get(_reference(kind, text), text))
+    return _map_names(value, lambda kind, text: by.get(_reference(kind, text), text))
 
 
 def _reference(kind: str, name: str) -> str:
     return name if is_file(name) else f"{kind}:{name}"
 
 
-def _mapped(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
+def _map_names(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
     """Change the names of plugins; ``kind``: of those that stand here, as the key above says."""
     if isinstance(value, dict):
         return {
-            _mapped(key, change, kind if kind == "rewards" else ""): _mapped(
+            _map_names(key, change, kind if kind == "rewards" else ""): _map_names(
                 child, change, _KEYS.get(key, kind if key == "name" else "")
             )
             for key, child in value.items()
         }
     if isinstance(value, list):
-        return [_mapped(child, change, kind) for child in value]
+        return [_map_names(child, change, kind) for child in value]
     is_plugin = isinstance(value, str) and (kind or is_file(value))
     return change(kind, value) if is_plugin else value
 
 
-def _taken_apart(reference: str) -> tuple[str, str | None]:
+def _split_reference(reference: str) -> tuple[str, str | None]:
     match = _REFERENCE.fullmatch(reference)
     assert match is not None, reference
     return match["path"], match["name"]
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -291,9 +291,9 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _module(path: Path) -> ModuleType:
+def _load_module(path: Path) -> ModuleType:
     """Run a file as a module of a name of its own, once for the same bytes."""
-    content = _read(path)
+    content = _read_bytes(path)
     name = f"rlbhpc_plugin_{_digest(content)}"
     if name in sys.modules:
         return sys.modules[name]
@@ -310,7 +310,7 @@ def _module(path: Path) -> ModuleType:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
                  if frame.filename == str(path)]  # fmt: skip
         place = f"{path}:{lines[-1]}" if lines else str(path)
-        hint = _ALONE * isinstance(error, ImportError | FileNotFoundError)
+        hint = _STANDS_ALONE * isinstance(error, ImportError | FileNotFoundError)
         raise UserError(f"{place}: {cause(error)}{hint}") from None
     return module
 

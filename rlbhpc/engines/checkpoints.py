@@ -90,7 +90,7 @@ def gather(parts: Path, target: Path) -> None:
             missing.discard(name)
             yield name, tensor if buffer else tensor.to(dtype)
 
-    _save(stored_weights(model, weights()), target)
+    _save_sharded(stored_weights(model, weights()), target)
     if missing:
         raise UserError(
             f"{parts}: {len(missing)} weights of the model are not in it, among them "
@@ -111,7 +111,9 @@ def _yield_readable(
         raise UserError(f"{parts}: cannot be read ({why}); copy it again") from None
 
 
-def _named(stored: Iterable[str], expected: Mapping[str, object], place: Path) -> dict[str, str]:
+def _match_names(
+    stored: Iterable[str], expected: Mapping[str, object], place: Path
+) -> dict[str, str]:
     """The model's names of weights -> how the checkpoint calls them, whatever stands before."""
     plain = {WRAPPERS.sub("", name): name for name in stored}
     longest = max(expected, key=len)
@@ -132,14 +134,14 @@ def _from_metadata(
     from torch.distributed import checkpoint as dcp
 
     metadata: Any = dcp.FileSystemReader(parts).read_metadata().state_dict_metadata
-    names = _named(metadata, expected, parts)
+    names = _match_names(metadata, expected, parts)
     name_of = {stored: name for name, stored in names.items()}
 
     def empty(stored: str) -> torch.Tensor:
         entry = metadata[stored]
         return torch.empty(entry.size, dtype=entry.properties.dtype)
 
-    for batch in _batches((stored, empty(stored)) for stored in name_of):
+    for batch in _cut_into_batches((stored, empty(stored)) for stored in name_of):
         dcp.load(batch, checkpoint_id=parts, no_dist=True)
         for stored, tensor in batch.items():
             yield name_of[stored], tensor
@@ -174,7 +176,7 @@ def _from_ranks(
         torch.load(path, map_location="cpu", weights_only=False, mmap=True)
         for path in _rank_files(parts)
     ]
-    for name, stored in _named(ranks[0], expected, parts).items():
+    for name, stored in _match_names(ranks[0], expected, parts).items():
         pieces = [rank[stored] for rank in ranks]
         first = pieces[0]
         if isinstance(first, DTensor):
@@ -196,7 +198,9 @@ def _from_ranks(
         yield name, whole
 
 
-def _batches(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+def _cut_into_batches(
+    tensors: Iterable[tuple[str, torch.Tensor]],
+) -> Iterator[dict[str, torch.Tensor]]:
     """Cut named tensors into batches of about :data:`CHUNK` bytes, each emptied after its use."""
     batch: dict[str, torch.Tensor] = {}
     for name, tensor in tensors:
@@ -208,14 +212,14 @@ def _batches(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[dict[str, 
         yield batch
 
 
-def _save(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> None:
+def _save_sharded(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> None:
     """Write weights in files of bounded size with their index."""
     from safetensors.torch import save_file
 
     places: dict[str, str] = {}
     size = 0
     copies = ((name, tensor.contiguous().clone()) for name, tensor in weights)
-    for number, batch in enumerate(_batches(copies), 1):
+    for number, batch in enumerate(_cut_into_batches(copies), 1):
         file = f"model-{number:05d}.safetensors"
         save_file(batch, target / file, {"format": "pt"})
         places.update(dict.fromkeys(batch, file))
@@ -270,9 +274,9 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
         for companions in dict.fromkeys((source, folder)):
             _copy_companions(companions, partial)
         if adapter:
-            _merge(folder, source, partial)
+            _merge_adapter(folder, source, partial)
         elif zero is not None:
-            _convert(*zero, partial)
+            _convert_zero(*zero, partial)
         else:
             assert parts is not None
             gather(parts, partial)
@@ -308,7 +312,7 @@ def _zero_tag(folder: Path) -> tuple[Path, str] | None:
     return (folder, latest.read_text().strip()) if latest.is_file() else None
 
 
-def _convert(folder: Path, tag: str, target: Path) -> None:
+def _convert_zero(folder: Path, tag: str, target: Path) -> None:
     """Gather the float32 weights of a DeepSpeed checkpoint, in the type that the model names."""
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import torch
@@ -339,7 +343,7 @@ def _convert(folder: Path, tag: str, target: Path) -> None:
 # --- adapters ------------------------------------------------------------------------------------
 
 
-def _merge(adapter: Path, base: Path, target: Path) -> None:
+def _merge_adapter(adapter: Path, base: Path, target: Path) -> None:
     """Write W + s·B·A for every adapted weight W of the base, and the others as they are."""
     from safetensors.torch import load_file, save_file
 
@@ -360,7 +364,7 @@ def _merge(adapter: Path, base: Path, target: Path) -> None:
     for file in files:
         weights = load_file(file)
         for name in weights:
-            weights[name] = _adapted(name, weights[name], unmerged, settings)
+            weights[name] = _adapt_weight(name, weights[name], unmerged, settings)
         save_file(weights, target / file.name, {"format": "pt"})
     for index in base.glob("*.safetensors.index.json") if len(files) > 1 else ():
         shutil.copyfile(index, target / index.name)
@@ -371,7 +375,7 @@ def _merge(adapter: Path, base: Path, target: Path) -> None:
         )
 
 
-def _adapted(
+def _adapt_weight(
     name: str, weight: torch.Tensor, unmerged: dict[str, torch.Tensor], settings: Mapping[str, Any]
 ) -> torch.Tensor:
     """Adapt one weight; what was used is taken out of ``left``."""
@@ -386,10 +390,10 @@ def _adapted(
     change = b.float() @ a.float()
     if settings.get("fan_in_fan_out"):
         change = change.T
-    return (weight.float() + _scale(module, len(a), settings) * change).to(weight.dtype)
+    return (weight.float() + _adapter_scale(module, len(a), settings) * change).to(weight.dtype)
 
 
-def _scale(module: str, rank: int, settings: Mapping[str, Any]) -> float:
+def _adapter_scale(module: str, rank: int, settings: Mapping[str, Any]) -> float:
     """Weight of the change: α/r, or α/√r where the adapter is rank-stabilised."""
     alpha = float(settings.get("lora_alpha", rank))
     for pattern, other in (settings.get("alpha_pattern") or {}).items():

@@ -70,21 +70,20 @@ def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     sums = sums[..., 0].double()
     running = sums.cumsum(-1)
     target = uniform[:, None] * running[:, -1:]
-    block = _exceeding(running, target)
+    block = _first_exceeding(running, target)
     inner = blocks[torch.arange(len(weight), device=block.device), block[:, 0]]
     target = target - running.gather(1, block) + sums.gather(1, block)
-    within = _exceeding(inner.cumsum(-1, dtype=torch.float64), target)
+    within = _first_exceeding(inner.cumsum(-1, dtype=torch.float64), target)
     return (block * BLOCK + within)[:, 0]
 
 
-def _exceeding(running: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _first_exceeding(running: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     total = running[:, -1:]
     # Rounding may lift a target to the total itself, which no index exceeds.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(running, target, right=True)
 
 
-# ---- first calls ---------------------------------------------------------------------------------
 # A remedy for the one thing that made two runs on the same CPU differ in their bits.
 #
 # On a CPU PyTorch gives large arrays to MKL's vector functions, a piece to each thread. MKL

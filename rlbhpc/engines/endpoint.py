@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     import torch
 
 
-# ---- client --------------------------------------------------------------------------------------
-# Ask a server until it answers: one connection, back-off with jitter, and what never to retry.
-#
-# The standard library's client is enough: a request waits for its answer for seconds to minutes, so
-# a thread with a connection of its own serves one at a time, and a login node needs nothing more.
-
-
 log = logging.getLogger(__name__)
 
 # What passes by itself: busy, too many requests, and whatever a server or proxy stumbled over.
@@ -89,24 +82,24 @@ class Client:
         reason = ""
         for attempt in range(self._tries):
             try:
-                status, headers, answer = self._once(path, data)
+                status, headers, answer = self._post_once(path, data)
             except (OSError, http.client.HTTPException) as error:
                 # Refused, reset, timed out, or closed before the whole answer had come.
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 self.close()
-                self._pause(attempt, reason, None)
+                self._wait_before_retry(attempt, reason, None)
                 continue
             reply = None
             with contextlib.suppress(ValueError, RecursionError):  # as after a cut connection
                 reply = json.loads(answer)
             if status == 200 and isinstance(reply, dict):
                 return reply
-            reason = self._reason(status, answer)
+            reason = self._refusal_reason(status, answer)
             if status in FOR_GOOD:
                 raise UserError(f"endpoint {self._url}: {FOR_GOOD[status]} (status {status})")
             if status != 200 and status not in PASSING:
                 raise RefusedError(reason)
-            self._pause(attempt, reason, headers.get("Retry-After"))
+            self._wait_before_retry(attempt, reason, headers.get("Retry-After"))
         raise RefusedError(f"no answer in {self._tries} tries; the last: {reason}")
 
     def stop(self) -> None:
@@ -120,7 +113,7 @@ class Client:
         """Let go of the connection."""
         self._connection.close()
 
-    def _once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
+    def _post_once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
         if self._stop.is_set():
             raise StoppedError
         headers = {"Content-Type": "application/json", "User-Agent": f"rlbhpc/{__version__}"}
@@ -130,7 +123,7 @@ class Client:
         response = self._connection.getresponse()
         return response.status, response.headers, response.read()
 
-    def _pause(self, attempt: int, reason: str, retry_after: str | None) -> None:
+    def _wait_before_retry(self, attempt: int, reason: str, retry_after: str | None) -> None:
         """Wait before the next try: longer each time, and not in step with other clients."""
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0**attempt)
         delay = random.uniform(0, longest)
@@ -140,7 +133,7 @@ class Client:
         if attempt + 1 < self._tries and self._stop.wait(delay):
             raise StoppedError
 
-    def _reason(self, status: int, answer: bytes) -> str:
+    def _refusal_reason(self, status: int, answer: bytes) -> str:
         text = " ".join(answer.decode("utf-8", "replace").split())
         if self._key is not None:
             text = text.replace(self._key, "[key]")
@@ -157,10 +150,6 @@ def key_of(variable: str | None) -> str | None:
     if not key.isascii() or not key.isprintable():
         raise UserError(f"endpoint: {variable} holds characters that no key has; export it again")
     return key
-
-
-# ---- engine --------------------------------------------------------------------------------------
-# The ``endpoint`` engine: responses from a server, many requests at a time.
 
 
 # More than any model holds: the server alone knows.
@@ -218,7 +207,7 @@ class EndpointEngine:
         """Yield completions as they come; see :class:`Engine`."""
         shared = Shared(iter(requests))
         self._stop.clear()
-        ahead = Ahead([self._serve(c, shared, sampling) for c in self._clients])
+        ahead = Ahead([self._serve_requests(c, shared, sampling) for c in self._clients])
         try:
             yield from ahead
         finally:
@@ -230,7 +219,7 @@ class EndpointEngine:
         for client in self._clients:
             client.stop()
 
-    def _serve(
+    def _serve_requests(
         self, client: Client, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion]:
         path = "/chat/completions" if self._chat else "/completions"
@@ -240,7 +229,7 @@ class EndpointEngine:
                     yield failed(request, "an endpoint is sent text only; the problem has images")
                     continue
                 try:
-                    answer = client.post(path, self._body(request, sampling))
+                    answer = client.post(path, self._request_body(request, sampling))
                 except RefusedError as error:
                     yield failed(request, str(error))
                 else:
@@ -253,7 +242,7 @@ class EndpointEngine:
         finally:
             client.close()
 
-    def _body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+    def _request_body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
         text = self.tokens.decode(request.prompt_ids)
         body: dict[str, Any] = {
             "model": self._model,
@@ -304,12 +293,12 @@ class Token(NamedTuple):
 def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
     """Turn a server's answer into a completion; a malformed one is a failure that says so."""
     try:
-        return _completion(request, answer, stop)
+        return _make_completion(request, answer, stop)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         return failed(request, f"the answer is not in the protocol: {type(error).__name__} {error}")
 
 
-def _completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
+def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
     choice = answer["choices"][0]
     why = choice.get("finish_reason")
     if why not in ("stop", "length"):

@@ -129,7 +129,7 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
     if kind in ENGINES:
         maker = getattr(importlib.import_module(ENGINES[kind].module), ENGINES[kind].name)
     else:
-        maker = _brought(kind)
+        maker = _plugin_engine(kind)
     engine: Engine = maker(model, **settings)
     return engine
 
@@ -137,10 +137,10 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
 def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
     """Refuse an unknown engine, a setting that it does not have, and a value that cannot be."""
     if kind in ENGINES:
-        plugins.reject_taken("engines", kind)
+        plugins.reject_own_name("engines", kind)
         allowed = ENGINES[kind].settings
     else:
-        allowed = tuple(inspect.signature(_brought(kind)).parameters)[1:]
+        allowed = tuple(inspect.signature(_plugin_engine(kind)).parameters)[1:]
     for setting, value in settings.items():
         if setting not in allowed:
             raise UserError(f"engine {kind}: no setting {setting!r}; it has {', '.join(allowed)}")
@@ -156,7 +156,7 @@ def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _brought(kind: str) -> Callable[..., Any]:
+def _plugin_engine(kind: str) -> Callable[..., Any]:
     """The class of an engine that a study or a package brings."""
     plugin = plugins.find("engines", kind)
     if plugin is None:
@@ -187,7 +187,6 @@ def failed(request: Request, error: str) -> Completion:
     return Completion(request.tag, ids, numbers, numbers, "", Finish.ERROR, error)
 
 
-# ---- ahead ---------------------------------------------------------------------------------------
 # Run iterators ahead of their reader, each in a thread, with a bounded queue between them.
 
 

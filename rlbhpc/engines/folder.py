@@ -128,32 +128,32 @@ def staged(model: Path) -> Path:
     if not named:
         return model
     stage = Path(named)
-    copy = stage / _name(model)
+    copy = stage / _copy_name(model)
     try:
         stage.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (stage / "lock").open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)  # one copies, the others wait for the whole copy
-            _use(copy)
+            _hold_copy(copy)
             if not copy.is_dir():
-                _copy(model, copy)
+                _copy_model(model, copy)
     except OSError as error:
         log.warning("%s is read from where it lies, not from %s: %s", model, stage, error)
         return model
     return copy
 
 
-def _files(model: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _model_files(model: Path) -> Iterator[tuple[str, os.stat_result]]:
     for path in sorted(model.iterdir()):
         if path.is_file():
             yield path.name, path.stat()
 
 
-def _name(model: Path) -> str:
-    facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in _files(model)]
+def _copy_name(model: Path) -> str:
+    facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in _model_files(model)]
     return hashlib.sha256(repr((str(model.resolve()), facts)).encode()).hexdigest()[:16]
 
 
-def _use(copy: Path) -> None:
+def _hold_copy(copy: Path) -> None:
     """Hold a shared lock beside the copy for as long as this process lives."""
     if copy not in _in_use:
         fd = os.open(copy.with_suffix(".used"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -161,13 +161,13 @@ def _use(copy: Path) -> None:
         _in_use[copy] = fd
 
 
-def _copy(model: Path, copy: Path) -> None:
-    needed = sum(stat.st_size for _, stat in _files(model)) + SPARE
+def _copy_model(model: Path, copy: Path) -> None:
+    needed = sum(stat.st_size for _, stat in _model_files(model)) + SPARE
     _make_room(copy.parent, needed)
     partial = copy.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    for name, _ in _files(model):
+    for name, _ in _model_files(model):
         shutil.copyfile(model / name, partial / name)
     partial.rename(copy)
 
@@ -177,7 +177,7 @@ def _make_room(stage: Path, needed: int) -> None:
     for path in sorted(stage.iterdir()):
         if shutil.disk_usage(stage).free >= needed:
             return
-        if path.is_dir() and not _used(path.with_suffix(".used")):
+        if path.is_dir() and not _is_held(path.with_suffix(".used")):
             shutil.rmtree(path, ignore_errors=True)
             path.with_suffix(".used").unlink(missing_ok=True)
     free = shutil.disk_usage(stage).free
@@ -185,7 +185,7 @@ def _make_room(stage: Path, needed: int) -> None:
         raise OSError(f"{free / 1e9:.1f} GB free, {needed / 1e9:.1f} GB needed")
 
 
-def _used(lock: Path) -> bool:
+def _is_held(lock: Path) -> bool:
     with lock.open("a") as file, suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False

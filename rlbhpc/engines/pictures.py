@@ -30,8 +30,8 @@ def opened(images: tuple[bytes, ...]) -> tuple[Image, ...]:
     """Decode images to RGB; transparent places become white, as paper is."""
     with _lock:
         if images not in _kept:
-            pictures = tuple(_opened(number, data) for number, data in enumerate(images, 1))
-            keep(_kept, images, pictures, _size, KEPT)
+            pictures = tuple(_decode_image(number, data) for number, data in enumerate(images, 1))
+            keep(_kept, images, pictures, _decoded_bytes, KEPT)
         return _kept[images]
 
 
@@ -48,11 +48,11 @@ def keep(
     kept[images] = made
 
 
-def _size(pictures: tuple[Image, ...]) -> int:
+def _decoded_bytes(pictures: tuple[Image, ...]) -> int:
     return sum(BYTES_PER_PIXEL * picture.width * picture.height for picture in pictures)
 
 
-def _opened(number: int, data: bytes) -> Image:
+def _decode_image(number: int, data: bytes) -> Image:
     from PIL import Image, UnidentifiedImageError
 
     try:

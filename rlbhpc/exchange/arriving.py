@@ -132,7 +132,7 @@ class ArrivingSamples:
                     f"{path}: {cell[1]} has a sample number {number}; allowed are 0 to "
                     f"{_MAX_SAMPLE - 1:,}"
                 )
-            self._keep(path, cell, number, response)
+            self._keep_response(path, cell, number, response)
 
     def _take_question(self, path: Path, problem: str, response: Imported) -> None:
         if response.question or response.gold is not None:
@@ -150,7 +150,9 @@ class ArrivingSamples:
                 "several tasks, give each a problem set of its own (--set)"
             )
 
-    def _keep(self, path: Path, cell: tuple[int, str], number: int, response: Imported) -> None:
+    def _keep_response(
+        self, path: Path, cell: tuple[int, str], number: int, response: Imported
+    ) -> None:
         step, problem = cell
         row: list[Any] = [
             step, problem, number, response.seed, int(response.verdict or 0), response.finish,

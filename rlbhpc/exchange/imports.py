@@ -84,21 +84,21 @@ def import_files(
     forms: dict[Path, Form] = {}
     unread = []
     for given in paths:
-        results, others = _contents(given)
+        results, others = _importable_files(given)
         forms |= results
         if others:
-            unread.append(f"{given}: {_listed(others)}")
+            unread.append(f"{given}: {_list_names(others)}")
     verifier = BatchVerifier(judge) if judge else None
     judged_by = verifier.module.FINGERPRINT if verifier else "the file"
-    origins = _origins(forms, judged_by)
-    rejudged = _rejudged(layout, target, origins, judged_by)
+    origins = _file_origins(forms, judged_by)
+    rejudged = _changed_judges(layout, target, origins, judged_by)
     counts: Counts = {}
     shortfalls: list[str] = []
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
-        stored, failed = _stored(layout, target)
+        stored, failed = _stored_digests(layout, target)
         samples = ArrivingSamples(target, stored, failed, scratch, rejudged)
         for path, form in forms.items():
-            rows = _rows(path, form, metric)
+            rows = _read_rows(path, form, metric)
             drawn: Counter[bool] = Counter()
             while batch := list(itertools.islice(rows, _BATCH)):
                 for row in batch:
@@ -106,8 +106,8 @@ def import_files(
                         take_counts(counts, target, path, row)
                 responses = [row for row in batch if isinstance(row, Imported)]
                 drawn.update(response.verdict is Status.FAILED for response in responses)
-                samples.take(path, _judged(path, form, responses, target, verifier))
-            if shortfall := _shortfall(form.state(path), drawn.total(), drawn[True]):
+                samples.take(path, _judge_responses(path, form, responses, target, verifier))
+            if shortfall := _missing_samples(form.state(path), drawn.total(), drawn[True]):
                 origins[path]["shortfall"] = shortfall
                 shortfalls.append(f"{path}: {shortfall}")
         arm, problem_set, model = target.arm, target.problem_set, target.model
@@ -121,15 +121,15 @@ def import_files(
         has_more_texts = bool(samples.questions.keys() - stored_texts.keys())
         # A plan that was lost is written again: without it the cube stays as it is. One of an
         # older version gets the questions.
-        is_unplanned = _plan(layout, target) is None
+        is_unplanned = _stored_plan(layout, target) is None
         if samples.new or (samples.known and (is_unplanned or has_more_texts)):
             _reject_copies(origins)
-            _store(layout, samples, origins)
+            _store_samples(layout, samples, origins)
     already = samples.known + len(counts) - new_counts
     error = "their files hold no verdict on them" if samples.errors else ""
     if verifier and verifier.tally.last_error:
         error = f"{judge} failed on them; the last time: {verifier.tally.last_error}"
-    twins = _twins(layout, target)
+    twins = _arms_of_same_file(layout, target)
     absent = samples.absent()
     return Importing(
         samples.new,
@@ -144,7 +144,7 @@ def import_files(
     )
 
 
-def _shortfall(state: LogState | None, drawn: int, failed: int) -> str:
+def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
     """What a file lacks of its run: ``log status: error; 100 of 160 failed``; empty if nothing."""
     causes = []
     if state is not None and state.status:
@@ -156,11 +156,11 @@ def _shortfall(state: LogState | None, drawn: int, failed: int) -> str:
     return "; ".join(causes)
 
 
-def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
+def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
     """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
 
     def digests(arm: str) -> set[str]:
-        origins = _earlier(layout, replace(target, arm=arm))
+        origins = _earlier_origins(layout, replace(target, arm=arm))
         return {origin["sha256"] for origin in origins.values()}
 
     own = digests(target.arm)
@@ -168,13 +168,13 @@ def _twins(layout: Layout, target: Target) -> tuple[str, ...]:
     return tuple(arm for arm in sorted(others) if digests(arm) & own)
 
 
-def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
+def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
     """A file, or a folder's files of a known ending, that have a format; what else seems there.
 
     Subfolders are other models or problem sets in every tool's layout, so none is entered.
     """
     if folder.is_file():
-        form = _form(folder)
+        form = _find_form(folder)
         if form is None:
             raise UserError(f"{folder}: {_what_is_there(folder)}of no known format; {_FORMATS}")
         return {folder: form}, []
@@ -187,7 +187,7 @@ def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
             others += [f"{path.name}/"] * (not path.name.startswith("."))
         # A copy such as ``a.jsonl.bak`` would be taken for more samples.
         elif path.is_file() and ending(path) in ENDINGS:
-            form = _form(path)
+            form = _find_form(path)
             if form is None:
                 others.append(path.name)
             else:
@@ -204,11 +204,11 @@ def _contents(folder: Path) -> tuple[dict[Path, Form], list[str]]:
 def _has_results(folder: Path) -> bool:
     files = (path for path in folder.iterdir() if path.is_file() and ending(path) in ENDINGS)
     with suppress(UserError):
-        return any(map(_form, files))
+        return any(map(_find_form, files))
     return False
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -225,11 +225,11 @@ def _what_is_there(path: Path) -> str:
     return f"with the fields {names} it is " if names else ""
 
 
-def _form(path: Path) -> Form | None:
+def _find_form(path: Path) -> Form | None:
     return next((form for form in FORMATS if form.fits(path)), None)
 
 
-def _rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | ImportedCounts]:
+def _read_rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | ImportedCounts]:
     """What a file holds. Whatever its reader trips over is the file's fault."""
     try:
         yield from form.read(path, metric)
@@ -237,7 +237,7 @@ def _rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | Imp
         raise UserError(f"{path}: not a whole {form.name} ({error!r})") from error
 
 
-def _judged(
+def _judge_responses(
     path: Path,
     form: Form,
     responses: list[Imported],
@@ -284,7 +284,7 @@ def _judged(
     ]
 
 
-def _origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[str, str]]:
+def _file_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[str, str]]:
     """Where samples are from, for the cube's provenance."""
     origins = {}
     for path, form in forms.items():
@@ -303,7 +303,7 @@ def _reject_copies(origins: dict[Path, dict[str, str]]) -> None:
             raise UserError(f"{path}: a copy of {original}; give the same samples once")
 
 
-def _named(
+def _origins_by_name(
     origins: dict[Path, dict[str, str]], earlier: dict[str, dict[str, str]]
 ) -> dict[str, dict[str, str]]:
     """Origins by the names of their files, with a digest behind a name that another file has."""
@@ -316,17 +316,19 @@ def _named(
     return named
 
 
-def _earlier(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
-    plan = _plan(layout, target)
+def _earlier_origins(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
+    plan = _stored_plan(layout, target)
     return plan.provenance.get("imported", {}) if plan else {}
 
 
-def _rejudged(
+def _changed_judges(
     layout: Layout, target: Target, origins: dict[Path, dict[str, str]], judged_by: str
 ) -> str:
     """Who judged these very files for the arm, and who does now; empty where nothing changed."""
     digests = {origin["sha256"] for origin in origins.values()}
-    judges = {o["judged_by"] for o in _earlier(layout, target).values() if o["sha256"] in digests}
+    judges = {
+        o["judged_by"] for o in _earlier_origins(layout, target).values() if o["sha256"] in digests
+    }
     return f"{', '.join(sorted(judges))}, and {judged_by}" if judges - {judged_by} else ""
 
 
@@ -350,12 +352,14 @@ def _begin_attempt(layout: Layout, imported: dict[str, dict[str, str]]) -> str:
     return name
 
 
-def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[str, str]]) -> None:
+def _store_samples(
+    layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[str, str]]
+) -> None:
     """Write the new samples into a journal, and ask for the cells of all in the grid."""
     target = samples.target
-    imported = _named(origins, _earlier(layout, target))
+    imported = _origins_by_name(origins, _earlier_origins(layout, target))
     if samples.new:
-        attempt = _begin_attempt(layout, _named(origins, {}))
+        attempt = _begin_attempt(layout, _origins_by_name(origins, {}))
         with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
             for sample in samples.samples():
                 writer.append(sample)
@@ -368,11 +372,11 @@ def _store(layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[st
     grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
 
 
-def _plan(layout: Layout, target: Target) -> Grid | None:
+def _stored_plan(layout: Layout, target: Target) -> Grid | None:
     return Grid.load(layout.grid(target.arm, target.problem_set))
 
 
-def _stored(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
+def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}

@@ -215,7 +215,7 @@ def try_own_rewards(study: Study, models: Sequence[str]) -> None:
 def _reward(problem: Problem, rewards: Mapping[str, float]) -> None:
     logprobs = np.zeros(1, np.float32)
     with ExitStack() as stack:
-        copies = {name: stack.enter_context(plugins.copied_alone(name)) for name in rewards}
+        copies = {name: stack.enter_context(plugins.isolated_plugin(name)) for name in rewards}
         reward = make_reward({copies[name]: weight for name, weight in rewards.items()})
         for text, status in ((problem.gold, Status.RIGHT), ("", Status.NO_ANSWER)):
             reward(Judged(problem, text, 1, 1, Finish.EOS, Verdict(status), logprobs=logprobs))

@@ -94,7 +94,6 @@ class Problem:
         return digest.hexdigest()[:16]
 
 
-# ---- probe ---------------------------------------------------------------------------------------
 # The partial-prompt probe: the beginning of a question, to see whether a model knows the rest.
 #
 # A model that has read a benchmark completes its questions word for word, which it cannot do for

@@ -116,7 +116,7 @@ class FileSet(ProblemSet):
         steps = subset.split("/") if subset else []
         wanted = steps.pop(0) if steps and steps[0] in self.splits else None
         files = _of_split(path, self.splits, wanted)
-        problems = _distinct(self._parsed(name, files), path, selection.dropped)
+        problems = _drop_repeats(self._parse_files(name, files), path, selection.dropped)
         for step in steps:
             chosen = split_by_name(problems, step)
             chosen = self.narrow(problems, step) if chosen is None else chosen
@@ -128,7 +128,7 @@ class FileSet(ProblemSet):
             problems = chosen
         return limited(problems, selection.limit, selection.seed)
 
-    def _parsed(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
+    def _parse_files(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         for file in files:
             for record in read_records(file):
                 with in_one_line(f"{record.place}: reading it as a problem"):
@@ -196,7 +196,7 @@ def _of_split(path: Path, splits: tuple[str, ...], wanted: str | None) -> list[P
     return chosen
 
 
-def _distinct(
+def _drop_repeats(
     parsed: Iterable[tuple[Problem, Record]], path: Path, dropped: list[str] | None
 ) -> list[Problem]:
     """All problems, each id once: two samples of one key would overwrite each other.
@@ -213,7 +213,7 @@ def _distinct(
         if (before := places.get(problem.id)) is not None:
             is_repeated = problems[problem.id].content_hash == problem.content_hash
             if dropped is None or not is_repeated:
-                raise UserError(_twice(record.place, before, problem.id, is_repeated))
+                raise UserError(_repeat_complaint(record.place, before, problem.id, is_repeated))
             dropped.append(record.place)
             continue
         places[problem.id] = record.place
@@ -223,7 +223,7 @@ def _distinct(
     return list(problems.values())
 
 
-def _twice(place: str, before: str, problem: str, is_repeated: bool) -> str:
+def _repeat_complaint(place: str, before: str, problem: str, is_repeated: bool) -> str:
     if is_repeated:
         return (
             f"{place}: the same problem as {before} (id {problem!r}); set `duplicates: drop` for "
@@ -286,7 +286,7 @@ def split(
             f"a split of {len(problems)} problems needs 1 to {len(problems) - 1} for training; "
             f"found {n_train}"
         )
-    train = _first(problems, n_train, "split", seed)
+    train = _first_by_hash(problems, n_train, "split", seed)
     return (
         [problem for problem in problems if problem.id in train],
         [problem for problem in problems if problem.id not in train],
@@ -313,7 +313,7 @@ def limited(problems: Sequence[Problem], limit: int | None, seed: int) -> list[P
         return list(problems)
     if limit < 1:
         raise UserError(f"limit {limit}: at least one problem is needed")
-    chosen = _first(problems, limit, "limit", seed)
+    chosen = _first_by_hash(problems, limit, "limit", seed)
     return [problem for problem in problems if problem.id in chosen]
 
 
@@ -343,7 +343,7 @@ def digest(problems: Iterable[Problem]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def _first(problems: Sequence[Problem], count: int, purpose: str, seed: int) -> set[str]:
+def _first_by_hash(problems: Sequence[Problem], count: int, purpose: str, seed: int) -> set[str]:
     """Ids of the ``count`` problems that rank first by hash.
 
     The purpose enters the hash: otherwise a limit inside a split would favour one side of it.

@@ -66,7 +66,7 @@ def prompt_names() -> list[str]:
 def get_prompt(name: str, folder: Path = Path()) -> Prompt:
     """Find a template by name, or read a study's own (``.txt``), relative to the study's folder."""
     if name.endswith(".txt"):
-        return _read(folder / name)
+        return _read_prompt(folder / name)
     if name not in prompt_names():
         near = difflib.get_close_matches(name, prompt_names(), n=1)
         hint = f"; nearest: {near[0]}" if near else ""
@@ -74,15 +74,15 @@ def get_prompt(name: str, folder: Path = Path()) -> Prompt:
             f"prompt {name!r} is unknown{hint}; allowed: {', '.join(prompt_names())}, "
             "or the path of a template that ends in .txt"
         )
-    return _packaged(name)
+    return _shipped_prompt(name)
 
 
 @cache
-def _packaged(name: str) -> Prompt:
-    return _read(_TEMPLATES / f"{name}.txt")
+def _shipped_prompt(name: str) -> Prompt:
+    return _read_prompt(_TEMPLATES / f"{name}.txt")
 
 
-def _read(path: Path) -> Prompt:
+def _read_prompt(path: Path) -> Prompt:
     try:
         # Bytes, since text mode would turn \r\n into \n and so change the protocol.
         raw = path.read_bytes()
@@ -163,7 +163,7 @@ def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> l
     """
     order = list(problems)
     random.Random(f"shots/{seed}").shuffle(order)
-    shots = list(_different(order, n + 1))
+    shots = list(_distinct_shots(order, n + 1))
     if len(shots) <= n:
         raise UserError(
             f"{source} has {len(shots)} problems with a worked answer and no image; {n} shots need"
@@ -172,7 +172,7 @@ def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> l
     return shots
 
 
-def _different(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
+def _distinct_shots(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
     questions: set[str] = set()
     for problem in problems:
         question, answer = problem.fields["question"], worked_answer(problem)

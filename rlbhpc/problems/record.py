@@ -1,4 +1,4 @@
-"""One record of a data file, with the place it came from, so that every complaint names it."""
+"""Records of data files: one record with its place, the files it may be in, and its big fields."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class Record:
         """Return the image or images in the first of these fields, as bytes."""
         value = self.need(*names)
         values = value if isinstance(value, list | tuple) else [value]
-        return tuple(self._image(image) for image in values)
+        return tuple(self._read_image(image) for image in values)
 
-    def _image(self, value: Any) -> bytes:
+    def _read_image(self, value: Any) -> bytes:
         """One image: bytes, an image struct of ``datasets``, a data URI, or a file beside this."""
         if isinstance(value, Mapping):
             value = value.get("bytes") or value.get("path")
@@ -116,7 +116,7 @@ class Record:
                 f"of a file; found a {type(value).__name__}"
             )
         if value.startswith("data:"):
-            return self._data_uri(value)
+            return self._decode_data_uri(value)
         root = self.file.parent.resolve()
         target = (root / value).resolve()
         # A record decides what is read and shown to a model, so it may only name its neighbours.
@@ -126,7 +126,7 @@ class Record:
             raise UserError(f"{self.place}: no image file {value!r} in {self.file.parent}")
         return target.read_bytes()
 
-    def _data_uri(self, value: str) -> bytes:
+    def _decode_data_uri(self, value: str) -> bytes:
         head, comma, body = value.partition(",")
         try:
             if not comma or not head.endswith(";base64"):
@@ -214,12 +214,12 @@ _NOT_DATA: Final = {
 def read_records(file: Path, first: int = 1) -> Iterator[Record]:
     """Stream the records of one file in file order, beginning with record number ``first``."""
     readers = {
-        ".jsonl": _jsonl,
-        ".jsonl.gz": _jsonl,
-        ".json": _json,
-        ".parquet": _parquet,
-        ".arrow": _arrow,
-        ".csv": _csv,
+        ".jsonl": _read_jsonl,
+        ".jsonl.gz": _read_jsonl,
+        ".json": _read_json,
+        ".parquet": _read_parquet,
+        ".arrow": _read_arrow,
+        ".csv": _read_csv,
     }
     for suffix, reader in readers.items():
         if file.name.endswith(suffix):
@@ -240,7 +240,7 @@ def read_again(file: Path, number: int, offset: int | None) -> Record:
     if offset is not None:
         with file.open("rb") as stream:
             stream.seek(offset)
-            return _line(file, number, offset, stream.readline())
+            return _parse_line(file, number, offset, stream.readline())
     for record in read_records(file, number):
         return record
     raise UserError(f"{file}: no record {number} any more; the file has changed")
@@ -259,19 +259,19 @@ def data_files(path: Path) -> list[Path]:
         return [path / SLIM]
     files = [
         file
-        for file in _below(path)
+        for file in _walk_files(path)
         if file.name.endswith(SUFFIXES)
         and file.name not in _NOT_DATA
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
         and file.is_file()
-        and not _leftover(file)
+        and not _is_arrow_cache(file)
     ]
     if not files:
         raise UserError(f"{path}: no data file in it; looked for {', '.join(SUFFIXES)}")
     return sorted(files, key=lambda file: file.relative_to(path).as_posix())
 
 
-def _leftover(file: Path) -> bool:
+def _is_arrow_cache(file: Path) -> bool:
     """Whether an Arrow file is a cache beside a saved data set, not part of it."""
     state = file.with_name("state.json")
     if not file.name.endswith(".arrow") or not state.is_file():
@@ -283,7 +283,7 @@ def _leftover(file: Path) -> bool:
     return file.name not in saved
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk_files(folder: Path) -> Iterator[Path]:
     """Everything below a folder, as long as it can be the folder of one set."""
     for count, file in enumerate(folder.rglob("*")):
         if count >= MOST_ENTRIES:
@@ -294,7 +294,7 @@ def _below(folder: Path) -> Iterator[Path]:
         yield file
 
 
-def _jsonl(file: Path, first: int) -> Iterator[Record]:
+def _read_jsonl(file: Path, first: int) -> Iterator[Record]:
     zipped = file.name.endswith(".gz")
     offset = number = 0
     with gzip.open(file, "rb") if zipped else file.open("rb") as stream:
@@ -303,20 +303,20 @@ def _jsonl(file: Path, first: int) -> Iterator[Record]:
                 if line.strip():
                     number += 1
                     if number >= first:
-                        yield _line(file, number, None if zipped else offset, line)
+                        yield _parse_line(file, number, None if zipped else offset, line)
                 offset += len(line)
         except (EOFError, zlib.error) as error:
             raise UserError(f"{file}: broken after record {number} ({error})") from None
 
 
-def _line(file: Path, number: int, offset: int | None, line: bytes) -> Record:
+def _parse_line(file: Path, number: int, offset: int | None, line: bytes) -> Record:
     try:
-        return _record(json.loads(line), file, number, offset)
+        return _make_record(json.loads(line), file, number, offset)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}, record {number}: not JSON ({error})") from None
 
 
-def _json(file: Path, first: int) -> Iterator[Record]:
+def _read_json(file: Path, first: int) -> Iterator[Record]:
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -334,10 +334,10 @@ def _json(file: Path, first: int) -> Iterator[Record]:
         kind = type(content).__name__
         raise UserError(f"{file}: holds a {kind}; a list of records belongs there")
     for number, value in enumerate(content[first - 1 :], first):
-        yield _record(value, file, number, None)
+        yield _make_record(value, file, number, None)
 
 
-def _parquet(file: Path, first: int) -> Iterator[Record]:
+def _read_parquet(file: Path, first: int) -> Iterator[Record]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -351,13 +351,13 @@ def _parquet(file: Path, first: int) -> Iterator[Record]:
                     continue
                 # Small batches: a row may hold an image or a hundred megabytes of tests.
                 for batch in table.iter_batches(batch_size=16, row_groups=[group]):
-                    yield from _rows(batch, file, number, first)
+                    yield from _batch_records(batch, file, number, first)
                     number += batch.num_rows
     except ArrowException as error:
         raise UserError(f"{file}: not a whole Parquet file ({error}); fetch it again") from None
 
 
-def _arrow(file: Path, first: int) -> Iterator[Record]:
+def _read_arrow(file: Path, first: int) -> Iterator[Record]:
     """``save_to_disk`` writes Arrow's streaming format."""
     from pyarrow import ArrowException, ipc, memory_map
 
@@ -365,29 +365,29 @@ def _arrow(file: Path, first: int) -> Iterator[Record]:
     try:
         with memory_map(str(file)) as source, ipc.open_stream(source) as batches:
             for batch in batches:
-                yield from _rows(batch, file, number, first)
+                yield from _batch_records(batch, file, number, first)
                 number += batch.num_rows
     except ArrowException as error:
         raise UserError(f"{file}: not a whole Arrow file ({error}); fetch it again") from None
 
 
-def _csv(file: Path, first: int) -> Iterator[Record]:
+def _read_csv(file: Path, first: int) -> Iterator[Record]:
     with file.open(newline="", encoding="utf-8-sig") as stream:
         for number, row in enumerate(csv.DictReader(stream, strict=True), 1):
             if None in row or None in row.values():
                 raise UserError(f"{file}, record {number}: not as many fields as the first line")
             if number >= first:
-                yield _record(row, file, number, None)
+                yield _make_record(row, file, number, None)
 
 
-def _rows(batch: Any, file: Path, before: int, first: int) -> Iterator[Record]:
+def _batch_records(batch: Any, file: Path, before: int, first: int) -> Iterator[Record]:
     """Records of one Arrow batch that ``before`` records precede."""
     for row in range(max(0, first - before - 1), batch.num_rows):
         values = batch.slice(row, 1).to_pylist()[0]
-        yield _record(values, file, before + row + 1, None)
+        yield _make_record(values, file, before + row + 1, None)
 
 
-def _record(value: Any, file: Path, number: int, offset: int | None) -> Record:
+def _make_record(value: Any, file: Path, number: int, offset: int | None) -> Record:
     if not isinstance(value, dict):
         kind = type(value).__name__
         raise UserError(f"{file}, record {number}: a {kind}; an object with named fields is needed")
@@ -427,12 +427,12 @@ class Deferred:
     def of(cls, record: Record, *names: str) -> Deferred:
         """Remember these fields of a record, all of which must be there."""
         if (pointer := record.values.get(_POINTER)) is not None:
-            return cls._pointed(record, names, pointer)
+            return cls._from_pointer(record, names, pointer)
         digest = _digest([record.need(name) for name in names])
         return cls(record.file.absolute(), record.number, record.offset, names, digest)
 
     @classmethod
-    def _pointed(cls, record: Record, names: tuple[str, ...], pointer: Any) -> Deferred:
+    def _from_pointer(cls, record: Record, names: tuple[str, ...], pointer: Any) -> Deferred:
         """The same from a record of a slim file."""
         try:
             folder = record.file.parent.absolute()

@@ -60,7 +60,7 @@ def is_set(name: str) -> bool:
 def get_set(name: str) -> ProblemSet:
     """Find a problem set by name, or in a file of the study's own (``./mine.py``)."""
     if name in SETS:
-        plugins.reject_taken("problem_sets", name)
+        plugins.reject_own_name("problem_sets", name)
         return SETS[name]
     plugin = plugins.find("problem_sets", name)
     if plugin is None:

@@ -71,14 +71,14 @@ def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, b
             )
         return manifest, False
     try:
-        origin = _fetch(source, folder, revision)
+        origin = _fetch_source(source, folder, revision)
     except _UnreachableError as error:
-        raise UserError(_elsewhere(name, to, revision, error), TRY_AGAIN) from None
+        raise UserError(_offline_advice(name, to, revision, error), TRY_AGAIN) from None
     problem_set = _file_set(name)
     if problem_set.big:
         (folder / SLIM).unlink(missing_ok=True)
         put(folder / SLIM, "".join(slim_lines(folder, problem_set.big)).encode())
-    manifest = Manifest(name, origin, _hashes(folder), _contents(name, folder))
+    manifest = Manifest(name, origin, _file_hashes(folder), _subset_digests(name, folder))
     text = json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n"
     put(folder / MANIFEST, text.encode())
     return manifest, True
@@ -95,7 +95,9 @@ def check(folder: Path) -> Manifest:
         raise UserError(
             f"{folder / MANIFEST}: no manifest ({error}); stage the set again"
         ) from None
-    hashes = {path: (record["bytes"], record["sha256"]) for path, record in _hashes(folder).items()}
+    hashes = {
+        path: (record["bytes"], record["sha256"]) for path, record in _file_hashes(folder).items()
+    }
     for path in sorted(wanted.keys() | hashes.keys()):
         if wanted.get(path) != hashes.get(path):
             state = (
@@ -120,11 +122,11 @@ def _file_set(name: str) -> FileSet:
     return problem_set
 
 
-def _fetch(source: Source, folder: Path, revision: str | None) -> dict[str, Any]:
+def _fetch_source(source: Source, folder: Path, revision: str | None) -> dict[str, Any]:
     """Bring the files of a source into the folder; gives what the manifest says of it."""
     if source.urls:
         for url in source.urls:
-            _download(url, folder / urllib.parse.urlsplit(url).path.rpartition("/")[2])
+            _download_url(url, folder / urllib.parse.urlsplit(url).path.rpartition("/")[2])
         return {"urls": list(source.urls)}
     return {"repo": source.repo, "revision": _fetch_hub(source, folder, revision, "dataset")}
 
@@ -153,7 +155,7 @@ def stage_model(hub: str, folder: Path) -> bool:
     return True
 
 
-def _download(url: str, target: Path) -> None:
+def _download_url(url: str, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     try:
         # The addresses are the registry's own, never a user's.
@@ -217,7 +219,7 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) ->
     return str(info.sha)
 
 
-def _elsewhere(name: str, to: Path, revision: str | None, error: _UnreachableError) -> str:
+def _offline_advice(name: str, to: Path, revision: str | None, error: _UnreachableError) -> str:
     """Say which command to run where, when there is no network here."""
     reason = " ".join(str(error).split())
     wanted = f" --revision {shlex.quote(revision)}" if revision else ""
@@ -230,7 +232,7 @@ def _elsewhere(name: str, to: Path, revision: str | None, error: _UnreachableErr
     )
 
 
-def _hashes(folder: Path) -> dict[str, dict[str, Any]]:
+def _file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     """Size and hash of every file, but for the manifest, half-written ones and hidden ones."""
     files = {}
     for file in sorted(folder.rglob("*")):
@@ -242,7 +244,7 @@ def _hashes(folder: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _contents(name: str, folder: Path) -> dict[str, dict[str, Any]]:
+def _subset_digests(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Count and digest of the problems in each subset that has a name of its own."""
     problem_set = _file_set(name)
     named = [part for part in (*problem_set.splits, *problem_set.subsets) if part.islower()]

@@ -77,7 +77,7 @@ def other_verdicts(
     for name, stored in provenance.items():
         group = Group(*name.split("/"))
         entry = study.problem_sets.get(group.problem_set)
-        own = plugins.of(study.plugins, "verifiers", (entry and entry.verifier) or "")
+        own = plugins.planned_identity(study.plugins, "verifiers", (entry and entry.verifier) or "")
         if own is None or group not in layout.groups():
             continue
         graders = samples.graders(layout, group)

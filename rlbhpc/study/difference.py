@@ -126,7 +126,7 @@ def _changes(old: Study, new: Study) -> Iterator[Change]:
 def _written(study: Study) -> dict[str, Any]:
     """The study file's values; a file of the study's own is its content, not its place."""
     record = study.file.model_dump(mode="json", by_alias=True)
-    return cast(dict[str, Any], plugins.replaced(record, study.plugins))
+    return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -98,7 +98,7 @@ class Digests:
             record["options"]["teacher"] = self.digest(teacher, study.last_step(teacher))
         if recipe.teacher is not None:
             record["teacher"] |= {"arm": self._arm(recipe.teacher)}
-        return cast(dict[str, Any], plugins.replaced(record, study.plugins))
+        return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
 
     def _arm(self, teacher: Teacher) -> dict[str, Any]:
         """Say what the kept responses of an arm's last step depend on."""
@@ -127,7 +127,7 @@ class Digests:
         Problems are known by its name alone, for no sample of an arm depends on it.
         """
         name = self.study.problem_sets[set_name].verifier or ""
-        identity = plugins.of(self.study.plugins, "verifiers", name)
+        identity = plugins.planned_identity(self.study.plugins, "verifiers", name)
         return {} if identity is None else {"verifier": identity}
 
 

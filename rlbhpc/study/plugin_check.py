@@ -88,7 +88,7 @@ def _complaint() -> str:
 def _look(looked_at: str) -> dict[str, object]:
     try:
         if plugins.is_file(looked_at):
-            with plugins.alone(Path(looked_at)) as copy:
+            with plugins.isolated_copy(Path(looked_at)) as copy:
                 return {"names": plugins.names(copy)}
         kind, _, name = looked_at.partition(":")
         plugins.find(kind, name)
@@ -123,7 +123,7 @@ def self_contained(study: Study) -> Study:
     image needs no folder beside the study's own.
     """
     copies = {name: _copied(study, name) for name in study.plugins if plugins.is_file(name)}
-    record = plugins.replaced(study.file.model_dump(mode="json", by_alias=True), copies)
+    record = plugins.replace_references(study.file.model_dump(mode="json", by_alias=True), copies)
     identities = {copies.get(name, name): identity for name, identity in study.plugins.items()}
     return replace(study, file=StudyFile.model_validate(record), plugins=identities)
 

@@ -103,7 +103,7 @@ class Study:
 
     def brought_engine(self, arm: str) -> dict[str, str]:
         """The engine of an arm by its content, where it is none of rlbhpc's: it decides samples."""
-        identity = plugins.of(self.plugins, "engines", self.engine(arm))
+        identity = plugins.planned_identity(self.plugins, "engines", self.engine(arm))
         return {} if identity is None else {"engine": identity}
 
     def sets(self, arm: str) -> tuple[str, ...]:
@@ -364,7 +364,7 @@ class Study:
             **{key: record[key] for key in ("verification", "match_entropy", "analysis")},
             "dtype": self.file.engine.dtype,
         }
-        return cast(dict[str, Any], plugins.replaced(meaning, self.plugins))
+        return cast(dict[str, Any], plugins.replace_references(meaning, self.plugins))
 
 
 def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None) -> list[Problem]:

@@ -182,7 +182,7 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     lengths = np.array([len(r.token_ids) for r in chosen])
     cells = np.concatenate([row[len(row) - n :] for row, n in zip(read, lengths, strict=True)])
     targets = np.concatenate([r.token_ids for r in chosen]).astype(np.int64)
-    rows = _rows(read)
+    rows = _padded_rows(read)
     # A prompt's cells are the same in all its rows, and padding repeats a row's last cell: the
     # first place of a cell is always a true one.
     home = np.unique(np.concatenate([row.ravel() for row in rows]), return_index=True)[1]
@@ -201,7 +201,7 @@ def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBa
     )
 
 
-def _rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+def _padded_rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
     """Cells of each response, in groups of similar size, padded to a group's longest."""
     longest_first = sorted(read, key=len, reverse=True)
     groups: list[list[NDArray[np.int64]]] = []

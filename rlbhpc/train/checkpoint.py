@@ -48,7 +48,7 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
     final = folder / f"step-{step:08d}"
     if final.exists():
         return
-    with _committed(final) as partial:
+    with _commit_folder(final) as partial:
         ds.save(learner.policy, partial, "policy")
         if learner.critic is not None:
             ds.save(learner.critic, partial, "critic")
@@ -59,7 +59,8 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
             record = {**progress, "step": step, "ranks": dist.get_world_size()}
             record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
             record["bytes"] = {
-                str(path.relative_to(partial)): path.stat().st_size for path in _files(partial)
+                str(path.relative_to(partial)): path.stat().st_size
+                for path in _files_below(partial)
             }
             (partial / PROGRESS).write_text(json.dumps(record, indent=1, sort_keys=True))
     log.debug("saved %s", final)
@@ -147,7 +148,7 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
             f"{final}: a model of another training is in the place of this one's; move it away"
         )
     weights = {name: tensor.cpu() for name, tensor in learner.named_weights()}
-    with _committed(final) as partial:
+    with _commit_folder(final) as partial:
         if dist.get_rank() == 0:
             learner.policy.module.model.save_pretrained(partial, state_dict=weights)
             follow_umask(partial)
@@ -157,7 +158,7 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
 
 
 @contextmanager
-def _committed(final: Path) -> Iterator[Path]:
+def _commit_folder(final: Path) -> Iterator[Path]:
     """Give a folder to fill on all ranks; rename it once all of them are through."""
     partial = final.with_name(final.name + ".partial")
     if dist.get_rank() == 0:
@@ -167,7 +168,7 @@ def _committed(final: Path) -> Iterator[Path]:
     dist.barrier()
     yield partial
     # Every rank: on a shared file system only the host that wrote a file can flush it.
-    for path in _files(partial):
+    for path in _files_below(partial):
         with path.open("rb") as file:
             os.fsync(file.fileno())
     dist.barrier()
@@ -177,5 +178,5 @@ def _committed(final: Path) -> Iterator[Path]:
     dist.barrier()
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     return filter(Path.is_file, folder.rglob("*"))

@@ -52,10 +52,10 @@ def init_ranks() -> None:
     if backend == "gloo":
         # A rank that ends while gloo's threads run is aborted now and then, its work done. NCCL
         # bears it, and would make a rank that failed wait for those that did not.
-        atexit.register(_leave)
+        atexit.register(_leave_group)
 
 
-def _leave() -> None:
+def _leave_group() -> None:
     """Leave, and wait until gloo's threads have nothing left to do, with Python's lock free.
 
     They go on after their group was destroyed, for DeepSpeed holds it in many places. One that lets
@@ -158,7 +158,7 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
     DeepSpeed's universal form first, which any number can read; it is removed again.
     """
     whole = folder / f"{tag}-universal"
-    _remove(whole)
+    _remove_universal(whole)
     # Parameters that stand still are in no state.
     strict = all(parameter.requires_grad for parameter in engine.module.parameters())
     if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
@@ -166,7 +166,7 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
         return
     if dist.get_rank() == 0:
         click.echo(f"{folder}: putting the parts of {saved_ranks} ranks together", err=True)
-        _put_together(folder / tag, whole, saved_ranks)
+        _convert_to_universal(folder / tag, whole, saved_ranks)
     dist.barrier()
     engine._config.load_universal_checkpoint = True
     engine.load_checkpoint(str(folder), tag=whole.name, load_module_strict=strict)
@@ -176,10 +176,10 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
         # optimiser wants it on the device, and would count it up once per group.
         state["step"] = state["step"].to(parameter.device, copy=True)
     dist.barrier()
-    _remove(whole)
+    _remove_universal(whole)
 
 
-def _put_together(parts: Path, whole: Path, ranks: int) -> None:
+def _convert_to_universal(parts: Path, whole: Path, ranks: int) -> None:
     wanted = Namespace(
         input_folder=str(parts), output_folder=str(whole), num_extract_workers=1,
         num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True,
@@ -194,7 +194,7 @@ def _put_together(parts: Path, whole: Path, ranks: int) -> None:
         ) from None
 
 
-def _remove(whole: Path) -> None:
+def _remove_universal(whole: Path) -> None:
     """Remove a universal form, be it used up or left by a run that was killed in between."""
     if dist.get_rank() == 0:
         shutil.rmtree(whole, ignore_errors=True)

@@ -172,24 +172,24 @@ def memory_of(
     ``reference`` counts the parameters of a teacher; 0 where the policy's start is the reference.
     """
     config, parameters = policy.model.config.get_text_config(), plain_size(policy)
-    memory = _states("policy", policy.model, 0, settings, ranks)
+    memory = _training_state_bytes("policy", policy.model, 0, settings, ranks)
     width = settings.micro_tokens
     if algorithm is not None:
         width = settings.max_tokens  # a response is never cut, whatever a micro-batch may hold
         if algorithm.NEEDS_CRITIC:
             body = policy.model.base_model
-            memory |= _states("critic", body, config.hidden_size, settings, ranks)
+            memory |= _training_state_bytes("critic", body, config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
             memory["reference weights"] = (reference or parameters) * BYTES[settings.dtype]
         if settings.rollouts == "hf":
             memory["sampler weights"] = parameters * BYTES[settings.dtype]
             most = min(rows, settings.responses_per_rank(ranks))
-            memory["sampler cache"] = _cache(config, settings, most)
+            memory["sampler cache"] = _cache_bytes(config, settings, most)
     batch = _largest_batch(settings, width, ranks)
-    memory["output layer"] = _output_layer(policy, settings, len(batch.targets))
+    memory["output layer"] = _output_layer_bytes(policy, settings, len(batch.targets))
     if settings.zero_stage == 3:
         memory["gathered weights"] = min(LIVE, parameters) * BYTES[settings.dtype]
-    memory["activations"] = _activations(policy, settings, batch)
+    memory["activations"] = _activation_bytes(policy, settings, batch)
     return memory
 
 
@@ -211,7 +211,7 @@ def loading_of(policy: Policy, memory: Mapping[str, int], settings: Settings) ->
     return loading
 
 
-def _states(
+def _training_state_bytes(
     name: str, model: PreTrainedModel, beside: int, settings: Settings, ranks: int
 ) -> dict[str, int]:
     """Weights, gradients and optimiser of one trained model, as the ZeRO stage divides them.
@@ -237,7 +237,7 @@ def _states(
     }
 
 
-def _output_layer(policy: Policy, settings: Settings, tokens: int) -> int:
+def _output_layer_bytes(policy: Policy, settings: Settings, tokens: int) -> int:
     """Logits of one chunk, and the gradient of the weights that is added up over all chunks."""
     weight = policy.model.get_output_embeddings().weight
     rows = chunk_rows(len(weight))
@@ -247,7 +247,7 @@ def _output_layer(policy: Policy, settings: Settings, tokens: int) -> int:
     return min(rows, tokens) * len(weight) * BYTES_PER_LOGIT + gradient
 
 
-def _cache(config: Any, settings: Settings, rows: int) -> int:
+def _cache_bytes(config: Any, settings: Settings, rows: int) -> int:
     """Keys and values of all rows at their longest, the prompts left out."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -270,7 +270,7 @@ def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
 _COUNTED: dict[tuple[object, ...], tuple[int, int]] = {}
 
 
-def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
+def _activation_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     """Bytes that are kept of a micro-batch for its gradient, with layers recomputed or not."""
     config = policy.model.config
     key = (
@@ -278,9 +278,9 @@ def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
         *(tuple(rows.shape) for rows in batch.rows),
     )  # fmt: skip
     if key not in _COUNTED:
-        whole = _kept(policy, settings, batch)
+        whole = _saved_tensor_bytes(policy, settings, batch)
         recompute_layers(policy.model)
-        _COUNTED[key] = whole, _kept(policy, settings, batch)
+        _COUNTED[key] = whole, _saved_tensor_bytes(policy, settings, batch)
     whole, between = _COUNTED[key]
     if not settings.recompute:
         return whole
@@ -288,7 +288,7 @@ def _activations(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     return between + (whole - between) // int(config.get_text_config().num_hidden_layers)
 
 
-def _kept(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
+def _saved_tensor_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     """Bytes that autograd keeps of a micro-batch, counted on tensors without data."""
     kept: dict[int, int] = {}
     # The graph's tensors are held here, so that an address stands for one of them only.
@@ -326,7 +326,7 @@ def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
 
     ``limit`` is the memory of a rank's GPU in bytes; 0 where there is none.
     """
-    recipe = _recipe(study, model)
+    recipe = _recipe_of(study, model)
     settings = settings_of(recipe, study.last_step(model), gpu=limit > 0)
     pinned = _saved_zero(study, model)
     if not limit or {"zero_stage", "offload"} & recipe.options.keys():
@@ -343,9 +343,9 @@ def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
 
 def forecast_of(study: Study, model: str, settings: Settings, ranks: int) -> Forecast:
     """Tell what training ``model`` with these settings will do and hold."""
-    recipe = _recipe(study, model)
+    recipe = _recipe_of(study, model)
     algorithm = algorithm_of(recipe)
-    policy = without_data(_config(study, model), settings)
+    policy = without_data(_start_config(study, model), settings)
     parameters = plain_size(policy)
     beside = algorithm is not None and settings.rollouts == "vllm"
     largest = max(p.numel() for p in policy.parameters())
@@ -392,7 +392,7 @@ def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str,
         tried = forecast_of(study, foretold.model, replace(start, **named), ranks)
         return not tried.shortfall(limit)
 
-    for name, value in _milder(start, foretold, limit):
+    for name, value in _memory_savers(start, foretold, limit):
         changes[name] = value
         if fits(changes):
             break
@@ -408,7 +408,7 @@ def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str,
     return changes
 
 
-def _milder(settings: Settings, foretold: Forecast, limit: int) -> Iterator[tuple[str, Any]]:
+def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterator[tuple[str, Any]]:
     """Changes that make a rank hold less, in the order in which they cost."""
     if foretold.handed:
         # Its cache and its own buffers take a tenth more, and a little of any GPU.
@@ -432,7 +432,7 @@ def settings_here(study: Study, model: str) -> Settings:
     """Settings of a training that starts now, on the device of this process."""
     limit = device_memory()
     if not limit:
-        return settings_of(_recipe(study, model), study.last_step(model))
+        return settings_of(_recipe_of(study, model), study.last_step(model))
     foretold = forecast(study, model, int(os.environ.get("WORLD_SIZE", "1")), limit)
     refuse_what_cannot_fit(study, foretold, limit)
     return Settings(**foretold.settings)
@@ -447,7 +447,7 @@ def device_memory() -> int:
     return int(torch.cuda.mem_get_info(own)[1])
 
 
-def _recipe(study: Study, model: str) -> Recipe:
+def _recipe_of(study: Study, model: str) -> Recipe:
     training = study.models[model].train
     assert training is not None
     return study.file.recipes[training.recipe]
@@ -466,11 +466,11 @@ def _teacher_parameters(study: Study, teacher: str, settings: Settings) -> int:
     """Parameters of the model that an algorithm measures against."""
     folder = study.folder(teacher, study.last_step(teacher))
     made = (folder / "config.json").is_file()
-    config = read_config(folder) if made else _config(study, teacher)
+    config = read_config(folder) if made else _start_config(study, teacher)
     return plain_size(without_data(config, replace(settings, lora_rank=0)))
 
 
-def _config(study: Study, model: str) -> Any:
+def _start_config(study: Study, model: str) -> Any:
     """Configuration of the model that a training starts from, trained itself or not yet."""
     while (training := study.models[model].train) is not None and training.from_ is not None:
         model = training.from_

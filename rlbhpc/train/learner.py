@@ -85,16 +85,16 @@ class Learner:
         self.algorithm = algorithm
         policy = Policy.load(model, DTYPES[settings.dtype])
         policy.entropy_gradient = settings.entropy_bonus != 0
-        self.policy = self._trained(policy, policy.model)
+        self.policy = self._wrap_for_training(policy, policy.model)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:
             critic = Critic.load(model, DTYPES[settings.dtype])
-            self.critic = self._trained(critic, critic.body)
+            self.critic = self._wrap_for_training(critic, critic.body)
         self.reference: Policy | None = None
         self.renewed = False
         self.device = next(self.policy.parameters()).device
 
-    def _trained(self, module: torch.nn.Module, body: Any) -> Any:
+    def _wrap_for_training(self, module: torch.nn.Module, body: Any) -> Any:
         """Give a module to DeepSpeed; of its transformer layers are recomputed and adapted."""
         if self.settings.recompute:
             recompute_layers(body)
@@ -137,14 +137,14 @@ class Learner:
     def logprobs(self, module: Any, responses: Sequence[Response]) -> Tensor:
         """Log-probs of all responses under a policy, (B, T), on every rank."""
         temperature = self.settings.temperature
-        return self._score(lambda b: module(b, temperature).logprobs, responses)
+        return self._run_without_gradient(lambda b: module(b, temperature).logprobs, responses)
 
     def values(self, responses: Sequence[Response]) -> Tensor:
         """Values before all response tokens, (B, T), on every rank."""
-        return self._score(self.critic, responses)
+        return self._run_without_gradient(self.critic, responses)
 
     @torch.no_grad()
-    def _score(
+    def _run_without_gradient(
         self, forward: Callable[[MicroBatch], Tensor], responses: Sequence[Response]
     ) -> Tensor:
         width = max(len(r.token_ids) for r in responses)
@@ -194,7 +194,7 @@ class Learner:
             total_rows=len(update.lengths),
             max_length=self.settings.max_tokens,
         )
-        update = replace(update, marked=self._marks(update, step))
+        update = replace(update, marked=self._mark_tokens(update, step))
         if update.reference is None and not self.settings.entropy_bonus:
             # A response without an advantage or a mark adds exactly 0 to the loss and its gradient.
             # Its tokens count in the weights above; nothing is left to compute for it.
@@ -294,7 +294,7 @@ class Learner:
             correction = correction * responses_in_band(old, sampler, mask, s.sequence_band)
         return correction
 
-    def _marks(self, update: Update, step: int) -> Tensor | None:
+    def _mark_tokens(self, update: Update, step: int) -> Tensor | None:
         logp = update.sampler if update.old is None else update.old
         mask = (torch.arange(logp.shape[1]) < update.lengths[:, None]) & update.kept[:, None]
         return self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)

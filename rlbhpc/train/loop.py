@@ -60,7 +60,7 @@ def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: P
                 collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
             except Interrupted:  # nothing of the step was learnt: the weights are the last one's
                 if step:
-                    _save(learner, run, logs, step, cursor, store)
+                    _save_step(learner, run, logs, step, cursor, store)
                 return TRY_AGAIN
             rollouts, cursor, store = collected.chosen, collected.cursor, draft
             engine.rest()
@@ -68,7 +68,7 @@ def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: P
             ends["gen"] = time.monotonic()
             batch = batch_of(rollouts, run.settings.max_tokens, scorer)
             truncated = torch.tensor([r.truncated for r in rollouts])
-            learnt, advantages = _learn(run, learner, batch, truncated, step)
+            learnt, advantages = _learn_from(run, learner, batch, truncated, step)
             metrics = collected.metrics | learnt
             run.algorithm.after_step(step, batch, store)
             if learner.reference is not None and run.algorithm.renews_reference(step):
@@ -81,7 +81,7 @@ def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: P
                 logs.sampled(step, collected.sampled, rollouts, advantages)
             stopping = ds.any_rank(drain.requested)
             if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                _save(learner, run, logs, step, cursor, store)
+                _save_step(learner, run, logs, step, cursor, store)
             checkpoint.export_model(learner, run.base, run.exports.get(step))
             ends["save"] = time.monotonic()
             if logs is not None:
@@ -94,7 +94,7 @@ def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: P
     return DONE
 
 
-def _save(
+def _save_step(
     learner: Learner, run: Run, logs: Logs | None, step: int, cursor: int, store: Store
 ) -> None:
     """Save the state of a step; the rows of its rollouts first, which a state says are there."""
@@ -130,7 +130,7 @@ def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
         )
 
 
-def _learn(
+def _learn_from(
     run: Run, learner: Learner, batch: Batch, truncated: Tensor, step: int
 ) -> tuple[dict[str, float], list[float]]:
     """Advantages, then one optimiser step per mini-batch and epoch.

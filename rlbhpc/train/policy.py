@@ -100,15 +100,15 @@ def attention(
     window: int | None = options.pop("sliding_window", None)
     attended = []
     for group in rows:
-        laid = [_laid(table, group) for table in tables]
-        mask = _window(group.shape[1], window, home.device)
+        laid = [_lay_in_rows(table, group) for table in tables]
+        mask = _window_mask(group.shape[1], window, home.device)
         out, _ = sdpa_attention_forward(module, *laid, mask, **options)
         attended.append(out.reshape(-1, heads * size))
     line = attended[0] if len(attended) == 1 else torch.cat(attended)
     return embedding(home, line).view(1, -1, heads, size), None
 
 
-def _laid(table: Tensor, group: Tensor) -> Tensor:
+def _lay_in_rows(table: Tensor, group: Tensor) -> Tensor:
     """Cells of a table laid out in rows: (rows, heads, width, size).
 
     ``embedding`` is the one gather whose gradient is added up in parallel and in a fixed order.
@@ -117,7 +117,7 @@ def _laid(table: Tensor, group: Tensor) -> Tensor:
     return line.unflatten(-1, table.shape[1:]).transpose(1, 2)
 
 
-def _window(width: int, window: int | None, device: torch.device) -> Tensor | None:
+def _window_mask(width: int, window: int | None, device: torch.device) -> Tensor | None:
     """Mask of a sliding window that is narrower than the rows; None where causal is all."""
     if window is None or window >= width:
         return None

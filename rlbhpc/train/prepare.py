@@ -32,7 +32,7 @@ def prepare(study: Study, model: str) -> Run | Distillation:
     assert training is not None
     recipe = study.file.recipes[training.recipe]
     check_material(recipe)
-    base = _base(study, model, training.from_, recipe)
+    base = _start_folder(study, model, training.from_, recipe)
     digests = study.digests[model]
     common: dict[str, Any] = {
         "name": model,
@@ -51,7 +51,7 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         return Distillation(settings=settings, pairs=pairs, **common)
     algorithm.check_settings(settings)
     tokens = Tokens(base)
-    prompts = _prompts(study, recipe, tokens)
+    prompts = _read_prompts(study, recipe, tokens)
     template = study.prompts[recipe.prompt or ""]
     judge = partial(verify_apart, seconds=study.file.verification.timeout)
     return Run(
@@ -61,19 +61,19 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
         judge=Judge(judge, make_reward(settings.rewards)),
         sight=sight_of(base),
-        reference=_reference(study, algorithm.reference_model, tokens),
+        reference=_reference_folder(study, algorithm.reference_model, tokens),
         **common,
     )
 
 
-def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
+def _reference_folder(study: Study, model: str, tokens: Tokens) -> Path | None:
     """Folder of the model that an algorithm measures against; None for the one it starts from.
 
     It scores the tokens that were sampled, so an id must mean the same to both.
     """
     if not model:
         return None
-    folder = _made(study, model, "the teacher")
+    folder = _existing_folder(study, model, "the teacher")
     if Tokens(folder).tokenizer.get_vocab() != tokens.tokenizer.get_vocab():
         raise UserError(
             f"teacher {model}: {folder} has another vocabulary than {tokens.folder}; it scores the "
@@ -90,7 +90,7 @@ def _reference(study: Study, model: str, tokens: Tokens) -> Path | None:
     return folder
 
 
-def _made(study: Study, model: str, role: str) -> Path:
+def _existing_folder(study: Study, model: str, role: str) -> Path:
     """Folder of a model that has to be there, whole and the study's own."""
     folder = study.folder(model, study.last_step(model))
     if not (folder / "config.json").is_file():
@@ -99,10 +99,10 @@ def _made(study: Study, model: str, role: str) -> Path:
     return folder
 
 
-def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
+def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
     """Folder of the model to start from; random weights are made where the study names none."""
     if start is not None:
-        return _made(study, start, "the model to start from")
+        return _existing_folder(study, start, "the model to start from")
     base = study.layout.training(model) / "random"
     if not (base / "config.json").is_file():
         shape = dict(recipe.architecture)
@@ -115,7 +115,7 @@ def _base(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
     return base
 
 
-def _prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
+def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
     problem_id = next((problem.id for problem in problems if problem.images), None)

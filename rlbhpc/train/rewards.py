@@ -219,7 +219,7 @@ def _check_options(name: str, signature: inspect.Signature, options: Mapping[str
 def _find_function(name: str) -> Callable[..., float]:
     """The function of a reward: the package's own, or one that a study or a package brings."""
     if name in REWARDS:
-        plugins.reject_taken("rewards", name)
+        plugins.reject_own_name("rewards", name)
         return REWARDS[name]
     plugin = plugins.find("rewards", name)
     if plugin is None:

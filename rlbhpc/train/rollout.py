@@ -66,13 +66,15 @@ def collect(
     while True:
         if own is None:
             drawn = [run.prompts[i] for i in draw_order(s.seed, len(run.prompts), cursor, missing)]
-            fresh = _sample(run, engine, step, cursor, drawn, s.samples_per_prompt, drain)
+            fresh = _sample_on_all_ranks(
+                run, engine, step, cursor, drawn, s.samples_per_prompt, drain
+            )
             cursor += missing
         else:
-            fresh, cursor, shortened = _played(run, engine, step, cursor, own, drain)
+            fresh, cursor, shortened = _play_rounds(run, engine, step, cursor, own, drain)
         batch = batch_of(fresh, s.max_tokens, scorer)
         rewards.append(algorithm.reward(batch, store))
-        chosen += _selected(run, fresh, replace(batch, rewards=rewards[-1]), store)
+        chosen += _select_lessons(run, fresh, replace(batch, rewards=rewards[-1]), store)
         sampled += fresh
         missing = s.prompts_per_step - len({r.group for r in chosen})
         if missing == 0 or rounds >= algorithm.refills:
@@ -129,7 +131,7 @@ def blank_of(run: Run, scorer: Scorer) -> Batch:
     return batch_of(rollouts, run.settings.max_tokens, scorer)
 
 
-def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
+def _select_lessons(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
     """Responses to learn from, with the algorithm's rewards; what has no reward is left out."""
     assert batch.greedy is not None
     selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan() & ~batch.greedy.isnan()
@@ -142,7 +144,7 @@ def _selected(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> 
     return chosen
 
 
-def _played(
+def _play_rounds(
     run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
 ) -> tuple[list[Rollout], int, int]:
     """Sample the rounds that an algorithm makes itself.
@@ -157,7 +159,7 @@ def _played(
             wordings = (problem, *(round_.shorter[number] if round_.shorter else ()))
             prompts.append(_prompt_that_fits(run, engine, wordings))
             shortened += prompts[-1].problem is not problem
-        rollouts = _sample(run, engine, step, cursor, prompts, round_.samples, drain)
+        rollouts = _sample_on_all_ranks(run, engine, step, cursor, prompts, round_.samples, drain)
         cursor += len(prompts)
         unfit = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
         if rollouts and len(unfit) == len(rollouts):
@@ -179,7 +181,7 @@ def _prompt_that_fits(run: Run, engine: Engine, wordings: Sequence[Problem]) -> 
     return prompt
 
 
-def _sample(
+def _sample_on_all_ranks(
     run: Run,
     engine: Engine,
     step: int,
@@ -240,7 +242,7 @@ def roll_out(
         p = completion.tag // samples
         response = replace(read[p], token_ids=completion.token_ids)
         seed = requests[completion.tag].seed
-        done[completion.tag] = _judged(
+        done[completion.tag] = _judge_completion(
             run, prompts[p].problem, first_group + p, response, completion, seed
         )
         # A reward of one's own may catch what the warning raised in it, by a bare `except:`.
@@ -264,7 +266,7 @@ def read_prompt(prompt: Prompt, sight: Sight | None) -> Response:
         raise UserError(f"rollout of {prompt.problem.id}: {error}") from None
 
 
-def _judged(
+def _judge_completion(
     run: Run, problem: Problem, group: int, response: Response, completion: Completion, seed: int
 ) -> Rollout:
     reward = nan
@@ -317,7 +319,7 @@ def rollout_engine(run: Run, rows: int) -> Engine:
     settings = run.settings
     rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
     if settings.rollouts == "vllm":
-        return _vllm(run, rows)
+        return _vllm_engine(run, rows)
     if not torch.cuda.is_available():
         return make_engine("hf", run.base, rows=rows)
     # The learner has made its rank's GPU the current one.
@@ -325,7 +327,7 @@ def rollout_engine(run: Run, rows: int) -> Engine:
     return make_engine("hf", run.base, rows=rows, device=device, dtype=settings.dtype)
 
 
-def _vllm(run: Run, rows: int) -> Engine:
+def _vllm_engine(run: Run, rows: int) -> Engine:
     settings = run.settings
     if run.sight is not None and importlib.util.find_spec("torchvision") is None:
         raise UserError(

@@ -116,12 +116,12 @@ def learning_pairs(
     an end behind it would teach to stop in the middle of a thought.
     """
     if "traces" in recipe.options:
-        lessons = _worked(study, recipe, settings)
+        lessons = _trace_lessons(study, recipe, settings)
     elif recipe.texts is not None:
         lessons = (Lesson(*pair) for pair in read_pairs(Path(recipe.texts)))
     else:
         assert recipe.teacher is not None
-        lessons = _taught(study, recipe.teacher)
+        lessons = _teacher_lessons(study, recipe.teacher)
     while batch := list(islice(lessons, BATCH)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
         texts = [lesson.response for lesson in batch]
@@ -133,7 +133,7 @@ def learning_pairs(
                 yield Response(prompt, learnt)
 
 
-def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
+def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
     """Worked Countdown traces by the rules of the recipe's set, of which a part hits the target.
 
     The set's own problems have no part in them.
@@ -147,7 +147,7 @@ def _worked(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson
         yield Lesson(render(template, worked.problem), worked.response)
 
 
-def _taught(study: Study, teacher: Teacher) -> Iterator[Lesson]:
+def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     """Stored responses of a teacher arm, each under the prompt that the teacher saw.
 
     Texts, not token ids: teacher and student may have different vocabularies.

@@ -143,7 +143,7 @@ def verifier(kind: str) -> Verifier:
     path = KINDS.get(kind)
     if path is None:
         return _own(kind)
-    plugins.reject_taken("verifiers", kind)
+    plugins.reject_own_name("verifiers", kind)
     return cast(Verifier, importlib.import_module(path))
 
 

@@ -217,9 +217,9 @@ def _ours(model: str, n: int) -> Callable[[], int]:
 
 def _bare(model: str, n: int, side: str) -> Callable[[], int]:
     """``bare``, ``bare without log-probs``, or ``bare without seeds``, which has neither."""
-    from rlbhpc.engines.vllm.engine import _environment
+    from rlbhpc.engines.vllm.engine import _set_environment
 
-    _environment(DTYPE)
+    _set_environment(DTYPE)
     seeded = side != "bare without seeds"
     if not seeded:  # vLLM as it comes: ours takes another of its model runners and no sampler
         del os.environ["VLLM_USE_V2_MODEL_RUNNER"], os.environ["VLLM_USE_FLASHINFER_SAMPLER"]

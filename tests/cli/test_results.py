@@ -376,15 +376,15 @@ def test_import_refuses_other_responses_under_the_same_number(tmp_path: Path) ->
         call("import", tmp_path / "in", first, "--arm", "../x", "--set", "gsm8k")
 
 
-def test_datasets_opens_the_exported_folder(run: Path, tmp_path: Path) -> None:
+def test_datasets_opens_the_exported_table(run: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    assert call("export", run, tmp_path / "out.dataset").output.endswith(": 96 rows\n")
-    loaded = datasets.load_from_disk(str(tmp_path / "out.dataset"))
+    assert call("export", run, tmp_path / "out.parquet").output.endswith(": 96 rows\n")
+    loaded = datasets.Dataset.from_parquet(
+        str(tmp_path / "out.parquet"), cache_dir=str(tmp_path / "cache")
+    )
     assert len(loaded) == 4 * 12 * 2
     assert loaded[0]["text"] == EVIL
     assert loaded.features["step"].dtype == "int32"
-    with pytest.raises(UserError, match=r"out\.dataset exists; remove it, or choose another name"):
-        call("export", run, tmp_path / "out.dataset")
 
 
 def test_a_damaged_study_is_not_taken_for_an_import(run: Path, tmp_path: Path) -> None:
@@ -421,6 +421,6 @@ def test_every_eval_ever_gets_scores_and_samples(run: Path, tmp_path: Path) -> N
 def test_a_folder_that_cannot_be_filled_leaves_nothing(run: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").write_text("a file")
     with pytest.raises(UserError, match="no such folder"):
-        call("export", run, tmp_path / "none" / "out.dataset")
+        call("export", run, tmp_path / "none" / "out.eee")
     with pytest.raises(UserError):
-        call("export", run, tmp_path / "locked" / "out.dataset")
+        call("export", run, tmp_path / "locked" / "out.eee")

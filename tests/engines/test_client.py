@@ -189,12 +189,12 @@ def test_pauses_grow_up_to_a_minute_and_a_server_may_ask_for_more(
 
     waiting = endpoint.Client("http://127.0.0.1:9/v1", None, 9, 1.0, Stop())
     for attempt in range(9):
-        waiting._pause(attempt, "busy", None)
+        waiting._wait_before_retry(attempt, "busy", None)
     assert caplog.messages[1] == "try 2: busy; the next in 1.0 s"
     assert waits == [0.5, 1, 2, 4, 8, 16, 32, 60], "after the last try nothing is waited for"
     waits.clear()
     for after in ("7", " 7 ", "1000", "soon", ""):
-        waiting._pause(0, "", after)
+        waiting._wait_before_retry(0, "", after)
     assert waits == [7.5, 7.5, 60.5, 0.5, 0.5]
 
 

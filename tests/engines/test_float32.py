@@ -37,7 +37,7 @@ def _product(left, right, out):
 def test_products_of_float32_keep_all_bits_where_the_engine_runs_in_it(monkeypatch, dtype, cuts):
     monkeypatch.setenv("TRITON_F32_DEFAULT", "")
     monkeypatch.delenv("TRITON_F32_DEFAULT")
-    engine._environment(dtype)
+    engine._set_environment(dtype)
     source = ASTSource(_product, dict.fromkeys(("left", "right", "out"), "*fp32"))
     code = triton.compile(source, target=HOPPER).asm["ptx"]
     assert (".tf32" in code) == cuts

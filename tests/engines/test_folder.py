@@ -19,8 +19,8 @@ from torch.nn import Parameter
 
 from rlbhpc.engines import checkpoints
 from rlbhpc.engines.checkpoints import (
-    _adapted,
-    _named,
+    _adapt_weight,
+    _match_names,
     _rank_files,
     model_folder,
     needs_base,
@@ -270,11 +270,11 @@ def test_an_adapted_weight_is_its_own_and_the_scaled_product(
     adapters = {f"{LORA}x.q.lora_A.weight": a, f"{LORA}x.q.lora_B.weight": b}
     adapters[f"{LORA}head"] = torch.full((1,), 5.0)
     own = torch.eye(3)
-    merged = _adapted("x.q.weight", own, adapters, {**settings, "fan_in_fan_out": turned})
+    merged = _adapt_weight("x.q.weight", own, adapters, {**settings, "fan_in_fan_out": turned})
     product = (b @ a).T if turned else b @ a
     torch.testing.assert_close(merged, own + scale * product)
-    assert _adapted("x.k.weight", own, adapters, settings) is own
-    assert _adapted("head", torch.zeros(1), adapters, settings).tolist() == [5.0]
+    assert _adapt_weight("x.k.weight", own, adapters, settings) is own
+    assert _adapt_weight("head", torch.zeros(1), adapters, settings).tolist() == [5.0]
     assert not adapters, "what is used is taken out"
 
 
@@ -354,14 +354,17 @@ def test_every_rank_has_left_its_part(
 def test_weights_are_found_whatever_stands_before_their_names(tmp_path: Path) -> None:
     expected = {"model.layers.0.q": 0, "head": 0}
     stored = ("wrap._fsdp_wrapped_module.model.layers.0.q", "wrap.head", "ref.model.layers.0.q.x")
-    found = _named(stored, expected, tmp_path)
+    found = _match_names(stored, expected, tmp_path)
     assert found == {"model.layers.0.q": stored[0], "head": stored[1]}
     twice = ("a.b.model.layers.0.q", "a.model.layers.0.q", "a._orig_mod.head")
-    assert _named(twice, expected, tmp_path) == {"model.layers.0.q": twice[1], "head": twice[2]}
+    assert _match_names(twice, expected, tmp_path) == {
+        "model.layers.0.q": twice[1],
+        "head": twice[2],
+    }
     with pytest.raises(
         UserError, match=r"no model.layers.0.q in it; name the model that it belongs"
     ):
-        _named(("head",), expected, tmp_path)
+        _match_names(("head",), expected, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

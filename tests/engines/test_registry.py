@@ -162,7 +162,7 @@ def test_room_for_more_than_a_model_holds_is_refused(
     def begun(_: str) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr("rlbhpc.engines.vllm.engine._environment", begun)
+    monkeypatch.setattr("rlbhpc.engines.vllm.engine._set_environment", begun)
     monkeypatch.setattr("rlbhpc.engines.vllm.engine.Tokens", lambda _: None)
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 64}')
     for length in (None, 1, 64):

@@ -91,7 +91,7 @@ def test_tasks_that_start_together_copy_once(stage: Path, tmp_path: Path) -> Non
 
 def test_a_copy_that_was_killed_is_not_taken_for_a_whole_one(stage: Path, tmp_path: Path) -> None:
     source = model(tmp_path / "m")
-    partial = (stage / folder._name(source)).with_suffix(".partial")
+    partial = (stage / folder._copy_name(source)).with_suffix(".partial")
     partial.mkdir(parents=True)
     (partial / "model.safetensors").write_bytes(b"ha")
     assert files(staged(source))["model.safetensors"] == b"w" * 1000

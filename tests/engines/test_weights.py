@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.engines.vllm.engine import _environment
+from rlbhpc.engines.vllm.engine import _set_environment
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 
@@ -128,7 +128,7 @@ def test_vllm_samples_on_the_device_that_it_was_made_on(
 
 
 def test_a_start_on_a_gpu_asks_nothing_of_flashinfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    _environment("auto")
+    _set_environment("auto")
     from vllm.v1.sample.ops import topk_topp_sampler
 
     monkeypatch.setattr(topk_topp_sampler.current_platform, "is_cuda", lambda: True)

@@ -7,7 +7,6 @@ import resource
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -93,7 +92,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 def exported(run: Layout, folder: Path) -> str:
     texts = []
-    for ending in (".csv", ".json", ".eee", ".dataset"):
+    for ending in (".csv", ".json", ".eee"):
         path = folder / f"out{ending}"
         texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
     return "".join(texts)
@@ -117,14 +116,9 @@ def test_exports_of_what_was_imported(tmp_path: Path) -> None:
     assert exported(layout, tmp_path) == IMPORTED.read_text()
 
 
-def test_every_sample_is_a_row_of_a_table_and_of_a_dataset(run: Layout, tmp_path: Path) -> None:
-    for ending in (".parquet", ".dataset"):
-        assert export(run, tmp_path / f"out{ending}") == "33 rows"
+def test_every_sample_is_a_row_of_a_table(run: Layout, tmp_path: Path) -> None:
+    assert export(run, tmp_path / "out.parquet") == "33 rows"
     table = pq.read_table(tmp_path / "out.parquet")
-    (data,) = (tmp_path / "out.dataset").glob("*.arrow")
-    with pa.OSFile(str(data)) as file:
-        dataset = pa.ipc.open_stream(file).read_all()
-    assert dataset.equals(table)
     first = table.slice(0, 1).to_pylist()[0]
     plain = {name: first[name] for name in ("step", "sample", "verdict", "text", "stop_after")}
     assert plain == {"step": 0, "sample": 0, "verdict": 1, "text": "So 2.", "stop_after": 0}

@@ -299,7 +299,12 @@ def test_a_folder_that_changed_is_named(change: object, complaint: str, tmp_path
     folder = tmp_path / "math500"
     folder.mkdir()
     shapes.jsonl(SHAPES["math500"][0], folder)
-    manifest = {"set": "math500", "source": {}, "files": staging._hashes(folder), "problems": {}}
+    manifest = {
+        "set": "math500",
+        "source": {},
+        "files": staging._file_hashes(folder),
+        "problems": {},
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / ".cache").mkdir()
     (folder / ".cache" / "left by the hub library").write_text("x")

@@ -155,7 +155,9 @@ def test_a_bonus_for_entropy_raises_it_and_a_price_lowers_it(model: Path, sign: 
     given = replace(apart(trained), advantages=zeros, reference=None)
 
     def total() -> float:
-        entropies = trained._score(lambda b: trained.policy(b, 1.0).entropies, given.responses)
+        entropies = trained._run_without_gradient(
+            lambda b: trained.policy(b, 1.0).entropies, given.responses
+        )
         return float(entropies[given.kept].sum())
 
     before = total()
@@ -182,7 +184,7 @@ def test_a_saved_buffer_is_handed_on_with_the_weights(tmp_path: Path) -> None:
 def test_marks_are_of_tokens_that_are_learnt_from(model: Path) -> None:
     trained = Learner(model, Settings(steps=1), make_algorithm("kl-cov", share=1.0))
     given = apart(trained)
-    marked = trained._marks(given, 1)
+    marked = trained._mark_tokens(given, 1)
     assert marked is not None
     assert marked.sum() == given.lengths[given.kept].sum() and not marked[2].any()
     assert (marked.sum(1) == given.lengths * given.kept).all()

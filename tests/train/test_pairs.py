@@ -21,9 +21,9 @@ from rlbhpc.study.schema import Recipe, Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, PolicyScorer
-from rlbhpc.train.prepare import _prompts, prepare
+from rlbhpc.train.prepare import _read_prompts, prepare
 from rlbhpc.train.recipes import settings_of
-from rlbhpc.train.sft import _taught, learning_pairs
+from rlbhpc.train.sft import _teacher_lessons, learning_pairs
 from rlbhpc.verify.verdict import Status
 from tests.children import Child
 from tests.store import reading
@@ -112,9 +112,9 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
         assert (pair.token_ids[-1] == tokens.end) == (finish != Finish.LENGTH)
     columns = ("problem", "sample", "verdict", "text")
     rows = reading.rows(study.layout, "base", "toy", columns).table.to_pylist()
-    few = _taught(study, Teacher(arm="base", keep="all", per_problem=3))
+    few = _teacher_lessons(study, Teacher(arm="base", keep="all", per_problem=3))
     assert [lesson.response for lesson in few] == [r["text"] for r in rows if r["sample"] < 3]
-    right = _taught(study, Teacher(arm="base", per_problem=4))
+    right = _teacher_lessons(study, Teacher(arm="base", per_problem=4))
     expected = [r["text"] for r in rows if r["verdict"] == Status.RIGHT]
     assert [lesson.response for lesson in right] == expected
     pictured = SimpleNamespace(
@@ -125,7 +125,7 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
         problems=lambda name: [replace(p, images=(b"x",)) for p in study.problems(name)],
     )
     with pytest.raises(UserError, match=r"^teacher base: \S+ has images, and sft shows none$"):
-        next(_taught(cast(Study, pictured), Teacher(arm="base")))
+        next(_teacher_lessons(cast(Study, pictured), Teacher(arm="base")))
 
 
 def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(study: Study) -> None:
@@ -133,7 +133,7 @@ def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(study: Stud
     problem = Problem("toy/1", {"question": "?"}, "4", "math", images=(b"x",))
     shown = SimpleNamespace(prompts={"p": None}, problems=lambda _: [problem])
     with pytest.raises(UserError) as refused:
-        _prompts(cast(Study, shown), Recipe(algorithm="grpo", prompt="p"), Tokens(folder))
+        _read_prompts(cast(Study, shown), Recipe(algorithm="grpo", prompt="p"), Tokens(folder))
     assert str(refused.value) == (
         f"toy/1 has images, which the model in {folder} cannot be shown; train one of qwen2_5_vl, "
         "qwen2_vl"

@@ -25,7 +25,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.forecast import (
-    _milder,
+    _memory_savers,
     _saved_zero,
     forecast,
     nearest_that_fits,
@@ -284,15 +284,15 @@ def test_milder_settings_come_in_the_order_in_which_they_cost(tmp_path: Path) ->
     foretold = replace(forecast(study, "rl", 256, 1 << 40), handed=100)
     start = Settings(steps=1, max_tokens=16)
     dividing = [("zero_stage", 3), ("ranks", 512), ("zero_stage", 3), ("ranks", 1024)]
-    assert list(_milder(start, foretold, 1000)) == [
+    assert list(_memory_savers(start, foretold, 1000)) == [
         ("rollout_memory", 0.13), ("recompute", True), ("micro_tokens", 16), ("zero_stage", 3),
         ("offload", True), *dividing,
     ]  # fmt: skip
-    assert next(_milder(start, foretold, 120)) == ("rollout_memory", 0.9)
+    assert next(_memory_savers(start, foretold, 120)) == ("rollout_memory", 0.9)
     mild = Settings(steps=1, max_tokens=4096, recompute=True, zero_stage=3, offload=True)
-    assert list(_milder(mild, replace(foretold, handed=0), 1000)) == dividing
+    assert list(_memory_savers(mild, replace(foretold, handed=0), 1000)) == dividing
     alone = replace(foretold, handed=0, ranks=1)
-    undivided = list(_milder(replace(mild, zero_stage=0), alone, 1000))
+    undivided = list(_memory_savers(replace(mild, zero_stage=0), alone, 1000))
     assert undivided[:4] == [("zero_stage", 3), ("ranks", 2), ("zero_stage", 3), ("ranks", 4)]
 
 

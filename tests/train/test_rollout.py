@@ -29,7 +29,13 @@ from rlbhpc.train.algorithms.algorithm import Round, Rounds
 from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.rewards import Judged
-from rlbhpc.train.rollout import _judged, _played, _sample, roll_out, rollout_engine
+from rlbhpc.train.rollout import (
+    _judge_completion,
+    _play_rounds,
+    _sample_on_all_ranks,
+    roll_out,
+    rollout_engine,
+)
 from rlbhpc.train.run import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
@@ -96,7 +102,7 @@ def test_a_reward_that_catches_everything_does_not_hold_up_a_warning() -> None:
     run = run_of(Judge(lambda problem, text, finish: Verdict(Status.RIGHT), reward))
     init_ranks()
     with Drain() as drain, pytest.raises(Interrupted):
-        _sample(run, cast(Engine, Odd()), 1, 0, [prompt], 3, drain)
+        _sample_on_all_ranks(run, cast(Engine, Odd()), 1, 0, [prompt], 3, drain)
     assert calls == ["the same"]
 
 
@@ -123,12 +129,12 @@ def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
         return []
 
     with Drain() as drain, pytest.raises(UserError) as refused:
-        _played(run, cast(Engine, Full()), 5, 0, rounds(), drain)
+        _play_rounds(run, cast(Engine, Full()), 5, 0, rounds(), drain)
     assert str(refused.value) == "training step 5: no task could be asked: too long"
     with Drain() as drain:
         engine = cast(Engine, Odd())
         run = replace(run, judge=Judge(lambda *_: Verdict(Status.ERROR), lambda judged: math.nan))
-        assert _played(run, engine, 5, 7, rounds(), drain) == ([], 9, 0)
+        assert _play_rounds(run, engine, 5, 7, rounds(), drain) == ([], 9, 0)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,7 @@ def test_a_task_is_asked_in_the_longest_way_that_the_model_can_hold(
         return (yield Round([ways[0], ways[0]], shorter=[ways[1:], []]))
 
     with Drain() as drain:
-        lessons, _, count = _played(run, cast(Engine, engine), 5, 0, rounds(), drain)
+        lessons, _, count = _play_rounds(run, cast(Engine, engine), 5, 0, rounds(), drain)
     assert [len(lesson.response.prompt_ids) for lesson in lessons] == [length, 8]
     assert count == shortened
 
@@ -253,5 +259,5 @@ def test_a_verifier_is_told_how_a_rollout_ended() -> None:
     none = np.zeros(1, np.float32)
     for finish in (Finish.EOS, Finish.LENGTH):
         done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 4", finish)
-        _judged(run, problem, 0, Response((1,), done.token_ids), done, 5)
+        _judge_completion(run, problem, 0, Response((1,), done.token_ids), done, 5)
     assert told == ["eos", "length"]

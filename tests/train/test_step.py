@@ -159,7 +159,7 @@ def test_a_marked_token_counts_in_a_response_without_an_advantage(model: Path) -
         trained = Learner(model, settings, make_algorithm("kl-cov", share=0.5))
         old = trained.logprobs(trained.policy, given.responses) - 0.3
         step = replace(given, old=old, reference=reference)
-        marked = trained._marks(step, 1)
+        marked = trained._mark_tokens(step, 1)
         assert marked is not None and marked[::2].any() and marked[1::2].any()
         metrics = trained.update(step, 1)
         losses.append([metrics["actor/pg_loss"], metrics["actor/grad_norm"]])

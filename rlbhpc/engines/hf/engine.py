@@ -97,10 +97,10 @@ class HfEngine:
         """Score responses given their prompts; see :class:`Engine`."""
         for prompt, response in texts:
             with torch.inference_mode():
-                score = self._score(prompt, response, temperature)
+                score = self._score_one(prompt, response, temperature)
             yield score
 
-    def _score(
+    def _score_one(
         self, prompt: tuple[int, ...], response: tuple[int, ...], temperature: float
     ) -> Score:
         length = len(prompt) + len(response)
@@ -206,10 +206,12 @@ def bar(logits: torch.Tensor, sampling: Sampling, past: Past, ends: torch.Tensor
 def cut(weight: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """Zero the tokens that min-p, then top-k, then top-p leave out."""
     if sampling.min_p > 0:
-        weight = _whole(weight * (weight >= sampling.min_p * weight.amax(-1, keepdim=True)))
+        weight = _normalise_mass(
+            weight * (weight >= sampling.min_p * weight.amax(-1, keepdim=True))
+        )
     if 0 < sampling.top_k < weight.shape[-1]:
         least = weight.topk(sampling.top_k, dim=-1).values[:, -1:]
-        weight = _whole(weight * (weight >= least))
+        weight = _normalise_mass(weight * (weight >= least))
     return nucleus(weight, sampling.top_p) if sampling.top_p < 1 else weight
 
 
@@ -220,7 +222,7 @@ def nucleus(weight: torch.Tensor, top_p: float) -> torch.Tensor:
     return torch.zeros_like(weight).scatter_(-1, order, ordered * (before < top_p))
 
 
-def _whole(weight: torch.Tensor) -> torch.Tensor:
+def _normalise_mass(weight: torch.Tensor) -> torch.Tensor:
     """Scale each row to a mass of 1; a running sum, since a plain one may depend on the rows."""
     return (weight / weight.cumsum(-1, dtype=torch.float64)[:, -1:]).to(weight.dtype)
 
@@ -335,7 +337,7 @@ class Rows:
         for i, slot in enumerate(slots):
             n = int(self.sampled[slot])
             out.append(Finished(self.requests[slot], *(a[i, :n].copy() for a in host)))
-        self._release(slots)
+        self._release_slots(slots)
         return out
 
     def move(self, sources: list[int], targets: list[int]) -> None:
@@ -345,9 +347,9 @@ class Rows:
             self.uniform, self.tokens, self.logprobs, self.entropies, self.read, self.written,
         ):  # fmt: skip
             state[targets] = state[sources]
-        self._release(sources)
+        self._release_slots(sources)
 
-    def _release(self, slots: list[int]) -> None:
+    def _release_slots(self, slots: list[int]) -> None:
         self.lengths[slots] = self.sampled[slots] = self.busy[slots] = 0
         self.requests[slots] = None
 
@@ -392,7 +394,7 @@ class Sampler:
             if waiting and len(free) * HANDFUL >= self.rows:
                 fresh = list(islice(requests, len(free)))
                 waiting = len(fresh) == len(free)
-                yield from self._admit(rows, slots, fresh, sampling)
+                yield from self._admit_requests(rows, slots, fresh, sampling)
             else:
                 _close_ranks(rows, slots)
             live = rows.live()
@@ -418,7 +420,7 @@ class Sampler:
                 window = Window(slots, positions, width, shifts)
                 rows.hidden[:live] = backend.step(drawn.tokens[:live], window)
 
-    def _admit(
+    def _admit_requests(
         self, rows: Rows, slots: Slots, requests: list[Request], sampling: Sampling
     ) -> Iterator[Completion]:
         """Prefill what has not been seen lately, fill free slots; yield what cannot be run."""

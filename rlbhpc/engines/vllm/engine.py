@@ -82,7 +82,7 @@ class VllmEngine:
         self._count = itertools.count()
         self._resting = False
         options = dict(options or {})
-        _environment(str(options.get("dtype", dtype)))
+        _set_environment(str(options.get("dtype", dtype)))
         import torch
         from vllm import EngineArgs
         from vllm.platforms import current_platform
@@ -129,18 +129,18 @@ class VllmEngine:
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
-        with closing(Ahead([self._generate(iter(requests), sampling, stop)])) as ahead:
+        with closing(Ahead([self._generate_outputs(iter(requests), sampling, stop)])) as ahead:
             for item in ahead:
-                yield item if isinstance(item, Completion) else _complete(*item, stop)
+                yield item if isinstance(item, Completion) else _make_completion(*item, stop)
 
-    def _generate(
+    def _generate_outputs(
         self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
         import torch
 
         # A thread of its own begins with the first GPU.
         torch.cuda.set_device(self._device)
-        params = _measuring(
+        params = _scoring_params(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -164,7 +164,7 @@ class VllmEngine:
             own.extra_args = {**params.extra_args, "seed": request.seed}
             return prompt, own
 
-        for request, output in self._run(requests, read):
+        for request, output in self._keep_engine_full(requests, read):
             if isinstance(output, str):
                 yield failed(request, output)
                 continue
@@ -172,7 +172,7 @@ class VllmEngine:
             why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
             yield failed(request, why) if why else (request, output)
 
-    def _run(
+    def _keep_engine_full(
         self, texts: Iterator[T], read: Callable[[T], tuple[Any, SamplingParams]]
     ) -> Iterator[tuple[T, RequestOutput | str]]:
         """Keep the engine full; hand out what has finished, or why it was refused.
@@ -206,7 +206,7 @@ class VllmEngine:
     ) -> Iterator[Score]:
         """Score responses given their prompts; see :class:`Engine`."""
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
-        params = _measuring(temperature=0, max_tokens=1, prompt_logprobs=1)
+        params = _scoring_params(temperature=0, max_tokens=1, prompt_logprobs=1)
 
         def read(text: NumberedText) -> tuple[Any, SamplingParams]:
             prompt, response = text[1]
@@ -220,7 +220,7 @@ class VllmEngine:
 
         ready: dict[int, Score] = {}
         following = 0
-        for (number, (_, response)), output in self._run(enumerate(texts), read):
+        for (number, (_, response)), output in self._keep_engine_full(enumerate(texts), read):
             if isinstance(output, str):
                 raise UserError(f"score: {output}")
             # The first prompt token has no entry; every other has two numbers.
@@ -241,7 +241,7 @@ class VllmEngine:
         """Swap the weights in place; see :class:`Engine`."""
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
-            self._wake("weights")
+            self._wake_up("weights")
         from rlbhpc.engines.hf.backend import stored_weights, whole_weights
 
         missing: set[str] = set()
@@ -265,10 +265,10 @@ class VllmEngine:
         # The worker forgets its images with the old weights, the scheduler only if told.
         self._engine.reset_encoder_cache()
         if self._resting:
-            self._wake("kv_cache")
+            self._wake_up("kv_cache")
             self._resting = False
 
-    def _wake(self, part: str) -> None:
+    def _wake_up(self, part: str) -> None:
         """Take memory again, of which torch keeps what the learner has let go of."""
         import torch
 
@@ -290,7 +290,7 @@ class VllmEngine:
         gc.collect()
 
 
-def _measuring(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingParams:
+def _scoring_params(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingParams:
     """Sampling that brings what the worker measures, all at once, when it has finished."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -304,13 +304,13 @@ def _measuring(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingParams
     )
 
 
-def _complete(request: Request, output: RequestOutput, stop: StopText) -> Completion:
+def _make_completion(request: Request, output: RequestOutput, stop: StopText) -> Completion:
     response = output.outputs[0]
     measured = np.frombuffer(response.logprobs, np.float32).reshape(-1, 2)
     return stop.complete(request, np.asarray(response.token_ids, np.int32), *measured.T.copy())
 
 
-def _environment(dtype: str) -> None:
+def _set_environment(dtype: str) -> None:
     """Settings that vLLM and Triton read from the environment; what the user has set stays."""
     settings = {
         # In this process: weights are swapped without a copy, and a killed worker leaves no child.

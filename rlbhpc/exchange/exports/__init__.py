@@ -15,7 +15,7 @@ from typing import Final
 from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
-from rlbhpc.exchange.exports.tables import write_csv, write_dataset, write_json, write_parquet
+from rlbhpc.exchange.exports.tables import write_csv, write_json, write_parquet
 from rlbhpc.exchange.exports.tensorboard import write_tensorboard
 from rlbhpc.study.layout import Layout
 
@@ -41,7 +41,6 @@ class FolderFormat:
 #: Formats by the ending that names them.
 FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
     ".parquet": FileFormat(write_parquet, "every sample with its text and per-token values"),
-    ".dataset": FolderFormat(write_dataset, "the same as a folder for datasets.load_from_disk"),
     ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
     ".json": FileFormat(write_json, "the same as a list of objects"),
     ".tensorboard": FolderFormat(write_tensorboard, "training curves as event files", "steps"),
@@ -61,7 +60,7 @@ def export(layout: Layout, path: Path) -> str:
         raise UserError(f"{path.parent}: no such folder; make it first")
     try:
         if isinstance(form, FolderFormat):
-            count = _folder(form, layout, path)
+            count = _export_folder(form, layout, path)
         else:
             with files.making(path.parent) as partial:
                 with files.Sink(partial) as sink:
@@ -82,7 +81,7 @@ def _is_output(file: Path, path: Path) -> bool:
     return beside[0].endswith(files.PARTIAL)
 
 
-def _folder(form: FolderFormat, layout: Layout, path: Path) -> int:
+def _export_folder(form: FolderFormat, layout: Layout, path: Path) -> int:
     if path.exists():
         raise UserError(f"{path} exists; remove it, or choose another name")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")

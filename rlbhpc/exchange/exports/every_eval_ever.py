@@ -91,12 +91,12 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
         for step in curves["step"].values.tolist():
             yield Measurement(
                 arm, model, problem_set, step, group.sizes["problem"],
-                tuple(_scores(curves.sel(step=step), rates.sel(step=step))),
+                tuple(_curve_scores(curves.sel(step=step), rates.sel(step=step))),
                 json.loads(group.attrs.get("provenance", "{}")),
             )  # fmt: skip
 
 
-def _scores(curve: Any, rates: Any) -> Iterator[Score]:
+def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
     for k in curve["k"].values.tolist():
         point = curve.sel(k=k)
         value = float(point["pass_at_k"])
@@ -161,11 +161,13 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
             },
             "eval_library": {"name": "rlbhpc", "version": __version__},
             "model_info": _model_info(parts[0], subject.model),
-            "evaluation_results": [result for part in parts for result in _results(part)],
+            "evaluation_results": [
+                result for part in parts for result in _evaluation_results(part)
+            ],
         }
         if name in rows:
             file = folder / f"{subject.path}_samples.jsonl"
-            record["detailed_evaluation_results"] = _file(file, folder, rows[name])
+            record["detailed_evaluation_results"] = _file_record(file, folder, rows[name])
         (folder / f"{subject.path}.json").write_text(json.dumps(record, indent=2) + "\n")
     return sum(rows.values()) or len(of_arm)
 
@@ -185,7 +187,7 @@ def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
     return info
 
 
-def _results(measured: Measurement) -> list[dict[str, Any]]:
+def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
     sampling = measured.stands_on.get("sampling", {})
     details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
     if "prompt" in measured.stands_on:
@@ -210,7 +212,7 @@ def _results(measured: Measurement) -> list[dict[str, Any]]:
             },
             "score_details": {
                 "score": score.value,
-                "uncertainty": _uncertainty(score, measured.problems),
+                "uncertainty": _score_uncertainty(score, measured.problems),
             },
             "generation_config": {"generation_args": arguments, "additional_details": details},
         }
@@ -218,7 +220,7 @@ def _results(measured: Measurement) -> list[dict[str, Any]]:
     ]
 
 
-def _uncertainty(score: Score, problems: int) -> dict[str, Any]:
+def _score_uncertainty(score: Score, problems: int) -> dict[str, Any]:
     if any(map(math.isnan, (score.standard_error, score.lower, score.upper))):
         return {"num_samples": problems}
     return {
@@ -250,13 +252,15 @@ def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) 
                     streams[name] = stack.enter_context(file)
                 problem = row["problem"]
                 group = (row["arm"], problem.partition("/")[0])
-                record = _sample(row, questions[group].get(problem), subject)
+                record = _sample_record(row, questions[group].get(problem), subject)
                 streams[name].write(json.dumps(record) + "\n")
                 rows[name] += 1
     return dict(rows)
 
 
-def _sample(row: dict[str, Any], asked: Question | None, subject: _Subject) -> dict[str, Any]:
+def _sample_record(
+    row: dict[str, Any], asked: Question | None, subject: _Subject
+) -> dict[str, Any]:
     is_right = row["verdict"] == Status.RIGHT
     question = asked.question if asked else ""
     reference = [asked.gold] if asked and asked.gold else []
@@ -289,7 +293,7 @@ def _sample(row: dict[str, Any], asked: Question | None, subject: _Subject) -> d
     }
 
 
-def _file(path: Path, folder: Path, rows: int) -> dict[str, Any]:
+def _file_record(path: Path, folder: Path, rows: int) -> dict[str, Any]:
     return {
         "format": "jsonl",
         "file_path": path.relative_to(folder).as_posix(),

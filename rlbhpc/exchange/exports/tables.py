@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +22,6 @@ from rlbhpc.store.snapshot import View
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
 
-# ---- counts --------------------------------------------------------------------------------------
-# Samples and right ones of every problem: CSV, or JSON with the same columns.
-
-
 _COLUMNS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
 
 
@@ -35,7 +30,7 @@ def write_csv(layout: Layout, sink: files.Sink) -> int:
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     table.writeheader()
-    rows = list(_counts(layout))
+    rows = list(_count_rows(layout))
     table.writerows(rows)
     sink.write(text.getvalue().encode())
     return len(rows)
@@ -43,12 +38,12 @@ def write_csv(layout: Layout, sink: files.Sink) -> int:
 
 def write_json(layout: Layout, sink: files.Sink) -> int:
     """Write a list of objects."""
-    rows = list(_counts(layout))
+    rows = list(_count_rows(layout))
     sink.write(json.dumps(rows, ensure_ascii=False, indent=1).encode())
     return len(rows)
 
 
-def _counts(layout: Layout) -> Iterator[dict[str, Any]]:
+def _count_rows(layout: Layout) -> Iterator[dict[str, Any]]:
     """Samples and right ones of every problem and step that has samples."""
     for node in open_cube(layout.root).subtree:
         group = node.to_dataset()
@@ -68,18 +63,11 @@ def _counts(layout: Layout) -> Iterator[dict[str, Any]]:
             yield dict(zip(_COLUMNS, row, strict=True))
 
 
-# ---- samples -------------------------------------------------------------------------------------
-# Every sample that counts, with its text and per-token values, one row each.
-#
-# As Parquet, or as a folder that ``datasets.load_from_disk`` opens, written without that package.
-
-
 #: Columns with types that any tool reads, and the right sample at which a problem's sampling ends:
 #: where it is not 0, the share of right rows is no estimate of pass@1.
 PLAIN: Final = sample_rows.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
 # Problems whose samples are held at once.
 _PROBLEMS: Final = 64
-_DATA: Final = "data-00000-of-00001.arrow"
 
 
 def write_parquet(layout: Layout, sink: files.Sink) -> int:
@@ -90,27 +78,6 @@ def write_parquet(layout: Layout, sink: files.Sink) -> int:
             writer.write_table(table)
             written += table.num_rows
     return written
-
-
-def write_dataset(layout: Layout, folder: Path) -> int:
-    """Write an Arrow stream and the two files that describe it; the features are its schema."""
-    rows = 0
-    with pa.OSFile(str(folder / _DATA), "wb") as file, pa.ipc.new_stream(file, PLAIN) as stream:
-        for table in whole_rows(layout):
-            stream.write_table(table)
-            rows += table.num_rows
-    state: dict[str, Any] = {
-        "_data_files": [{"filename": _DATA}],
-        "_fingerprint": files.sha256_of(folder / _DATA)[:16],
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-        "_split": None,
-    }
-    (folder / "state.json").write_text(json.dumps(state, indent=2))
-    (folder / "dataset_info.json").write_text(json.dumps({"description": "", "features": None}))
-    return rows
 
 
 def whole_rows(layout: Layout) -> Iterator[pa.Table]:

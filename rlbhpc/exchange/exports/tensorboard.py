@@ -21,7 +21,7 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
     count = 0
     for model, path in sorted(layout.dynamics().items()):
         writer = EventFileWriter(str(folder / model))
-        for step, row in _steps(path.parent):
+        for step, row in _finished_steps(path.parent):
             values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
             writer.add_event(Event(step=step, summary=Summary(value=values)))
             count += 1
@@ -29,7 +29,7 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
     return count
 
 
-def _steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
+def _finished_steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
     """Numbers of the finished training steps in a training folder, each once and in order."""
     timed = (folder / "timings.jsonl").exists()  # not in supervised training
     times = {row.pop("step"): row for row in log_lines(folder / "timings.jsonl")}

@@ -12,10 +12,6 @@ from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, as_verd
 from rlbhpc.exchange.formats.rows import entries, first_value
 from rlbhpc.verify.verdict import Status
 
-# ---- evalplus ------------------------------------------------------------------------------------
-# Results of EvalPlus: ``*_eval_results.json``.
-
-
 _STATUS: Final = {
     "pass": Status.RIGHT, "fail": Status.WRONG, "timeout": Status.TIMEOUT,
     "success": Status.RIGHT, "failed": Status.WRONG, "timed out": Status.TIMEOUT,
@@ -64,10 +60,6 @@ class EvalPlusResults(Form):
         if metric != "base" and added is not None and base is Status.RIGHT:
             verdict = _STATUS[added]
         yield Imported(task, verdict, number, text=str(program.get("solution") or ""))
-
-
-# ---- livecodebench -------------------------------------------------------------------------------
-# Results of LiveCodeBench: ``*_eval_all.json``.
 
 
 class LiveCodeBenchResults(Form):

@@ -22,9 +22,6 @@ from rlbhpc.exchange.formats.form import (
 from rlbhpc.exchange.formats.rows import entries, first_value, json_lines
 from rlbhpc.verify.verdict import Status
 
-# ---- helm ----------------------------------------------------------------------------------------
-# Statistics of HELM by instance: ``per_instance_stats.json``.
-
 
 class HelmStats(Form):
     """Sums and counts of metrics per instance; the trials of an instance are added up.
@@ -68,10 +65,6 @@ def _counts(row: dict[str, Any], metric: str | None, place: str) -> tuple[int, i
     return n, int(c)
 
 
-# ---- lm eval -------------------------------------------------------------------------------------
-# Sample logs of lm-evaluation-harness: ``samples_<task>_<time>.jsonl``.
-
-
 # What stands beside the scores in a record.
 _NOT_SCORES: Final = {
     "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
@@ -104,7 +97,7 @@ class LmEvalSamples(Form):
         complaint = "" if filter_name else _several_filters(path)
         read = False
         for place, row in json_lines(path):
-            used = _filter(row)
+            used = _filter_name(row)
             filter_name = filter_name or used
             if used != filter_name:
                 continue
@@ -118,7 +111,7 @@ class LmEvalSamples(Form):
             raise UserError(f"{path}: no record with the filter {filter_name!r}")
 
 
-def _filter(row: dict[str, Any]) -> str:
+def _filter_name(row: dict[str, Any]) -> str:
     return str(row.get("filter", "none"))
 
 
@@ -126,7 +119,7 @@ def _several_filters(path: Path) -> str:
     """Complain of a second filter; empty where there is none."""
     first: str | None = None
     for place, row in json_lines(path):
-        used = _filter(row)
+        used = _filter_name(row)
         first = used if first is None else first
         if used != first:
             names = ", ".join(sorted((str(first), used)))
@@ -145,11 +138,11 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
         return [Imported(problem, verdict, text=None, question=question)]
     responses = [
         Imported(problem, None, text=text, gold=gold, question=question)
-        for text in _flat(row["resps"])
+        for text in _flatten_texts(row["resps"])
     ]
     if len(responses) != 1:
         return responses
-    filtered = _flat(row.get("filtered_resps", []))
+    filtered = _flatten_texts(row.get("filtered_resps", []))
     answer = filtered[0] if filtered else ""
     return [replace(responses[0], verdict=_verdict(row, score_name, place), answer=answer)]
 
@@ -193,7 +186,7 @@ def _is_weighed(request: Any) -> bool:
     )
 
 
-def _flat(value: Any) -> list[str]:
+def _flatten_texts(value: Any) -> list[str]:
     if isinstance(value, list):
-        return [text for part in value for text in _flat(part)]
+        return [text for part in value for text in _flatten_texts(part)]
     return [str(value)]

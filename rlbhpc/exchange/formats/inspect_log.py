@@ -53,14 +53,14 @@ class InspectLog(Form):
             for number, row in entries(path, "samples"):
                 yield f"{path}: sample {number}", row
         else:
-            yield from _unpacked(path)
+            yield from _read_archive(path)
 
     def state(self, path: Path) -> LogState:
         """Status and planned samples; a run that was killed left a log that says it has begun."""
         if ending(path) == ".json":
             header = top_values(path, {"status", "eval"})
         else:
-            with _archive(path) as archive:
+            with _open_archive(path) as archive:
                 name = "header.json" if "header.json" in archive.namelist() else _BEGUN
                 entry = archive.getinfo(name)
                 header = {"status": "started"} | json.loads(_extract(path, archive, entry))
@@ -89,7 +89,7 @@ class InspectLog(Form):
             str(row["id"]),
             verdict,
             int(row["epoch"]) - 1,
-            text=_text(choice.get("message", {}).get("content", "")),
+            text=_message_text(choice.get("message", {}).get("content", "")),
             answer=answer,
             finish=_FINISH.get(choice.get("stop_reason", ""), -1),
             n_tokens=int((output.get("usage") or {}).get("output_tokens", -1)),
@@ -102,19 +102,19 @@ def _question(asked: str | list[dict[str, Any]]) -> str:
     """What the user asked: a text, or the last of the user's messages."""
     if isinstance(asked, str):
         return asked
-    texts = [_text(message["content"]) for message in asked if message["role"] == "user"]
+    texts = [_message_text(message["content"]) for message in asked if message["role"] == "user"]
     return texts[-1] if texts else ""
 
 
-def _text(content: str | list[dict[str, Any]]) -> str:
+def _message_text(content: str | list[dict[str, Any]]) -> str:
     """Text of a message, whose content may be cut into parts."""
     if isinstance(content, str):
         return content
     return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
-def _unpacked(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with _archive(path) as archive:
+def _read_archive(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with _open_archive(path) as archive:
         for entry in archive.infolist():
             if entry.filename.startswith("samples/") and entry.filename.endswith(".json"):
                 place = f"{path}: {entry.filename}"
@@ -122,7 +122,7 @@ def _unpacked(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -19,9 +19,6 @@ from rlbhpc.exchange.formats.form import (
 from rlbhpc.exchange.formats.rows import fields, problem_id, rows, whole_number
 from rlbhpc.verify.verdict import Status
 
-# ---- counts --------------------------------------------------------------------------------------
-# Tables of problem, n, c and possibly step: as CSV, JSON list of objects or JSON Lines.
-
 
 class Counts(Form):
     """One row a problem; a field ``step`` may be there too."""
@@ -52,10 +49,6 @@ class Counts(Form):
                     "of one arm"
                 )
             yield ImportedCounts(problem, n, c, step)
-
-
-# ---- scored --------------------------------------------------------------------------------------
-# Scored responses, one a row: as JSON Lines, JSON list of objects or CSV.
 
 
 SCORES: Final = ("correct", "score", "verdict")

@@ -17,9 +17,6 @@ from rlbhpc.exchange.formats.form import (
 )
 from rlbhpc.verify.verdict import Status
 
-# ---- limit of rlvr -------------------------------------------------------------------------------
-# Outputs of the large-k study (limit-of-RLVR) and of Qwen2.5-Math's evaluation, its ancestor.
-
 
 class LimitOfRlvr(Form):
     """One record per problem: lists of responses (``code``), answers (``pred``) and scores.
@@ -47,10 +44,6 @@ class LimitOfRlvr(Form):
                 gold=single_reference(row.get("gt")),
                 question=str(row.get("question") or ""),
             )
-
-
-# ---- verl ----------------------------------------------------------------------------------------
-# Rollouts that verl writes down: ``<step>.jsonl`` of rollout_data_dir or validation_data_dir.
 
 
 # Fields that verl's own reward functions put beside the score, the plainest first.

@@ -26,7 +26,7 @@ def fields(path: Path) -> list[str]:
     kind = ending(path)
     if kind in _TABLES:
         with _text(path) as file:
-            return _names(csv.reader(file, delimiter=_delimiter(path)))
+            return _header_names(csv.reader(file, delimiter=_delimiter(path)))
     if kind != ".json" or not is_list(path):  # JSON Lines, whatever the ending is
         return first_names(path)
     first = first_value(path)
@@ -40,14 +40,14 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     kind = ending(path)
     if kind in _TABLES:
-        yield from _table(path)
+        yield from _read_table(path)
     elif kind != ".json" or not is_list(path):
-        yield from ((place, _filled(row)) for place, row in json_lines(path))
+        yield from ((place, _drop_nulls(row)) for place, row in json_lines(path))
     else:
         for number, row in entries(path):
             if not isinstance(row, dict):
                 raise UserError(f"{path}: entry {number} is no object")
-            yield f"{path}: object {number}", _filled(row)
+            yield f"{path}: object {number}", _drop_nulls(row)
 
 
 def problem_id(row: dict[str, Any], place: str) -> str:
@@ -74,10 +74,10 @@ def whole_number(value: Any) -> int:
         return int(float(value))
 
 
-def _table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with _text(path) as file:
         cells = csv.reader(file, delimiter=_delimiter(path))
-        names = _names(cells)
+        names = _header_names(cells)
         for row in cells:
             place = f"{path}:{cells.line_num}"
             stripped = [cell.strip() for cell in row]
@@ -100,11 +100,11 @@ def _delimiter(path: Path) -> str:
         return max(",;\t", key=file.readline().count)
 
 
-def _names(cells: Iterator[list[str]]) -> list[str]:
+def _header_names(cells: Iterator[list[str]]) -> list[str]:
     return [name.strip().lower() for name in next(cells, [])]
 
 
-def _filled(row: dict[str, Any]) -> dict[str, Any]:
+def _drop_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -165,7 +165,7 @@ def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
     file without such a list has no entries. One that ends early or is damaged is refused once the
     reader comes to that place.
     """
-    with _open(path) as text:
+    with _open_json(path) as text:
         if within is None:
             if text.next() == "[":
                 yield from text.entries()
@@ -195,7 +195,7 @@ def first_value(path: Path, within: str | None = None) -> Any:
 def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
     """Values of some names in a file's object; what follows the last of them is not read."""
     values: dict[str, Any] = {}
-    with _open(path) as text:
+    with _open_json(path) as text:
         text.next()
         for name in text.names():
             if name in names:
@@ -210,7 +210,7 @@ def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
 def first_names(path: Path) -> list[str]:
     """Names in the first object of a file, as JSON Lines have one a line; none if it has none."""
     names = []
-    with suppress(NotJsonError), _open(path) as text:
+    with suppress(NotJsonError), _open_json(path) as text:
         if text.next() == "{":
             for name in text.names():
                 names.append(name)
@@ -221,12 +221,12 @@ def first_names(path: Path) -> list[str]:
 
 def is_list(path: Path) -> bool:
     """Whether a file begins as a list does."""
-    with _open(path) as text:
+    with _open_json(path) as text:
         return text.next() == "["
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[_Text]:
+def _open_json(path: Path) -> Iterator[_Text]:
     with opened(path) as file:
         encoding = json.detect_encoding(file.peek(4))
         try:
@@ -286,16 +286,16 @@ class _Text:
             for name in self.names():
                 yield name, self.value()
             return
-        for number, _ in enumerate(self._commas()):
+        for number, _ in enumerate(self._walk_entries()):
             yield str(number), self.value()
 
     def names(self) -> Iterator[str]:
         """Read the names in an object; the caller reads the value after each."""
-        for _ in self._commas():
+        for _ in self._walk_entries():
             name = self.value() if self.next() == '"' else None
             if name is None:
                 raise self._complaint("expected a name in quotes", self._at)
-            self._take(":")
+            self._expect(":")
             yield name
 
     def skip(self) -> None:
@@ -311,7 +311,7 @@ class _Text:
         if self.next():
             raise self._complaint("more after the end", self._at)
 
-    def _commas(self) -> Iterator[None]:
+    def _walk_entries(self) -> Iterator[None]:
         """Go from entry to entry of a list or object, from its opening to its closing bracket."""
         closing = _CLOSING[self.next()]
         self._at += 1
@@ -320,9 +320,9 @@ class _Text:
             while self.next() == ",":
                 self._at += 1
                 yield
-        self._take(closing)
+        self._expect(closing)
 
-    def _take(self, expected: str) -> None:
+    def _expect(self, expected: str) -> None:
         if self.next() != expected:
             alternatives = expected if expected == ":" else f", or {expected}"
             cause = f"expected {alternatives}" if self.next() else "the file ends"
@@ -337,13 +337,13 @@ class _Text:
     def _read_on(self) -> None:
         """Read more text: as much as is at hand, so that a long value is tried few times."""
         read, self._text = self._text[: self._at], self._text[self._at :]
-        self._line, self._column = self._place(read)
+        self._line, self._column = self._position_after(read)
         self._at = 0
         more = self._file.read(max(CHUNK, len(self._text)))
         self._ended = not more
         self._text += more
 
-    def _place(self, before: str) -> tuple[int, int]:
+    def _position_after(self, before: str) -> tuple[int, int]:
         """Line and character behind a piece of the text at hand."""
         breaks = before.count("\n")
         if not breaks:
@@ -351,5 +351,5 @@ class _Text:
         return self._line + breaks, len(before) - before.rindex("\n")
 
     def _complaint(self, cause: str, at: int) -> UserError:
-        line, column = self._place(self._text[:at])
+        line, column = self._position_after(self._text[:at])
         return NotJsonError(f"{self._path}: line {line}, character {column}: not JSON ({cause})")

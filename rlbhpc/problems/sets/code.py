@@ -13,7 +13,6 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
 from rlbhpc.problems.record import Deferred, Record
 
-# ---- evalplus ------------------------------------------------------------------------------------
 # HumanEval+ v0.1.10 (164 problems) and MBPP+ v0.2.0 (378), as evalplus releases them.
 
 
@@ -47,17 +46,16 @@ def parse_evalplus(name: str, record: Record) -> Problem:
     )
 
 
-def _released(path: str) -> FileSet:
+def _evalplus_set(path: str) -> FileSet:
     return FileSet(
         parse_evalplus, Source(urls=(f"https://github.com/evalplus/{path}",)), big=EVALPLUS_INPUTS
     )
 
 
-HUMANEVAL = _released("humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz")
-MBPP = _released("mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz")
+HUMANEVAL = _evalplus_set("humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz")
+MBPP = _evalplus_set("mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz")
 
 
-# ---- livecodebench -------------------------------------------------------------------------------
 # LiveCodeBench, code generation, release v5: 880 problems of May 2023 to January 2025.
 #
 # "v5" is used for two things: the whole release, and the window 2024-08 to 2025-01 (279 problems).
@@ -117,14 +115,14 @@ def parse_livecodebench(name: str, record: Record) -> Problem | None:
         "code",
         {
             "format": "livecodebench",
-            "date": _day(record).isoformat(),
+            "date": _contest_day(record).isoformat(),
             "platform": record.optional_text("platform"),
             "difficulty": record.optional_text("difficulty"),
             "starter_code": starter,
-            "func_name": _metadata(record).get("func_name") or "",
+            "func_name": _read_metadata(record).get("func_name") or "",
             "public_tests": record.text("public_test_cases"),
             "tests": Deferred.of(record, *LIVECODEBENCH_TESTS),
-            "erratum": ERRATA.get(local_id) or ERRATA.get(_slug(title), ""),
+            "erratum": ERRATA.get(local_id) or ERRATA.get(_title_slug(title), ""),
         },
     )
 
@@ -143,7 +141,7 @@ def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
     return [problem for problem in problems if first <= problem.extras["date"] <= last]
 
 
-def _day(record: Record) -> date:
+def _contest_day(record: Record) -> date:
     value = record.need("contest_date")
     if isinstance(value, datetime):
         return value.date()
@@ -153,7 +151,7 @@ def _day(record: Record) -> date:
         raise UserError(f"{record.place}: contest_date {value!r} is no date") from None
 
 
-def _metadata(record: Record) -> dict[str, str]:
+def _read_metadata(record: Record) -> dict[str, str]:
     value = record.get("metadata") or {}
     try:
         value = json.loads(value) if isinstance(value, str) else value
@@ -164,7 +162,7 @@ def _metadata(record: Record) -> dict[str, str]:
     return value
 
 
-def _slug(title: str) -> str:
+def _title_slug(title: str) -> str:
     """LeetCode's way of writing a title in an address; the errata use it."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 

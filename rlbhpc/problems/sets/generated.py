@@ -21,7 +21,6 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet, Selection, make_problem
 
-# ---- compose -------------------------------------------------------------------------------------
 # Functions applied to one another: problems of any depth, which no model can have read.
 #
 # Each problem defines a few functions of whole numbers and asks for a nesting of them. A model
@@ -108,7 +107,6 @@ class Compose(ProblemSet):
 COMPOSE = Compose()
 
 
-# ---- reasoning gym -------------------------------------------------------------------------------
 # The tasks of reasoning-gym (arXiv 2505.24760): puzzles without end, each with its own scorer.
 #
 # The package is an optional dependency. It runs in a child process whose hash seed is fixed,
@@ -148,7 +146,7 @@ class ReasoningGym(ProblemSet):
                 " knights_knaves or train/knights_knaves;"
                 f" found {selection.path or selection.subset}"
             )
-        reply = _generated(task, half or "test", selection.count, selection.seed)
+        reply = _ask_generator(task, half or "test", selection.count, selection.seed)
         if "tasks" in reply:
             raise UserError(
                 f"problem set {name!r}: no task {task!r}; allowed: {', '.join(reply['tasks'])}"
@@ -164,7 +162,7 @@ class ReasoningGym(ProblemSet):
         ]  # fmt: skip
 
 
-def _generated(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
+def _ask_generator(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
     """Ask a child process, which starts with a fixed hash seed."""
     child = subprocess.run(
         [sys.executable, "-m", __name__, task, half, str(count), str(seed)],

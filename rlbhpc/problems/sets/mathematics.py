@@ -1,4 +1,4 @@
-"""Mathematics in words: GSM8K, MATH, Minerva, OlympiadBench, Omni-MATH-Rule and DAPO-Math-17k."""
+r"""Mathematics in words: GSM8K, MATH, Minerva, OlympiadBench, Omni-MATH, DAPO, competitions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def parse_math(name: str, record: Record) -> Problem:
         for key, fields in {"subject": ("subject", "type"), "level": ("level",)}.items()
         if record.get(*fields) is not None
     }
-    return _worked(name, record, ("unique_id", "id"), gold, extras)
+    return _problem_with_solution(name, record, ("unique_id", "id"), gold, extras)
 
 
 def narrow_math(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
@@ -61,10 +61,12 @@ def parse_minerva(name: str, record: Record) -> Problem:
     """Gold is the last balanced box of the solution, units in roman type and all."""
     gold = last_boxed(record, "solution") if record.get("solution") else record.text("answer")
     course = record.optional_text("type")
-    return _worked(name, record, ("idx", "id"), gold, {"course": course} if course else {})
+    return _problem_with_solution(
+        name, record, ("idx", "id"), gold, {"course": course} if course else {}
+    )
 
 
-def _worked(
+def _problem_with_solution(
     name: str, record: Record, ids: tuple[str, ...], gold: str, extras: dict[str, str]
 ) -> Problem:
     """A problem of a record that holds a worked solution, where it holds one."""
@@ -182,10 +184,6 @@ OMNI = FileSet(
     subsets=("train", "test"),
 )
 DAPO_MATH = FileSet(parse_dapo, Source("open-r1/DAPO-Math-17k-Processed", ("en/*.parquet",)))
-
-
-# ---- competition ---------------------------------------------------------------------------------
-# Competitions: AIME, AMC, HMMT, BeyondAIME and LiveMathBench.
 
 
 def parse_competition(name: str, record: Record) -> Problem:

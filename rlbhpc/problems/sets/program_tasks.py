@@ -60,7 +60,7 @@ def solving(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
         gold, tail = inputs[0], "input:"
     question = "\n".join([*lines, tail])
     extras = {"role": "solve", "kind": kind, **triplet}
-    return make_problem(set_name, _id(kind, triplet), question, gold, VERIFIER, extras)
+    return make_problem(set_name, _triplet_id(kind, triplet), question, gold, VERIFIER, extras)
 
 
 def proposing(set_name: str, kind: Kind, references: Sequence[Triplet], number: int) -> Problem:
@@ -87,8 +87,8 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
 
     def tasks() -> Any:
         for _ in count():
-            program, value, message = _program(rng)
-            inputs = _inputs(rng)
+            program, value, message = _draw_program(rng)
+            inputs = _draw_inputs(rng)
             digest = hashlib.sha256(program.encode()).digest()
             if (digest[0] % 2 == 0) != (half == "train"):
                 continue
@@ -107,7 +107,7 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
     return list(islice(tasks(), limit))
 
 
-def _program(rng: np.random.Generator) -> tuple[str, Any, str]:
+def _draw_program(rng: np.random.Generator) -> tuple[str, Any, str]:
     """A function of two whole numbers: its text, its value by our own arithmetic, a message."""
     a, b = (int(n) for n in rng.integers(1, 10, 2))
     first, second = (int(n) for n in rng.integers(0, len(_OPERATIONS), 2))
@@ -131,18 +131,14 @@ _OPERATIONS: Final[tuple[tuple[str, Any, str], ...]] = (
 )
 
 
-def _inputs(rng: np.random.Generator) -> list[list[int]]:
+def _draw_inputs(rng: np.random.Generator) -> list[list[int]]:
     drawn = rng.integers(0, 10, (6, 2)).tolist()
     return [list(map(int, pair)) for pair in drawn]
 
 
-def _id(kind: Kind, triplet: Triplet) -> str:
+def _triplet_id(kind: Kind, triplet: Triplet) -> str:
     text = json.dumps([triplet["program"], triplet["inputs"], triplet.get("message", "")])
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-# ---- program tasks -------------------------------------------------------------------------------
-# Tasks on small programs: generated, or the identity alone, from which Absolute Zero begins.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Questions of all subjects: MMLU-Pro, GPQA, TheoremQA, WebInstruct-verified and RLPR-Train."""
+"""Questions of all subjects, such as MMLU-Pro and GPQA, and questions with a figure."""
 
 from __future__ import annotations
 
@@ -111,10 +111,6 @@ WEBINSTRUCT = FileSet(
 RLPR_TRAIN = FileSet(
     parse_rlpr_train, Source("openbmb/RLPR-Train-Dataset", ("*.parquet",)), splits=("train",)
 )
-
-
-# ---- pictures ------------------------------------------------------------------------------------
-# Questions with a figure: Geometry3K, MathVista and MathVision.
 
 
 def parse_geometry3k(name: str, record: Record) -> Problem:

@@ -82,7 +82,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
 def check_algorithm(name: str) -> None:
     """Refuse the name of an algorithm that does not exist."""
     if name in ("sft", *ALGORITHMS):
-        plugins.reject_taken("algorithms", name)
+        plugins.reject_own_name("algorithms", name)
         return
     if plugins.is_file(name) or name in plugins.installed("algorithms"):
         return

@@ -89,7 +89,9 @@ class AbsoluteZero(ReinforcePP):
         share = count // (2 * len(KINDS))
         rng = np.random.Generator(np.random.Philox(key=[seed, step]))
         wordings = [
-            self._proposal(kind, rng, store, number) for kind in KINDS for number in range(share)
+            self._ask_for_triplet(kind, rng, store, number)
+            for kind in KINDS
+            for number in range(share)
         ]
         proposals = yield Round(
             [longest for longest, *_ in wordings], shorter=[shorter for _, *shorter in wordings]
@@ -103,9 +105,11 @@ class AbsoluteZero(ReinforcePP):
         tasks = [solving(SET, kinds[i], triplet) for i, triplet in valid.items()]
         tries = (yield Round(tasks, self.tries)) if tasks else []
         scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
-        means = dict(zip(valid, _means(scores), strict=True))
+        means = dict(zip(valid, _mean_scores(scores), strict=True))
         lessons = [
-            _lesson(rollout, self._worth(rollout, means.get(i, nan)), "propose", kinds[i])
+            _make_lesson(
+                rollout, self._proposal_reward(rollout, means.get(i, nan)), "propose", kinds[i]
+            )
             for i, rollout in enumerate(proposals)
         ]
         news: dict[Kind, list[Triplet]] = {
@@ -118,14 +122,14 @@ class AbsoluteZero(ReinforcePP):
             for triplet in _newest_first(news[kind], store[kind], share, rng)
         ])  # fmt: skip
         lessons += [
-            _lesson(rollout, _solver_reward(rollout), "solve", kind)
+            _make_lesson(rollout, _solver_reward(rollout), "solve", kind)
             for rollout, kind in zip(solved, kinds, strict=True)
         ]
         for kind in KINDS:
-            known_keys = {_key(triplet) for triplet in store[kind]}
-            store[kind] += [t for t in news[kind] if _key(t) not in known_keys]
+            known_keys = {_triplet_key(triplet) for triplet in store[kind]}
+            store[kind] += [t for t in news[kind] if _triplet_key(t) not in known_keys]
             del store[kind][: -self.buffer]
-        store["metrics"] = _metrics(lessons, news, list(means.values()), store)
+        store["metrics"] = _step_metrics(lessons, news, list(means.values()), store)
         return lessons
 
     def advantages(self, signals: Signals) -> Tensor:
@@ -143,7 +147,7 @@ class AbsoluteZero(ReinforcePP):
         metrics: dict[str, float] = store.pop("metrics")
         return metrics
 
-    def _proposal(
+    def _ask_for_triplet(
         self, kind: Kind, rng: np.random.Generator, store: Store, number: int
     ) -> list[Problem]:
         """Ask for a triplet, with ever fewer references; for induction, about one program."""
@@ -155,20 +159,20 @@ class AbsoluteZero(ReinforcePP):
         references = [store[kind][i] for i in chosen]
         return [proposing(SET, kind, references[:count], number) for count in range(size, -1, -1)]
 
-    def _worth(self, rollout: Rollout, mean: float) -> float:
+    def _proposal_reward(self, rollout: Rollout, mean: float) -> float:
         """Reward of a proposal; ``mean`` is that of its tries, NaN where it has none."""
         if rollout.verdict.status is not Status.RIGHT:
-            return _penalty(rollout.verdict.status)
+            return _error_penalty(rollout.verdict.status)
         return 1 - mean if 0 < mean < 1 else self.trivial + 0 * mean
 
 
-def _lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Rollout:
+def _make_lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Rollout:
     """A rollout to learn from, called by its type: tasks come once, and their number is endless."""
     part = KINDS.index(kind) + (len(KINDS) if role == "solve" else 0)
     return replace(rollout, reward=reward, part=part, problem=f"{SET}/{role}/{kind}")
 
 
-def _penalty(status: Status) -> float:
+def _error_penalty(status: Status) -> float:
     if status is Status.ERROR:
         return nan
     return -1.0 if status is Status.NO_ANSWER else -0.5
@@ -177,15 +181,15 @@ def _penalty(status: Status) -> float:
 def _solver_reward(rollout: Rollout) -> float:
     if isnan(rollout.reward) or rollout.reward > 0:
         return rollout.reward
-    return _penalty(rollout.verdict.status)
+    return _error_penalty(rollout.verdict.status)
 
 
-def _key(triplet: Triplet) -> str:
+def _triplet_key(triplet: Triplet) -> str:
     """Tell a triplet whatever the order of its keys: a saved store comes back with another."""
     return json.dumps(triplet, sort_keys=True)
 
 
-def _means(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
+def _mean_scores(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
     """Mean of those tries that could be judged; NaN where none could."""
     rows = [row[~np.isnan(row)] for row in scores]
     return [float(row.mean()) if len(row) else nan for row in rows]
@@ -199,7 +203,7 @@ def _newest_first(
     return chosen + [buffer[i] for i in fill]
 
 
-def _metrics(
+def _step_metrics(
     lessons: Sequence[Rollout], news: dict[Kind, list[Triplet]], means: list[float], store: Store
 ) -> dict[str, float]:
     out: dict[str, float] = {}

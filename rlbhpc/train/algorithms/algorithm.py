@@ -269,14 +269,14 @@ class Algorithm:
 
 def group_mean(x: Tensor, groups: Tensor) -> Tensor:
     """Mean of each element's group, shape as ``x``."""
-    index, counts = _index(groups)
+    index, counts = _group_index(groups)
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, x)
     return (sums / counts)[index]
 
 
 def group_std(x: Tensor, groups: Tensor, ddof: int) -> Tensor:
     """Standard deviation of each element's group; 0 where a group is too small to have one."""
-    index, counts = _index(groups)
+    index, counts = _group_index(groups)
     square = (x - group_mean(x, groups)) ** 2
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, square)
     return (sums / (counts - ddof).clamp(min=1)).sqrt()[index]
@@ -284,7 +284,7 @@ def group_std(x: Tensor, groups: Tensor, ddof: int) -> Tensor:
 
 def group_size(groups: Tensor) -> Tensor:
     """Size of each element's group."""
-    index, counts = _index(groups)
+    index, counts = _group_index(groups)
     return counts[index]
 
 
@@ -327,6 +327,6 @@ def spread(per_response: Tensor, signals: Signals) -> Tensor:
     return per_response[:, None] * signals.mask
 
 
-def _index(groups: Tensor) -> tuple[Tensor, Tensor]:
+def _group_index(groups: Tensor) -> tuple[Tensor, Tensor]:
     _, index, counts = torch.unique(groups, return_inverse=True, return_counts=True)
     return index, counts

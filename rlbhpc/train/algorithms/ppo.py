@@ -41,7 +41,7 @@ class PPO(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Advantages, whitened over the batch's tokens unless switched off."""
-        raw = self._gae(signals)
+        raw = self._generalised_advantages(signals)
         if not self.whiten_advantages:
             return raw
         return whiten(raw, signals.mask, self.ddof, self.eps)
@@ -49,7 +49,7 @@ class PPO(Algorithm):
     def returns(self, signals: Signals) -> Tensor:
         """Targets of the critic, A + V, zero where there is no token."""
         assert signals.values is not None
-        return (self._gae(signals) + signals.values) * signals.mask
+        return (self._generalised_advantages(signals) + signals.values) * signals.mask
 
     def critic_loss(self, values: Tensor, old: Tensor, returns: Tensor) -> Tensor:
         """½·max((V − R)², (clip(V) − R)²), V clipped to within ``value_clip`` of its old value."""
@@ -60,7 +60,7 @@ class PPO(Algorithm):
         """Whether the critic still warms up."""
         return step <= self.critic_warmup
 
-    def _gae(self, signals: Signals) -> Tensor:
+    def _generalised_advantages(self, signals: Signals) -> Tensor:
         assert signals.values is not None
         mask = signals.mask
         values = signals.values * mask

@@ -72,14 +72,14 @@ class RLPR(GRPO):
         batch = blank()
         empty = "<think> </think> " if self.think else ""
         texts = [empty + self.opening] * len(batch.golds)
-        scores = self._scores(replace(batch, texts=texts))
+        scores = self._reference_probabilities(replace(batch, texts=texts))
         store["without"] = dict(zip(batch.problems, scores.tolist(), strict=True))
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Weigh the reference's debiased probability and the format."""
         without = store.get("without", {})
         base = torch.tensor([without.get(problem, 0.0) for problem in batch.problems])
-        gain = (self._scores(batch) - base.double()).clamp(0, 1)
+        gain = (self._reference_probabilities(batch) - base.double()).clamp(0, 1)
         tidy = torch.tensor([float(self.is_tidy(text)) for text in batch.texts])
         return (1 - self.format_weight) * gain + self.format_weight * tidy.double()
 
@@ -123,7 +123,7 @@ class RLPR(GRPO):
         begins_well = positions[0] == 0 or not self.think
         return begins_well and positions == sorted(positions)
 
-    def _scores(self, batch: Batch) -> Tensor:
+    def _reference_probabilities(self, batch: Batch) -> Tensor:
         """Probability of the reference in the place of each response's answer, shape (B,)."""
         assert batch.scorer is not None
         places = [text.rfind(self.opening) for text in batch.texts]

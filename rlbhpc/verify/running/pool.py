@@ -423,7 +423,7 @@ def refuse_what_raises(problem: Problem) -> None:
 
 
 def _refuse_what_judge_raises(problem: Problem, place: str) -> None:
-    with plugins.copied_alone(problem.verifier) as kind:
+    with plugins.isolated_plugin(problem.verifier) as kind:
         for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
             verdict = verify(kind, problem.gold, response, problem)
             if verdict.status is Status.ERROR:
