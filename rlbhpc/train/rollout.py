@@ -271,7 +271,8 @@ def _judge_completion(
 ) -> Rollout:
     reward = nan
     if completion.finish is not Finish.ERROR:
-        verdict = run.judge.verify(problem, completion.text, finish_name(completion.finish))
+        finish = finish_name(completion.finish)
+        verdict = strict_verdict(run.judge.verify(problem, completion.text, finish))
         # What training rewards is stated, whatever decides in the study: a last number that
         # happens to be right would be learnt.
         verdict = replace(verdict, status=verdict.strict)
@@ -298,6 +299,16 @@ def _judge_completion(
         verdict=verdict,
         reward=reward,
     )
+
+
+def strict_verdict(verdict: Verdict) -> Verdict:
+    """A verdict by the strict reading: what is not stated is no answer.
+
+    Training on the lenient one would teach to leave numbers about instead of to answer.
+    """
+    if verdict.strict is verdict.status:
+        return verdict
+    return replace(verdict, status=verdict.strict, answer="", canonical="")
 
 
 def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:

@@ -261,3 +261,33 @@ def test_a_verifier_is_told_how_a_rollout_ended() -> None:
         done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 4", finish)
         _judge_completion(run, problem, 0, Response((1,), done.token_ids), done, 5)
     assert told == ["eos", "length"]
+
+
+@pytest.mark.parametrize(
+    ("lenient", "stated", "status", "answer"),
+    [
+        (Status.RIGHT, False, Status.NO_ANSWER, ""),
+        (Status.WRONG, False, Status.NO_ANSWER, ""),
+        (Status.RIGHT, True, Status.RIGHT, "4"),
+        (Status.TIMEOUT, False, Status.TIMEOUT, "4"),
+    ],
+)
+def test_training_learns_from_stated_answers_alone(
+    lenient: Status, stated: bool, status: Status, answer: str
+) -> None:
+    def verify(problem: Problem, text: str, finish: str) -> Verdict:
+        return Verdict(lenient, "4", "4", stated=stated)
+
+    rewarded: list[Status] = []
+
+    def reward(judged: Judged) -> float:
+        rewarded.append(judged.verdict.status)
+        return float(judged.verdict.right)
+
+    run: Any = SimpleNamespace(judge=Judge(verify, reward), settings=Settings(steps=1))
+    problem = Problem("toy/1", {"question": "?"}, "4", "math")
+    none = np.zeros(1, np.float32)
+    done = Completion(0, np.zeros(1, np.int32), none, none, "maybe 4", Finish.EOS)
+    rollout = _judge_completion(run, problem, 0, Response((1,), done.token_ids), done, 5)
+    assert rewarded == [status] and rollout.correct == (status is Status.RIGHT)
+    assert rollout.verdict.canonical == answer
