@@ -240,50 +240,78 @@ class Learner:
     def _policy_loss(
         self, batch: MicroBatch, update: Update, weights: Tensor
     ) -> tuple[Tensor, Sums]:
-        a, s = self.algorithm, self.settings
-        scored = self.policy(batch, s.temperature)
+        """Loss of one micro-batch, and what is reported of its tokens."""
+        settings = self.settings
+        scored = self.policy(batch, settings.temperature)
         logp = batch.by_response(scored.logprobs)
         mask = batch.by_response(torch.ones_like(scored.logprobs))
 
-        def cells(x: Tensor) -> Tensor:
+        def rows_of(x: Tensor) -> Tensor:
+            """The cells of an array of the whole step that belong to this micro-batch."""
             return x[batch.index.cpu(), : logp.shape[1]].to(self.device)
 
-        old = logp.detach() if update.old is None else cells(update.old)
-        advantages = cells(update.advantages)
-        log_ratio = log_ratios(logp, old, mask, a.ratio)
-        marked = torch.zeros_like(mask).bool() if update.marked is None else cells(update.marked)
-        policy_loss = a.loss(Cells(logp, log_ratio, advantages, mask, marked))
-        sampler = cells(update.sampler)
+        old = logp.detach() if update.old is None else rows_of(update.old)
+        cells = Cells(
+            logp=logp,
+            log_ratio=log_ratios(logp, old, mask, self.algorithm.ratio),
+            advantages=rows_of(update.advantages),
+            mask=mask,
+            marked=(
+                torch.zeros_like(mask).bool() if update.marked is None else rows_of(update.marked)
+            ),
+        )
+        sampler = rows_of(update.sampler)
         correction = self._sampler_correction(old, sampler, mask)
-        policy_loss = policy_loss * correction
-        reference = logp.detach() if update.reference is None else cells(update.reference)
-        penalty = reference_penalty(logp, reference, s.kl_kind) * mask
-        bonus = s.entropy_bonus * batch.by_response(scored.entropies)
-        total = policy_loss + s.kl_loss * penalty - bonus
+        policy_loss = self.algorithm.loss(cells) * correction
+        reference = logp.detach() if update.reference is None else rows_of(update.reference)
+        penalty = reference_penalty(logp, reference, settings.kl_kind) * mask
+        bonus = settings.entropy_bonus * batch.by_response(scored.entropies)
+        total = policy_loss + settings.kl_loss * penalty - bonus
         with torch.no_grad():
-            clamped = (penalty >= MAX_K3) & (s.kl_kind == "k3")
-            ratio = log_ratio.exp()
-            outside = (ratio > 1 + a.clip_high) & (advantages > 0)
-            outside |= (ratio < 1 - a.clip_low) & (advantages < 0)
-            gap = ((old - sampler) * mask).clamp(max=MAX_LOG_RATIO)
             tokens = mask * (weights > 0)[:, None]
-            has_cap = s.sampler_cap > 0 and s.sampler_band is None
-            capped = (correction == s.sampler_cap) & has_cap
             sums = {
                 "tokens": tokens.sum(),
                 "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
-                "actor/pg_clipfrac": (outside * tokens).sum(),
-                "actor/ppo_kl": ((old - logp) * tokens).sum(),
-                "actor/kl_loss": (penalty * tokens).sum(),
-                "actor/kl_clamped": (clamped * tokens).sum(),
-                # k3 of the sampler against the trainer: never negative, 0 if they agree.
-                "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
-                # E[ρ²] − 1: what the mismatch adds to the variance of importance weights.
-                "rollout_corr/chi2_token": (torch.expm1(2 * gap) * tokens).sum(),
-                "rollout_corr/capped_fraction": (capped * tokens).sum(),
-                "rollout_corr/masked_fraction": ((correction == 0) * tokens).sum(),
+                **self._clipping_sums(cells, old, tokens),
+                **self._penalty_sums(penalty, tokens),
+                **self._mismatch_sums(old, sampler, correction, tokens),
             }
         return (total * weights[:, None]).sum(), sums
+
+    def _clipping_sums(self, cells: Cells, old: Tensor, tokens: Tensor) -> Sums:
+        """How many tokens the clip holds, and how far the policy is from the old one."""
+        ratio = cells.log_ratio.exp()
+        is_above = (ratio > 1 + self.algorithm.clip_high) & (cells.advantages > 0)
+        is_below = (ratio < 1 - self.algorithm.clip_low) & (cells.advantages < 0)
+        return {
+            "actor/pg_clipfrac": ((is_above | is_below) * tokens).sum(),
+            "actor/ppo_kl": ((old - cells.logp) * tokens).sum(),
+        }
+
+    def _penalty_sums(self, penalty: Tensor, tokens: Tensor) -> Sums:
+        """The reference penalty, and how many tokens stand at its bound."""
+        is_clamped = (penalty >= MAX_K3) & (self.settings.kl_kind == "k3")
+        return {
+            "actor/kl_loss": (penalty * tokens).sum(),
+            "actor/kl_clamped": (is_clamped * tokens).sum(),
+        }
+
+    def _mismatch_sums(
+        self, old: Tensor, sampler: Tensor, correction: Tensor, tokens: Tensor
+    ) -> Sums:
+        """How far the sampler is from the trainer, and how many tokens the correction reaches."""
+        settings = self.settings
+        gap = ((old - sampler) * tokens).clamp(max=MAX_LOG_RATIO)
+        has_cap = settings.sampler_cap > 0 and settings.sampler_band is None
+        is_capped = (correction == settings.sampler_cap) & has_cap
+        return {
+            # k3 of the sampler against the trainer: never negative, 0 if they agree.
+            "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
+            # E[ρ²] − 1: what the mismatch adds to the variance of importance weights.
+            "rollout_corr/chi2_token": (torch.expm1(2 * gap) * tokens).sum(),
+            "rollout_corr/capped_fraction": (is_capped * tokens).sum(),
+            "rollout_corr/masked_fraction": ((correction == 0) * tokens).sum(),
+        }
 
     def _sampler_correction(self, old: Tensor, sampler: Tensor, mask: Tensor) -> Tensor:
         """Weights for tokens that the sampler drew with other odds than the trainer, (B, T)."""

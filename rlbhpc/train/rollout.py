@@ -56,47 +56,55 @@ def collect(
     are missing. What describes the step is of all that was sampled and of its plain rewards, so
     that algorithms compare; what was chosen of it is described beside it.
     """
-    s, algorithm = run.settings, run.algorithm
+    settings, algorithm = run.settings, run.algorithm
     sampled: list[Rollout] = []
     chosen: list[Rollout] = []
     rewards: list[Tensor] = []
-    missing, rounds = s.prompts_per_step, 0
     shortened = 0
-    own = algorithm.rounds(step, s.seed, s.prompts_per_step, store)
+    missing = settings.prompts_per_step
+    own_rounds = algorithm.rounds(step, settings.seed, settings.prompts_per_step, store)
+    refills = 0
     while True:
-        if own is None:
-            drawn = [run.prompts[i] for i in draw_order(s.seed, len(run.prompts), cursor, missing)]
+        if own_rounds is None:
+            order = draw_order(settings.seed, len(run.prompts), cursor, missing)
+            prompts = [run.prompts[i] for i in order]
             fresh = _sample_on_all_ranks(
-                run, engine, step, cursor, drawn, s.samples_per_prompt, drain
+                run, engine, step, cursor, prompts, settings.samples_per_prompt, drain
             )
             cursor += missing
         else:
-            fresh, cursor, shortened = _play_rounds(run, engine, step, cursor, own, drain)
-        batch = batch_of(fresh, s.max_tokens, scorer)
+            fresh, cursor, shortened = _play_rounds(run, engine, step, cursor, own_rounds, drain)
+        batch = batch_of(fresh, settings.max_tokens, scorer)
         rewards.append(algorithm.reward(batch, store))
         chosen += _select_lessons(run, fresh, replace(batch, rewards=rewards[-1]), store)
         sampled += fresh
-        missing = s.prompts_per_step - len({r.group for r in chosen})
-        if missing == 0 or rounds >= algorithm.refills:
+        missing = settings.prompts_per_step - len({r.group for r in chosen})
+        if missing == 0 or refills == algorithm.refills:
             break
-        rounds += 1
+        refills += 1
     groups = len({r.group for r in sampled})
     if not chosen:
         raise UserError(
-            f"training step {step}: {groups} prompts were sampled {s.samples_per_prompt} times and "
-            f"gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; use "
-            "problems nearer to the model's ability, or more samples_per_prompt"
+            f"training step {step}: {groups} prompts were sampled {settings.samples_per_prompt} "
+            f"times and gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; "
+            "use problems nearer to the model's ability, or more samples_per_prompt"
         )
-    metrics = describe(sampled) | algorithm.measure(
-        batch_of(sampled, s.max_tokens, scorer), torch.cat(rewards), store
-    )
-    if len(chosen) < len(sampled) or any(a is not b for a, b in zip(chosen, sampled, strict=True)):
+    whole_batch = batch_of(sampled, settings.max_tokens, scorer)
+    metrics = describe(sampled) | algorithm.measure(whole_batch, torch.cat(rewards), store)
+    if not _are_same(chosen, sampled):
         metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
     if algorithm.refills:
-        metrics |= {"rollout/refills": float(rounds), "rollout/prompts": float(groups)}
+        metrics |= {"rollout/refills": float(refills), "rollout/prompts": float(groups)}
     if shortened:
         metrics["rollout/shortened"] = float(shortened)
     return Collected(sampled, chosen, cursor, metrics)
+
+
+def _are_same(chosen: Sequence[Rollout], sampled: Sequence[Rollout]) -> bool:
+    """Whether all that was sampled was chosen, with the rewards that it had."""
+    if len(chosen) < len(sampled):
+        return False
+    return all(a is b for a, b in zip(chosen, sampled, strict=True))
 
 
 def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
