@@ -21,7 +21,7 @@ from typing import Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import get_prompt, render
-from rlbhpc.problems.sets.program_tasks import KINDS, generated, proposing
+from rlbhpc.problems.sets.program_tasks import KINDS, generate_tasks, make_proposing_task
 
 HIT: Final = 0.6
 LESSONS: Final = 24_000
@@ -96,7 +96,7 @@ def solution(task: Problem, other: Problem, right: bool, rng: random.Random) -> 
 def proposal(kind: str, task: Problem, reference: Problem) -> tuple[Problem, str]:
     """Ask for a task and give one: another program, or inputs for the reference's."""
     extras = task.extras
-    question = proposing("t", kind, [reference.extras], 0)  # type: ignore[arg-type]
+    question = make_proposing_task("t", kind, [reference.extras], 0)  # type: ignore[arg-type]
     if kind == "induction":
         lines = [f"input: {text}" for text in extras["inputs"]]
         return question, "\n".join([*lines, f"message: {reference.extras['message']}"])
@@ -106,7 +106,7 @@ def proposal(kind: str, task: Problem, reference: Problem) -> tuple[Problem, str
 def lessons() -> Iterator[tuple[Problem, str]]:
     """Solutions and proposals, mixed."""
     rng = random.Random("program traces")
-    tasks = generated("t", "train", LESSONS, seed=1)
+    tasks = generate_tasks("t", "train", LESSONS, seed=1)
     by_kind = {kind: [t for t in tasks if t.extras["kind"] == kind] for kind in KINDS}
     roles = [(kind, solves) for solves, share in ((True, SOLVED), (False, PROPOSED))
              for kind in KINDS for _ in range(share[kind])]  # fmt: skip

@@ -21,7 +21,7 @@ import numpy as np
 
 from rlbhpc import __version__
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.engine import Ahead, Score, Shared, failed
+from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion
 from rlbhpc.engines.tokens import Tokens, before_stop
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
@@ -226,12 +226,14 @@ class EndpointEngine:
         try:
             for request in requests:
                 if request.images:
-                    yield failed(request, "an endpoint is sent text only; the problem has images")
+                    yield failed_completion(
+                        request, "an endpoint is sent text only; the problem has images"
+                    )
                     continue
                 try:
                     answer = client.post(path, self._request_body(request, sampling))
                 except RefusedError as error:
-                    yield failed(request, str(error))
+                    yield failed_completion(request, str(error))
                 else:
                     yield completion(request, answer, sampling.stop)
         except StoppedError:
@@ -295,14 +297,16 @@ def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) ->
     try:
         return _make_completion(request, answer, stop)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        return failed(request, f"the answer is not in the protocol: {type(error).__name__} {error}")
+        return failed_completion(
+            request, f"the answer is not in the protocol: {type(error).__name__} {error}"
+        )
 
 
 def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
     choice = answer["choices"][0]
     why = choice.get("finish_reason")
     if why not in ("stop", "length"):
-        return failed(request, f"the server ended the response for the reason {why!r}")
+        return failed_completion(request, f"the server ended the response for the reason {why!r}")
     if "message" in choice:
         text, tokens = choice["message"].get("content"), list(_chat_tokens(choice))
     else:

@@ -180,7 +180,7 @@ def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:
     )
 
 
-def failed(request: Request, error: str) -> Completion:
+def failed_completion(request: Request, error: str) -> Completion:
     """Make the completion of a request that could not be run."""
     ids = np.array([], np.int32)
     numbers = np.array([], np.float32)

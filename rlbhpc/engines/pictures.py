@@ -26,7 +26,7 @@ _kept: dict[tuple[bytes, ...], tuple[Image, ...]] = {}
 _lock = Lock()
 
 
-def opened(images: tuple[bytes, ...]) -> tuple[Image, ...]:
+def decode_images(images: tuple[bytes, ...]) -> tuple[Image, ...]:
     """Decode images to RGB; transparent places become white, as paper is."""
     with _lock:
         if images not in _kept:

@@ -23,7 +23,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
-from rlbhpc.exchange.formats.rows import ending, fields, json_lines, opened
+from rlbhpc.exchange.formats.rows import fields, file_ending, json_lines, open_unpacked
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
@@ -186,7 +186,7 @@ def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
         if path.is_dir():
             others += [f"{path.name}/"] * (not path.name.startswith("."))
         # A copy such as ``a.jsonl.bak`` would be taken for more samples.
-        elif path.is_file() and ending(path) in ENDINGS:
+        elif path.is_file() and file_ending(path) in ENDINGS:
             form = _find_form(path)
             if form is None:
                 others.append(path.name)
@@ -194,7 +194,7 @@ def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
                 forms[path] = form
     if not forms:
         # NeMo-Skills and lm-eval write a folder for each benchmark or model.
-        below = sorted({path.parent for path in folder.rglob("*") if ending(path) in ENDINGS})
+        below = sorted({path.parent for path in folder.rglob("*") if file_ending(path) in ENDINGS})
         inside = next((path for path in below if path != folder and _has_results(path)), None)
         hint = f"results are in {inside}: give that folder" if inside else _FORMATS
         raise UserError(f"{folder}: none of its own files is of a known format; {hint}")
@@ -202,7 +202,7 @@ def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
 
 
 def _has_results(folder: Path) -> bool:
-    files = (path for path in folder.iterdir() if path.is_file() and ending(path) in ENDINGS)
+    files = (path for path in folder.iterdir() if path.is_file() and file_ending(path) in ENDINGS)
     with suppress(UserError):
         return any(map(_find_form, files))
     return False
@@ -215,10 +215,10 @@ def _list_names(names: Sequence[str]) -> str:
 
 def _what_is_there(path: Path) -> str:
     """What a file of no known format holds, as far as anybody can tell."""
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         if not any(map(bytes.strip, file)):
             raise UserError(f"{path}: holds nothing")
-    if ending(path) in {".jsonl", ".ndjson"}:
+    if file_ending(path) in {".jsonl", ".ndjson"}:
         # What is no JSON at all is told by its reader.
         next(json_lines(path), None)
     names = ", ".join(filter(str.isprintable, fields(path)))
@@ -289,7 +289,7 @@ def _file_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[st
     origins = {}
     for path, form in forms.items():
         # Unpacked, for a copy may be packed.
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         origins[path] = {"sha256": digest, "format": form.name, "judged_by": judged_by}
     return origins

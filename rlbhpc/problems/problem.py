@@ -109,7 +109,7 @@ OUTCOMES: Final = (BOTH, COMPLETED, ANSWERED, "neither")
 _WORDS: Final = re.compile(r"\s*\S+")
 
 
-def probed(problem: Problem, share: float) -> Problem:
+def make_probe(problem: Problem, share: float) -> Problem:
     """The first ``share`` of a question's words; what follows them is the gold answer.
 
     The problem itself stays in the extras, for the verifier that judges the answer.

@@ -126,7 +126,7 @@ class FileSet(ProblemSet):
                     + ", ".join((*self.splits, *self.subsets, "train[N]", "holdout[N]"))
                 )
             problems = chosen
-        return limited(problems, selection.limit, selection.seed)
+        return draw_limit(problems, selection.limit, selection.seed)
 
     def _parse_files(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         for file in files:
@@ -303,7 +303,7 @@ def split_by_name(problems: Sequence[Problem], subset: str) -> list[Problem] | N
     return train if half == "train" else holdout
 
 
-def limited(problems: Sequence[Problem], limit: int | None, seed: int) -> list[Problem]:
+def draw_limit(problems: Sequence[Problem], limit: int | None, seed: int) -> list[Problem]:
     """At most ``limit`` problems: a seeded subset, not a prefix.
 
     Files are often sorted by subject or difficulty, so their beginning is no fair sample. A
@@ -317,7 +317,7 @@ def limited(problems: Sequence[Problem], limit: int | None, seed: int) -> list[P
     return [problem for problem in problems if problem.id in chosen]
 
 
-def listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
+def keep_listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
     """Those whose ids stand in a file, whatever name their set had where it was written."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

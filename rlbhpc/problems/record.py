@@ -170,13 +170,13 @@ def last_balanced(text: str) -> str:
         rest = text[start:]
         if rest.startswith(" ") and rest.split():
             return rest.split()[0].strip("$.,")
-        content = braced(rest, 0) if rest.startswith("{") else None
+        content = content_of_braces(rest, 0) if rest.startswith("{") else None
         if content is not None:
             return content.strip()
     return ""
 
 
-def braced(text: str, start: int) -> str | None:
+def content_of_braces(text: str, start: int) -> str | None:
     """What stands between the brace at ``start`` and the one that closes it, if one does."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
@@ -189,7 +189,7 @@ def braced(text: str, start: int) -> str | None:
 def ends_in_box(text: str) -> bool:
     r"""Whether the last ``\boxed{`` of a text is never closed."""
     start = text.rfind("\\boxed{")
-    return start >= 0 and braced(text, start + len("\\boxed")) is None
+    return start >= 0 and content_of_braces(text, start + len("\\boxed")) is None
 
 
 # ---- files ---------------------------------------------------------------------------------------

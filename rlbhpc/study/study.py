@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.problems.problem import Problem, probed
-from rlbhpc.problems.problemset import Selection, in_one_line, listed, own_set
+from rlbhpc.problems.problem import Problem, make_probe
+from rlbhpc.problems.problemset import Selection, in_one_line, keep_listed, own_set
 from rlbhpc.problems.prompts import Prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.keys import Arm, Block, common_name, fingerprint
@@ -389,5 +389,5 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
             f"{entry.set or name}: {times} problems have the id {problem_id!r}; allowed: one"
         )
     if entry.ids is not None:
-        problems = listed(problems, Path(entry.ids))
-    return problems if entry.probe is None else [probed(p, entry.probe) for p in problems]
+        problems = keep_listed(problems, Path(entry.ids))
+    return problems if entry.probe is None else [make_probe(p, entry.probe) for p in problems]

@@ -137,7 +137,7 @@ def wrap(module: nn.Module, settings: Settings) -> Any:
     return engine
 
 
-def gathered(engine: Any, parameters: list[Tensor]) -> Any:
+def gather_shards(engine: Any, parameters: list[Tensor]) -> Any:
     """Context in which ZeRO-3's shards of ``parameters`` are whole; every rank must enter it."""
     sharded = engine.zero_optimization_stage() == 3
     return deepspeed.zero.GatheredParameters(parameters, enabled=sharded)

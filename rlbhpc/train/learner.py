@@ -127,7 +127,7 @@ class Learner:
         `<think>` of some base models). Every rank must ask.
         """
         table = self.policy.module.model.get_input_embeddings().weight
-        with ds.gathered(self.policy, [table]), torch.no_grad():
+        with ds.gather_shards(self.policy, [table]), torch.no_grad():
             length = torch.linalg.vector_norm(table, dim=1, dtype=torch.float32)
         faint = (length < FAINT * length.median()).tolist()
         return [i for i in sorted(ids) if faint[i]]
@@ -360,7 +360,7 @@ class Learner:
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Whole weights under their transformers names; every rank must run through it."""
         for name, parts, adapter in whole_weights(self.policy.module):
-            with ds.gathered(self.policy, parts), torch.no_grad():
+            with ds.gather_shards(self.policy, parts), torch.no_grad():
                 # A copy: ZeRO-3 gathers into buffers that the next gather reuses.
                 weight = parts[0].detach().clone() if adapter is None else adapter.merged(name)
                 yield name.removeprefix("model."), weight
@@ -386,6 +386,6 @@ class PolicyScorer:
         return self.tokens.decode(ids)
 
 
-def padded(rows: Sequence[NDArray[np.float32]]) -> Tensor:
+def pad_rows(rows: Sequence[NDArray[np.float32]]) -> Tensor:
     """Arrays of several lengths as one (B, T) tensor, 0 where there is no token."""
     return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)

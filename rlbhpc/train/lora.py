@@ -47,10 +47,10 @@ class LowRank(nn.Module):
         """Weights of the one layer that does the same and is called ``name``."""
         product = self.up.float() @ self.down.float() * self.scale
         whole = self.plain.weight.float() + product
-        return dithered(whole, name) if self.plain.weight.dtype == torch.bfloat16 else whole
+        return round_by_odds(whole, name) if self.plain.weight.dtype == torch.bfloat16 else whole
 
 
-def dithered(exact: Tensor, name: str) -> Tensor:
+def round_by_odds(exact: Tensor, name: str) -> Tensor:
     """Round to bfloat16, up or down with the odds that keep the mean.
 
     Rounding to nearest would drop whatever is less than half of a weight's last digit, which for

@@ -26,7 +26,7 @@ from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Scorer, Store
 from rlbhpc.train.batch import Response, Rollout, Shown
 from rlbhpc.train.dynamics import describe
-from rlbhpc.train.learner import padded
+from rlbhpc.train.learner import pad_rows
 from rlbhpc.train.rewards import Judged
 from rlbhpc.train.run import Prompt, Run
 from rlbhpc.verify.verdict import Status, Verdict
@@ -122,7 +122,7 @@ def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Ba
         greedy=torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64),
         parts=torch.tensor([r.part for r in rollouts]),
         responses=[r.response for r in rollouts],
-        sampler=padded([r.sampler_logprobs for r in rollouts]),
+        sampler=pad_rows([r.sampler_logprobs for r in rollouts]),
         scorer=scorer,
     )
 

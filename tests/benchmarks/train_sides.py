@@ -105,7 +105,7 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
     from rlbhpc.train.algorithms import make_algorithm
     from rlbhpc.train.algorithms.algorithm import Signals
     from rlbhpc.train.batch import Response
-    from rlbhpc.train.learner import Learner, Update, padded
+    from rlbhpc.train.learner import Learner, Update, pad_rows
     from rlbhpc.train.settings import Settings
 
     algorithm = make_algorithm("grpo", "trl", aggregation="token")
@@ -137,7 +137,7 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
             Update(
                 responses=[Response(prompt, np.array(ids, np.int32)) for ids in rows],
                 advantages=algorithm.advantages(signals).float(),
-                sampler=padded(sampler),
+                sampler=pad_rows(sampler),
                 kept=torch.ones(ROWS, dtype=torch.bool),
             ),
             number,

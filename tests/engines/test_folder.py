@@ -38,7 +38,7 @@ from rlbhpc.engines.folder import (
     weight_files,
 )
 from rlbhpc.engines.hf import backend
-from rlbhpc.engines.pictures import opened
+from rlbhpc.engines.pictures import decode_images
 from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
 from rlbhpc.errors import UserError
 
@@ -186,7 +186,7 @@ def image(mode: str, color: Any, kind: str = "PNG") -> bytes:
     ],
 )
 def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int]) -> None:
-    (picture,) = opened((data,))
+    (picture,) = decode_images((data,))
     assert picture.mode == "RGB" and picture.size == (2, 3)
     assert picture.getpixel((1, 1)) == color
 
@@ -194,10 +194,10 @@ def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int])
 def test_a_picture_that_is_none_is_counted_from_one() -> None:
     good = image("L", 7)
     with pytest.raises(UserError, match=r"^image 2 .*: it has no format that Pillow reads$"):
-        opened((good, b"no"))
+        decode_images((good, b"no"))
     scaleless = image("F", 0.5, "TIFF")
     with pytest.raises(UserError, match=r"^image 1 .*: its pixels are numbers without a scale$"):
-        opened((scaleless,))
+        decode_images((scaleless,))
 
 
 def test_a_tiny_model_is_what_the_docs_and_old_studies_have(tmp_path: Path) -> None:

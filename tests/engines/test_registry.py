@@ -18,7 +18,7 @@ from rlbhpc.engines.engine import (
     Kind,
     Score,
     check_settings,
-    failed,
+    failed_completion,
     make_engine,
     too_long,
 )
@@ -148,7 +148,7 @@ def test_what_engines_are_handed_and_give_stays_as_it_is(kind: Any) -> None:
 
 
 def test_a_request_that_failed_has_nothing_but_a_reason() -> None:
-    done = failed(Request(7, (1, 2), 3), "no")
+    done = failed_completion(Request(7, (1, 2), 3), "no")
     assert (done.tag, done.text, done.finish, done.error) == (7, "", Finish.ERROR, "no")
     for numbers, dtype in (
         (done.token_ids, "int32"), (done.logprobs, "float32"), (done.entropies, "float32"),

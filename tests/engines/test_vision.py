@@ -15,7 +15,7 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 from rlbhpc.engines import pictures
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.pictures import opened
+from rlbhpc.engines.pictures import decode_images
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -100,14 +100,14 @@ def test_sixteen_bits_of_grey_are_not_cut_off() -> None:
     out = io.BytesIO()
     ramp = np.linspace(0, 65535, 256, dtype=np.uint16).reshape(16, 16)
     Image.fromarray(ramp).save(out, "PNG")
-    (picture,) = opened((out.getvalue(),))
+    (picture,) = decode_images((out.getvalue(),))
     np.testing.assert_array_equal(np.asarray(picture)[..., 0].ravel(), np.arange(256))
 
 
 def test_transparent_places_are_paper() -> None:
     out = io.BytesIO()
     Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(out, "PNG")
-    assert (np.asarray(opened((out.getvalue(),))[0]) == 255).all()
+    assert (np.asarray(decode_images((out.getvalue(),))[0]) == 255).all()
 
 
 def test_pictures_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,10 +115,10 @@ def test_pictures_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pictures, "KEPT", 2 * 28 * 28 * 4)
     monkeypatch.setattr(pictures, "_kept", {})
     large = (png(9, 112, 112),)
-    assert opened(large) is opened(large), "the last one stays, however large"
+    assert decode_images(large) is decode_images(large), "the last one stays, however large"
     small = [(png(seed, 28, 28),) for seed in range(3)]
     for images in small:
-        opened(images)
+        decode_images(images)
     assert [*pictures._kept] == small[1:]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.problems.problem import Problem, probed, whole_problem
+from rlbhpc.problems.problem import Problem, make_probe, whole_problem
 from rlbhpc.problems.problemset import Selection, make_problem, own_set
 from rlbhpc.problems.prompts import draw_shots, worked_answer
 from rlbhpc.problems.registry import get_set
@@ -55,15 +55,15 @@ def problem(question: str, gold: Any = "", solution: str = "", **more: Any) -> P
 )
 def test_a_probe_shows_the_first_words(share: float, visible: str, rest: str) -> None:
     whole = problem("a b c d", "7", "So.", extras={"level": 1})
-    probe = probed(whole, share)
+    probe = make_probe(whole, share)
     assert (probe.fields["question"], probe.gold, probe.verifier) == (visible, rest, "probe")
     assert whole_problem(probe) == replace(whole, solution="")
 
 
 def test_a_question_must_have_two_words_to_be_probed() -> None:
-    assert probed(problem("a b"), 0.9).gold == "b"
+    assert make_probe(problem("a b"), 0.9).gold == "b"
     with pytest.raises(UserError, match="problem s/a: a question of one word cannot be probed"):
-        probed(problem("a"), 0.5)
+        make_probe(problem("a"), 0.5)
 
 
 NUMBERS = {"numbers": [2, 3], "operations": "+"}

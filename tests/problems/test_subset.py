@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.problemset import digest, limited, listed, split, split_by_name
+from rlbhpc.problems.problemset import digest, draw_limit, keep_listed, split, split_by_name
 from rlbhpc.problems.registry import get_set, load_set
 from tests.problems import shapes
 
@@ -57,24 +57,24 @@ def test_both_halves_must_hold_something(n_train: int) -> None:
 def test_limits_nest_and_keep_the_order(small: int, large: int, seed: int) -> None:
     small, large = sorted((small, large))
     every = problems(40)
-    inner, outer = limited(every, small, seed), limited(every, large, seed)
+    inner, outer = draw_limit(every, small, seed), draw_limit(every, large, seed)
     assert len(inner) == small and set(map(id, inner)) <= set(map(id, outer))
     assert inner == sorted(inner, key=every.index)
 
 
 def test_a_limit_is_no_prefix_and_independent_of_the_split() -> None:
     every = problems(1000)
-    chosen = limited(every, 100, 0)
-    assert chosen != every[:100] and chosen != limited(every, 100, 1)
+    chosen = draw_limit(every, 100, 0)
+    assert chosen != every[:100] and chosen != draw_limit(every, 100, 1)
     # With one hash for both purposes all of them would come from one side.
     train = {p.id for p in split(every, 500)[0]}
     assert 30 < sum(p.id in train for p in chosen) < 70
 
 
 def test_a_limit_beyond_the_set_takes_all_and_zero_is_refused() -> None:
-    assert limited(problems(3), 9, 0) == limited(problems(3), None, 0) == problems(3)
+    assert draw_limit(problems(3), 9, 0) == draw_limit(problems(3), None, 0) == problems(3)
     with pytest.raises(UserError, match="limit 0"):
-        limited(problems(3), 0, 0)
+        draw_limit(problems(3), 0, 0)
 
 
 def test_digest_sees_ids_and_contents_but_not_order() -> None:
@@ -112,12 +112,12 @@ def test_a_list_has_an_id_a_line_whatever_stands_in_it(tmp_path: Path) -> None:
     algebra = [Problem(f"mine/algebra {i}", {"question": "?"}, "4", "math") for i in range(3)]
     chosen = tmp_path / "ids.txt"
     chosen.write_text("mine/algebra 2\n\n  other/algebra 0  \n")
-    assert listed(algebra, chosen) == [algebra[0], algebra[2]]
+    assert keep_listed(algebra, chosen) == [algebra[0], algebra[2]]
     chosen.write_text("mine/algebra 2\nmine/algebra 7\n")
     with pytest.raises(UserError, match="1 of 2 ids are no problem of the set, such as algebra 7"):
-        listed(algebra, chosen)
+        keep_listed(algebra, chosen)
     with pytest.raises(UserError, match=r"absent\.txt: .*No such file"):
-        listed(algebra, tmp_path / "absent.txt")
+        keep_listed(algebra, tmp_path / "absent.txt")
     chosen.write_text("\n")
     with pytest.raises(UserError, match="found no id; needed: one a line"):
-        listed(algebra, chosen)
+        keep_listed(algebra, chosen)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.exchange import select
 from rlbhpc.errors import DONE
-from rlbhpc.problems.problem import Problem, probed, whole_problem
+from rlbhpc.problems.problem import Problem, make_probe, whole_problem
 from rlbhpc.report.aspects.samples import memorised, memorised_frame
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
@@ -32,12 +32,12 @@ def problem() -> Problem:
 
 @pytest.mark.parametrize(("share", "visible"), [(0.4, 6), (0.6, 8), (0.8, 11), (0.99, 12)])
 def test_a_probe_shows_whole_words_and_keeps_the_problem(share: float, visible: int) -> None:
-    probe = probed(problem(), share)
+    probe = make_probe(problem(), share)
     shown = probe.fields["question"]
     assert QUESTION.startswith(shown) and len(shown.split()) == visible
     assert (shown.split() + probe.gold.split()) == QUESTION.split()
     assert whole_problem(probe) == replace(problem(), solution="")
-    assert probe.content_hash != probed(problem(), share / 2).content_hash
+    assert probe.content_hash != make_probe(problem(), share / 2).content_hash
 
 
 SAMPLED = """

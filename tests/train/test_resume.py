@@ -16,7 +16,7 @@ import pytest
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets.program_tasks import KINDS, Kind, proposing
+from rlbhpc.problems.sets.program_tasks import KINDS, Kind, make_proposing_task
 from rlbhpc.store import cube, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.train.checkpoint import states
@@ -111,7 +111,7 @@ def lesson(kind: Kind) -> str:
     new = "input: [1]\ninput: [2]\nmessage: x"
     if kind != "induction":
         new = "def f(x):\n    return x\ninput: [2]"
-    proposal = proposing("t", kind, [about], 0)
+    proposal = make_proposing_task("t", kind, [about], 0)
     pairs = [(proposal, new), (identity[kind], identity[kind].gold)]
     rows = [{"prompt": problem.fields["question"] + "\n", "response": response}
             for problem, response in pairs]  # fmt: skip

@@ -16,7 +16,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Signals
 from rlbhpc.train.batch import Response
-from rlbhpc.train.learner import Learner, Update, padded
+from rlbhpc.train.learner import Learner, Update, pad_rows
 from rlbhpc.train.settings import Settings
 from tests.train.trl_sizes import GROUP, LONGEST, PROMPTS, RATE, STEPS
 
@@ -61,7 +61,7 @@ def update(algorithm: Algorithm, rows: list[tuple[list[int], list[int], float]])
     return Update(
         responses=responses,
         advantages=algorithm.advantages(signals).float(),
-        sampler=padded([np.zeros(len(ids), np.float32) for _, ids, _ in rows]),
+        sampler=pad_rows([np.zeros(len(ids), np.float32) for _, ids, _ in rows]),
         kept=torch.ones(len(rows), dtype=torch.bool),
     )
 

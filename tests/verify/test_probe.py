@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from rlbhpc.problems.problem import Problem, probed
+from rlbhpc.problems.problem import Problem, make_probe
 from rlbhpc.verify.kinds import probe
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status
 
 QUESTION = "Ann has 3 red\n and 4 blue balls. How many balls has she?"
-PROBE = probed(Problem("set/1", {"question": QUESTION}, "7", "math", {"level": "1"}), 0.45)
+PROBE = make_probe(Problem("set/1", {"question": QUESTION}, "7", "math", {"level": "1"}), 0.45)
 
 
 @pytest.mark.parametrize(

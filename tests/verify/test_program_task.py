@@ -8,7 +8,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets.program_tasks import KINDS, proposing, solving
+from rlbhpc.problems.sets.program_tasks import KINDS, make_proposing_task, make_solving_task
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -21,7 +21,7 @@ TRIPLET = {
 
 
 def solved(kind: str, response: str) -> str:
-    problem = solving("t", kind, TRIPLET)  # type: ignore[arg-type]
+    problem = make_solving_task("t", kind, TRIPLET)  # type: ignore[arg-type]
     return verify(problem.verifier, problem.gold, response, problem).status.name
 
 
@@ -57,7 +57,7 @@ def test_solutions(kind: str) -> None:
 
 
 def test_half_of_the_examples_are_hidden() -> None:
-    problem = solving("t", "induction", TRIPLET)
+    problem = make_solving_task("t", "induction", TRIPLET)
     question = problem.fields["question"]
     assert "[2] -> [2, 4]" in question and "[3]" not in question and "doubles" in question
     by_heart = "def f(x):\n    return {1: [1, 2], 2: [2, 4]}[x]"
@@ -65,7 +65,7 @@ def test_half_of_the_examples_are_hidden() -> None:
 
 
 def proposed(response: str, kind: str = "deduction") -> Verdict:
-    problem = proposing("t", kind, [TRIPLET], 1)  # type: ignore[arg-type]
+    problem = make_proposing_task("t", kind, [TRIPLET], 1)  # type: ignore[arg-type]
     return verify(problem.verifier, "", response, problem)
 
 

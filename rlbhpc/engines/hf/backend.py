@@ -31,7 +31,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlbhpc.engines.completion import Request
-from rlbhpc.engines.pictures import KEPT, keep, opened
+from rlbhpc.engines.pictures import KEPT, decode_images, keep
 from rlbhpc.errors import UserError
 
 ATTENTION = "rlbhpc"
@@ -448,7 +448,9 @@ class Sight:
         with self._lock:
             if images not in self._kept:
                 try:
-                    inputs = self._processor(images=list(opened(images)), return_tensors="pt")
+                    inputs = self._processor(
+                        images=list(decode_images(images)), return_tensors="pt"
+                    )
                 except ValueError as error:  # such as one that is 300 times as wide as high
                     raise UserError(f"an image that the model cannot be shown: {error}") from None
                 fresh = inputs["pixel_values"], inputs["image_grid_thw"]

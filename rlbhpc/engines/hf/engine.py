@@ -20,7 +20,7 @@ from rlbhpc.engines.distribution import (
     settle_vector_math,
     uniforms,
 )
-from rlbhpc.engines.engine import Ahead, Score, Shared, failed, too_long
+from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion, too_long
 from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf.backend import (
     Backend,
@@ -432,7 +432,7 @@ class Sampler:
             except UserError as error:
                 why = str(error)
             if why:
-                yield failed(request, why)
+                yield failed_completion(request, why)
             else:
                 fits.append(expanded)
         slots_of: dict[Prompt, list[tuple[int, Request]]] = {}

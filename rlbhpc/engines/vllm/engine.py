@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rlbhpc.engines.completion import Completion, Request
-from rlbhpc.engines.engine import VLLM_MEMORY, Ahead, Score, failed, too_long
+from rlbhpc.engines.engine import VLLM_MEMORY, Ahead, Score, failed_completion, too_long
 from rlbhpc.engines.folder import context_length, sees
-from rlbhpc.engines.pictures import opened
+from rlbhpc.engines.pictures import decode_images
 from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -155,7 +155,7 @@ class VllmEngine:
         def read(request: Request) -> tuple[Any, SamplingParams]:
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
             if request.images:
-                prompt["multi_modal_data"] = {"image": list(opened(request.images))}
+                prompt["multi_modal_data"] = {"image": list(decode_images(request.images))}
             why = too_long(len(request.prompt_ids), sampling, self.max_length)
             if why:
                 raise UserError(why)
@@ -166,11 +166,11 @@ class VllmEngine:
 
         for request, output in self._keep_engine_full(requests, read):
             if isinstance(output, str):
-                yield failed(request, output)
+                yield failed_completion(request, output)
                 continue
             # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
             why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
-            yield failed(request, why) if why else (request, output)
+            yield failed_completion(request, why) if why else (request, output)
 
     def _keep_engine_full(
         self, texts: Iterator[T], read: Callable[[T], tuple[Any, SamplingParams]]

@@ -23,7 +23,7 @@ from rlbhpc.exchange.formats.form import (
     row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.rows import ending, entries, first_value, top_values
+from rlbhpc.exchange.formats.rows import entries, file_ending, first_value, top_values
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
@@ -45,11 +45,11 @@ class InspectLog(Form):
 
     def fits(self, path: Path) -> bool:
         """By the ending; ``.json`` by what is in it."""
-        return ending(path) == ".eval" or isinstance(first_value(path, "samples"), dict)
+        return file_ending(path) == ".eval" or isinstance(first_value(path, "samples"), dict)
 
     def records(self, path: Path) -> Iterator[tuple[str, Any]]:
         """The samples of all epochs."""
-        if ending(path) == ".json":
+        if file_ending(path) == ".json":
             for number, row in entries(path, "samples"):
                 yield f"{path}: sample {number}", row
         else:
@@ -57,7 +57,7 @@ class InspectLog(Form):
 
     def state(self, path: Path) -> LogState:
         """Status and planned samples; a run that was killed left a log that says it has begun."""
-        if ending(path) == ".json":
+        if file_ending(path) == ".json":
             header = top_values(path, {"status", "eval"})
         else:
             with _open_archive(path) as archive:

@@ -23,7 +23,7 @@ csv.field_size_limit(sys.maxsize)
 
 def fields(path: Path) -> list[str]:
     """Names that a file's first row has; none where it has no rows."""
-    kind = ending(path)
+    kind = file_ending(path)
     if kind in _TABLES:
         with _text(path) as file:
             return _header_names(csv.reader(file, delimiter=_delimiter(path)))
@@ -38,7 +38,7 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Cells of a CSV are texts, and its names are in lower case. What is empty or null is left out.
     """
-    kind = ending(path)
+    kind = file_ending(path)
     if kind in _TABLES:
         yield from _read_table(path)
     elif kind != ".json" or not is_list(path):
@@ -90,7 +90,7 @@ def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def _text(path: Path) -> Iterator[TextIOWrapper]:
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         yield TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
 
 
@@ -126,13 +126,13 @@ class NotJsonError(UserError):
     """A file is no JSON from some place on."""
 
 
-def ending(path: Path) -> str:
+def file_ending(path: Path) -> str:
     """What a file's name ends with, in lower case; ``.jsonl`` of ``samples.jsonl.gz``."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
+def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
     """The bytes of a file, unpacked if its name ends in .gz."""
     packed = path.suffix.lower() == ".gz"
     with gzip.open(path) if packed else path.open("rb") as file:
@@ -144,7 +144,7 @@ def opened(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Objects of a JSON Lines file, each with its place for messages."""
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -187,7 +187,7 @@ def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
 
 def first_value(path: Path, within: str | None = None) -> Any:
     """Value of the first of :func:`entries`; None where there is none, or no ``.json``."""
-    if ending(path) != ".json":
+    if file_ending(path) != ".json":
         return None
     return next((value for _, value in entries(path, within)), None)
 
@@ -227,7 +227,7 @@ def is_list(path: Path) -> bool:
 
 @contextmanager
 def _open_json(path: Path) -> Iterator[_Text]:
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         encoding = json.detect_encoding(file.peek(4))
         try:
             yield _Text(path, TextIOWrapper(file, encoding, "surrogatepass", newline=""))

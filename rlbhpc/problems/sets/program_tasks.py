@@ -43,7 +43,7 @@ _PROPOSE: Final = {
 }
 
 
-def solving(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
+def make_solving_task(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
     """The task of one kind on a triplet."""
     inputs, outputs = triplet["inputs"], triplet["outputs"]
     lines = [_SOLVE[kind]]
@@ -63,7 +63,9 @@ def solving(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
     return make_problem(set_name, _triplet_id(kind, triplet), question, gold, VERIFIER, extras)
 
 
-def proposing(set_name: str, kind: Kind, references: Sequence[Triplet], number: int) -> Problem:
+def make_proposing_task(
+    set_name: str, kind: Kind, references: Sequence[Triplet], number: int
+) -> Problem:
     """The task of thinking up a triplet; for induction, inputs for the one reference's program."""
     lines = [_PROPOSE[kind]]
     for reference in references:
@@ -76,7 +78,7 @@ def proposing(set_name: str, kind: Kind, references: Sequence[Triplet], number: 
     return make_problem(set_name, f"{kind}-new-{number}", question, "", VERIFIER, extras)
 
 
-def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
+def generate_tasks(name: str, half: str, limit: int, seed: int) -> list[Problem]:
     """Tasks on programs of a small grammar, of the three kinds in turn.
 
     A program belongs to the half that its text is hashed to, so the halves share none. The
@@ -99,7 +101,7 @@ def generated(name: str, half: str, limit: int, seed: int) -> list[Problem]:
             triplet: dict[str, Any] = {"program": program, "inputs": texts[:size]}
             triplet |= {"outputs": outputs[:size]}
             triplet |= {"message": message} if kind == "induction" else {}
-            problem = solving(name, kind, triplet)
+            problem = make_solving_task(name, kind, triplet)
             if problem.id not in problems:
                 problems[problem.id] = problem
                 yield problem
@@ -159,11 +161,11 @@ class ProgramTasks(ProblemSet):
             values = [str(i) for i in range(6)]
             size = {"deduction": 1, "abduction": 1, "induction": 6}
             return [
-                solving(name, kind, {"program": IDENTITY, "inputs": texts[: size[kind]],
+                make_solving_task(name, kind, {"program": IDENTITY, "inputs": texts[: size[kind]],
                                      "outputs": values[: size[kind]]})
                 for kind in KINDS
             ]  # fmt: skip
-        return generated(name, half, selection.count, selection.seed)
+        return generate_tasks(name, half, selection.count, selection.seed)
 
 
 SET = ProgramTasks()

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.sets.program_tasks import KINDS, VERIFIER, Kind, Triplet, proposing, solving
+from rlbhpc.problems.sets.program_tasks import (
+    KINDS,
+    VERIFIER,
+    Kind,
+    Triplet,
+    make_proposing_task,
+    make_solving_task,
+)
 from rlbhpc.study.complaints import Weight, Whole
 from rlbhpc.study.fields import Count
 from rlbhpc.train.algorithms.algorithm import Batch, Round, Rounds, Signals, Store, whiten
@@ -102,7 +109,7 @@ class AbsoluteZero(ReinforcePP):
             if rollout.correct
         }
         kinds = [kind for kind in KINDS for _ in range(share)]
-        tasks = [solving(SET, kinds[i], triplet) for i, triplet in valid.items()]
+        tasks = [make_solving_task(SET, kinds[i], triplet) for i, triplet in valid.items()]
         tries = (yield Round(tasks, self.tries)) if tasks else []
         scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
         means = dict(zip(valid, _mean_scores(scores), strict=True))
@@ -117,7 +124,7 @@ class AbsoluteZero(ReinforcePP):
             for kind in KINDS
         }
         solved = yield Round([
-            solving(SET, kind, triplet)
+            make_solving_task(SET, kind, triplet)
             for kind in KINDS
             for triplet in _newest_first(news[kind], store[kind], share, rng)
         ])  # fmt: skip
@@ -153,11 +160,14 @@ class AbsoluteZero(ReinforcePP):
         """Ask for a triplet, with ever fewer references; for induction, about one program."""
         if kind == "induction":
             pool = store["deduction"] + store["abduction"]
-            return [proposing(SET, kind, [pool[int(rng.integers(len(pool)))]], number)]
+            return [make_proposing_task(SET, kind, [pool[int(rng.integers(len(pool)))]], number)]
         size = min(self.references, len(store[kind]))
         chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
         references = [store[kind][i] for i in chosen]
-        return [proposing(SET, kind, references[:count], number) for count in range(size, -1, -1)]
+        return [
+            make_proposing_task(SET, kind, references[:count], number)
+            for count in range(size, -1, -1)
+        ]
 
     def _proposal_reward(self, rollout: Rollout, mean: float) -> float:
         """Reward of a proposal; ``mean`` is that of its tries, NaN where it has none."""
