@@ -114,6 +114,7 @@ class Client:
         self._connection.close()
 
     def _post_once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Send one request and read its answer; no second try."""
         if self._stop.is_set():
             raise StoppedError
         headers = {"Content-Type": "application/json", "User-Agent": f"rlbhpc/{__version__}"}
@@ -222,6 +223,7 @@ class EndpointEngine:
     def _serve_requests(
         self, client: Client, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion]:
+        """Ask for one request after the other, over one connection."""
         path = "/chat/completions" if self._chat else "/completions"
         try:
             for request in requests:
@@ -245,6 +247,7 @@ class EndpointEngine:
             client.close()
 
     def _request_body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
+        """What the protocol is sent for a sample; a setting that is off stays the server's."""
         text = self.tokens.decode(request.prompt_ids)
         body: dict[str, Any] = {
             "model": self._model,
@@ -303,6 +306,7 @@ def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) ->
 
 
 def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
+    """Read a server's answer: its text, its tokens, and what it tells of each."""
     choice = answer["choices"][0]
     why = choice.get("finish_reason")
     if why not in ("stop", "length"):

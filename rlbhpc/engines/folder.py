@@ -162,6 +162,7 @@ def _hold_copy(copy: Path) -> None:
 
 
 def _copy_model(model: Path, copy: Path) -> None:
+    """Copy into a folder that gets its name when it is whole."""
     needed = sum(stat.st_size for _, stat in _model_files(model)) + SPARE
     _make_room(copy.parent, needed)
     partial = copy.with_suffix(".partial")

@@ -53,6 +53,7 @@ def _decoded_bytes(pictures: tuple[Image, ...]) -> int:
 
 
 def _decode_image(number: int, data: bytes) -> Image:
+    """Decode one image to RGB, whatever its mode and transparency."""
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -135,6 +135,7 @@ class ArrivingSamples:
             self._keep_response(path, cell, number, response)
 
     def _take_question(self, path: Path, problem: str, response: Imported) -> None:
+        """Keep what a file says of a problem; refuse an id that stands for two questions."""
         if response.question or response.gold is not None:
             known = self.questions.get(problem, Question("", None))
             gold = response.gold if known.gold is None else known.gold
@@ -153,6 +154,7 @@ class ArrivingSamples:
     def _keep_response(
         self, path: Path, cell: tuple[int, str], number: int, response: Imported
     ) -> None:
+        """Write a response that is new into the scratch file; refuse one that contradicts it."""
         step, problem = cell
         row: list[Any] = [
             step, problem, number, response.seed, int(response.verdict or 0), response.finish,
@@ -209,6 +211,7 @@ class ArrivingSamples:
         self, step: int, problem: str, number: int, seed: int, verdict: int, finish: int,
         n_tokens: int, answer: str, text: str, strict: int, lenient: int,
     ) -> Sample:  # fmt: skip
+        """A row of the scratch file as a sample of the store."""
         return Sample(
             SampleKey(self.target.arm, step, problem, number),
             self.target.request,

@@ -377,6 +377,7 @@ def _stored_plan(layout: Layout, target: Target) -> Grid | None:
 
 
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
+    """Digests of the samples that the arm has, and those on which a verifier failed."""
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}

@@ -129,6 +129,7 @@ class FileSet(ProblemSet):
         return draw_limit(problems, selection.limit, selection.seed)
 
     def _parse_files(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
+        """The problems of all files, each with the record that it is from."""
         for file in files:
             for record in read_records(file):
                 with in_one_line(f"{record.place}: reading it as a problem"):
@@ -224,6 +225,7 @@ def _drop_repeats(
 
 
 def _repeat_complaint(place: str, before: str, problem: str, is_repeated: bool) -> str:
+    """What to do about an id that occurs twice."""
     if is_repeated:
         return (
             f"{place}: the same problem as {before} (id {problem!r}); set `duplicates: drop` for "

@@ -83,6 +83,7 @@ def _shipped_prompt(name: str) -> Prompt:
 
 
 def _read_prompt(path: Path) -> Prompt:
+    """Read a template byte for byte; its digest is its identity."""
     try:
         # Bytes, since text mode would turn \r\n into \n and so change the protocol.
         raw = path.read_bytes()
@@ -173,6 +174,7 @@ def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> l
 
 
 def _distinct_shots(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
+    """Worked examples of different questions, up to ``count``."""
     questions: set[str] = set()
     for problem in problems:
         question, answer = problem.fields["question"], worked_answer(problem)

@@ -127,6 +127,7 @@ class Record:
         return target.read_bytes()
 
     def _decode_data_uri(self, value: str) -> bytes:
+        """Bytes of an image that stands in the record itself."""
         head, comma, body = value.partition(",")
         try:
             if not comma or not head.endswith(";base64"):
@@ -295,6 +296,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _read_jsonl(file: Path, first: int) -> Iterator[Record]:
+    """Records of JSON Lines, with the byte at which each begins where the file is not packed."""
     zipped = file.name.endswith(".gz")
     offset = number = 0
     with gzip.open(file, "rb") if zipped else file.open("rb") as stream:
@@ -317,6 +319,7 @@ def _parse_line(file: Path, number: int, offset: int | None, line: bytes) -> Rec
 
 
 def _read_json(file: Path, first: int) -> Iterator[Record]:
+    """Records of a list, of an object of objects, or of an object that is one record."""
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -338,6 +341,7 @@ def _read_json(file: Path, first: int) -> Iterator[Record]:
 
 
 def _read_parquet(file: Path, first: int) -> Iterator[Record]:
+    """Records of a Parquet file, batch by batch."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -372,6 +376,7 @@ def _read_arrow(file: Path, first: int) -> Iterator[Record]:
 
 
 def _read_csv(file: Path, first: int) -> Iterator[Record]:
+    """Records of a CSV with a line of names."""
     with file.open(newline="", encoding="utf-8-sig") as stream:
         for number, row in enumerate(csv.DictReader(stream, strict=True), 1):
             if None in row or None in row.values():

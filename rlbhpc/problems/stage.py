@@ -156,6 +156,7 @@ def stage_model(hub: str, folder: Path) -> bool:
 
 
 def _download_url(url: str, target: Path) -> None:
+    """Fetch one file under a passing name."""
     part = target.with_name(f"{target.name}.part")
     try:
         # The addresses are the registry's own, never a user's.

@@ -180,6 +180,7 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
 
 
 def _convert_to_universal(parts: Path, whole: Path, ranks: int) -> None:
+    """Join the ranks' parts of a saved state into one form that any number of ranks reads."""
     wanted = Namespace(
         input_folder=str(parts), output_folder=str(whole), num_extract_workers=1,
         num_merge_workers=1, keep_temp_folder=False, strict=True, inject_missing_state=True,

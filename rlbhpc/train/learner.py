@@ -147,6 +147,7 @@ class Learner:
     def _run_without_gradient(
         self, forward: Callable[[MicroBatch], Tensor], responses: Sequence[Response]
     ) -> Tensor:
+        """One number for each response token, (B, T), from the micro-batches of all ranks."""
         width = max(len(r.token_ids) for r in responses)
         out = torch.zeros(len(responses), width)
         for batch, live in self._micro_batches(responses):
@@ -328,6 +329,7 @@ class Learner:
         return self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
+        """Take one optimiser step on the mean value loss of the response tokens."""
         tokens = int(update.lengths.sum())
 
         def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:

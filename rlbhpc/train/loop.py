@@ -118,6 +118,7 @@ def refuse_a_mixture(run: Run) -> None:
 
 
 def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
+    """Warn of prompts with tokens that the start model has hardly an embedding for."""
     read = {i for prompt in run.prompts for i in prompt.ids}
     # In the place of what marks an image stands what is seen of it.
     faint = learner.faint_tokens(read - ({run.sight.mark} if run.sight else set()))

@@ -116,6 +116,7 @@ def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -
 
 
 def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
+    """The problems of a recipe in its prompt, tokenised; images need a model that sees."""
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
     problem_id = next((problem.id for problem in problems if problem.images), None)

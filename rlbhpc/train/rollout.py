@@ -277,6 +277,7 @@ def read_prompt(prompt: Prompt, sight: Sight | None) -> Response:
 def _judge_completion(
     run: Run, problem: Problem, group: int, response: Response, completion: Completion, seed: int
 ) -> Rollout:
+    """Verify a completion and give it its reward; NaN where the model could not be asked."""
     reward = nan
     if completion.finish is not Finish.ERROR:
         finish = finish_name(completion.finish)
@@ -347,6 +348,7 @@ def rollout_engine(run: Run, rows: int) -> Engine:
 
 
 def _vllm_engine(run: Run, rows: int) -> Engine:
+    """Make vLLM, for the run's longest prompt and response."""
     settings = run.settings
     if run.sight is not None and importlib.util.find_spec("torchvision") is None:
         raise UserError(

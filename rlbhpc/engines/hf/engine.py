@@ -103,6 +103,7 @@ class HfEngine:
     def _score_one(
         self, prompt: tuple[int, ...], response: tuple[int, ...], temperature: float
     ) -> Score:
+        """Log-probs and entropies of one response behind its prompt."""
         length = len(prompt) + len(response)
         if length > self.max_length:
             raise UserError(f"score: {length} tokens exceed the {self.max_length} of the model")

@@ -136,6 +136,7 @@ class VllmEngine:
     def _generate_outputs(
         self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
+        """Outputs as they finish, and a failed completion for each request that was refused."""
         import torch
 
         # A thread of its own begins with the first GPU.

@@ -82,6 +82,7 @@ def _is_output(file: Path, path: Path) -> bool:
 
 
 def _export_folder(form: FolderFormat, layout: Layout, path: Path) -> int:
+    """Fill a folder under a passing name, and rename it when it is whole."""
     if path.exists():
         raise UserError(f"{path} exists; remove it, or choose another name")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")

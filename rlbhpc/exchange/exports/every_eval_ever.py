@@ -97,6 +97,7 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
 
 
 def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
+    """pass@k at each k that all problems have the samples for."""
     for k in curve["k"].values.tolist():
         point = curve.sel(k=k)
         value = float(point["pass_at_k"])
@@ -173,6 +174,7 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
 
 
 def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
+    """The schema's record of a model."""
     digest = measured.stands_on.get("model_digests", {}).get(str(measured.step))
     details = {
         "deployment_type": "unknown",
@@ -188,6 +190,7 @@ def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
 
 
 def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
+    """The schema's records of scores, one for each k."""
     sampling = measured.stands_on.get("sampling", {})
     details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
     if "prompt" in measured.stands_on:
@@ -221,6 +224,7 @@ def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
 
 
 def _score_uncertainty(score: Score, problems: int) -> dict[str, Any]:
+    """The schema's record of an error and an interval, as far as there are any."""
     if any(map(math.isnan, (score.standard_error, score.lower, score.upper))):
         return {"num_samples": problems}
     return {
@@ -261,6 +265,7 @@ def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) 
 def _sample_record(
     row: dict[str, Any], asked: Question | None, subject: _Subject
 ) -> dict[str, Any]:
+    """The schema's record of one sample."""
     is_right = row["verdict"] == Status.RIGHT
     question = asked.question if asked else ""
     reference = [asked.gold] if asked and asked.gold else []
@@ -294,6 +299,7 @@ def _sample_record(
 
 
 def _file_record(path: Path, folder: Path, rows: int) -> dict[str, Any]:
+    """The schema's record of the file with the samples."""
     return {
         "format": "jsonl",
         "file_path": path.relative_to(folder).as_posix(),

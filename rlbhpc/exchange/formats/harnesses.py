@@ -54,6 +54,7 @@ class HelmStats(Form):
 
 
 def _counts(row: dict[str, Any], metric: str | None, place: str) -> tuple[int, int]:
+    """Samples and right ones of a problem, from a metric that is 0 or 1 for each response."""
     scores = {str(stat["name"]["name"]): stat for stat in row["stats"]}
     stat = choose_score(scores, metric, place)
     n, c = int(stat["count"]), float(stat["sum"])
@@ -130,6 +131,7 @@ def _several_filters(path: Path) -> str:
 
 
 def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
+    """The responses to one document; a weighed text has none, only a verdict."""
     problem = str(row["doc_id"])
     gold = _gold(row.get("target"))
     question = _question(row.get("doc"))

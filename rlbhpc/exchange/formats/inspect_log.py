@@ -123,6 +123,7 @@ def _read_archive(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a log that is a zip; a torn one is refused by name."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -75,6 +75,7 @@ def whole_number(value: Any) -> int:
 
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a CSV; a cell behind the last name is refused."""
     with _text(path) as file:
         cells = csv.reader(file, delimiter=_delimiter(path))
         names = _header_names(cells)
@@ -227,6 +228,7 @@ def is_list(path: Path) -> bool:
 
 @contextmanager
 def _open_json(path: Path) -> Iterator[_Text]:
+    """The text of a JSON file, unpacked and decoded, to be read value by value."""
     with open_unpacked(path) as file:
         encoding = json.detect_encoding(file.peek(4))
         try:

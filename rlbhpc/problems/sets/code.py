@@ -142,6 +142,7 @@ def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
 
 
 def _contest_day(record: Record) -> date:
+    """The day of the contest, by which windows are cut."""
     value = record.need("contest_date")
     if isinstance(value, datetime):
         return value.date()
@@ -152,6 +153,7 @@ def _contest_day(record: Record) -> date:
 
 
 def _read_metadata(record: Record) -> dict[str, str]:
+    """The field `metadata`, which is JSON inside JSON."""
     value = record.get("metadata") or {}
     try:
         value = json.loads(value) if isinstance(value, str) else value

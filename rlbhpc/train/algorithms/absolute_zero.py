@@ -216,6 +216,7 @@ def _newest_first(
 def _step_metrics(
     lessons: Sequence[Rollout], news: dict[Kind, list[Triplet]], means: list[float], store: Store
 ) -> dict[str, float]:
+    """Shares by kind of task: valid proposals, solved tasks; and how hard the proposals were."""
     out: dict[str, float] = {}
     for part, kind in enumerate(KINDS):
         solved = [lesson.correct for lesson in lessons if lesson.part == len(KINDS) + part]

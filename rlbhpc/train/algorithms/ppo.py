@@ -61,6 +61,7 @@ class PPO(Algorithm):
         return step <= self.critic_warmup
 
     def _generalised_advantages(self, signals: Signals) -> Tensor:
+        """A_t = Σ_j (γλ)^j δ_{t+j} with δ_t = r_t + γ V_{t+1} − V_t (Schulman et al. 2016)."""
         assert signals.values is not None
         mask = signals.mask
         values = signals.values * mask
