@@ -18,6 +18,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats import FORMATS
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status
 from tests.exchange.made import (
     choice_row,
     evalplus_row,
@@ -120,9 +121,17 @@ def test_mutated_files_end_in_one_line(tmp_path: Path, soak: bool) -> None:
 
 
 def read(path: Path) -> str:
-    """Each response or count of a file in a line, with the name of the format."""
+    """Each response or count of a file in a line, with the name of the format.
+
+    Both readings of a verdict come from judging again alone.
+    """
     form = next(form for form in FORMATS if form.fits(path))
-    rows = (" ".join(f"{k}={v!r}" for k, v in asdict(r).items()) for r in form.read(path, None))
+    rows = []
+    for imported in form.read(path, None):
+        fields = asdict(imported)
+        readings = {fields.pop(name, Status.MISSING) for name in ("strict", "lenient")}
+        assert readings == {Status.MISSING}
+        rows.append(" ".join(f"{name}={value!r}" for name, value in fields.items()))
     return "\n".join([f"=== {path.name}: {form.name}", *rows]).replace(f"{path.parent}/", "")
 
 
