@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import frames, journal, sample_rows, seal, snapshot
+from rlbhpc.store import journal, sample_rows, seal, snapshot
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.sample import Sample
@@ -145,7 +145,7 @@ def test_of_two_different_samples_one_counts_whatever_the_order(
         seal.seal(layout, ARM, SET, grid(1, 1), "all")
     made.journal(layout, [other], order[1])
     rows = reading.rows(layout, ARM, SET)
-    chosen = min((one, other), key=lambda s: frames.digest(journal.body.encode(s)))
+    chosen = min((one, other), key=lambda s: sample_rows.digest(sample_rows.encode(s)))
     assert [s.text for s in sample_rows.to_samples(rows.table)] == [chosen.text]
     light = reading.rows(layout, ARM, SET, ["verdict"])
     assert light.table["verdict"].to_pylist() == [chosen.verdict]
