@@ -25,7 +25,7 @@ from typing import Final
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import cube, cube_schema, reader, tables
+from rlbhpc.store import cube, cube_schema, tables
 from rlbhpc.store.cube import Version
 from rlbhpc.store.derive import Base, Derivation, all_notes, derive
 from rlbhpc.store.left_out import Note
@@ -148,6 +148,9 @@ def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Deri
     root = cube.create(store)
     derivations = derive(root, sources, base, sources.groups, link)
     tables.write_groups(root, sources.layout)
-    reader.write_guessable(root)
+    # Reads through Zarr and xarray, for which a verb with nothing to compact has no need.
+    from rlbhpc.store.reader import write_guessable
+
+    write_guessable(root)
     cube.consolidate(store)
     return derivations
