@@ -7,9 +7,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from analysis.best_prompt import best_prompt
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, pass_at_k
-from rlbhpc.stats.selection import best_prompt
 
 
 def by_every_split(n: int, rights: tuple[int, ...], k: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from analysis.temperature import envelope, envelope_difference, matched_temperature
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
     Counts,
@@ -33,13 +34,7 @@ from rlbhpc.stats.interval import mean_interval, ratio_interval
 from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
 from rlbhpc.stats.priors import fit_prior, posterior_above
 from rlbhpc.stats.reliability import bayes_at_n, mg_pass_at_k
-from rlbhpc.stats.selection import (
-    choose_checkpoint,
-    envelope,
-    envelope_difference,
-    even_odd,
-    matched_temperature,
-)
+from rlbhpc.stats.selection import choose_checkpoint, even_odd
 from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
 from rlbhpc.stats.votes import collisions, duplicates, maj_at_k_by_votes
 

@@ -7,6 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from analysis.temperature import (
+    envelope,
+    envelope_difference,
+    matched_pass_at_k,
+    matched_temperature,
+)
 from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
 from rlbhpc.stats.counts import pythia
@@ -24,15 +30,7 @@ from rlbhpc.stats.perplexities import (
 )
 from rlbhpc.stats.priors import carries_rates, fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.reliability import bayes_at_n
-from rlbhpc.stats.selection import (
-    choose_checkpoint,
-    envelope,
-    envelope_difference,
-    even_odd,
-    matched_pass_at_k,
-    matched_temperature,
-    prompt_spread,
-)
+from rlbhpc.stats.selection import choose_checkpoint, even_odd, prompt_spread
 from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
 from rlbhpc.stats.votes import (
     answer_entropy,

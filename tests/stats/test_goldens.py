@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.best_prompt import best_prompt
+from analysis.temperature import envelope, envelope_difference
 from rlbhpc.stats import (
     Counts,
     Interval,
@@ -35,7 +37,7 @@ from rlbhpc.stats.perplexities import perplexity_by_position, spread
 from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
 from rlbhpc.stats.reliability import avg_at_k, bayes_at_n
 from rlbhpc.stats.seeds import seeds_curve
-from rlbhpc.stats.selection import best_prompt, envelope, envelope_difference, prompt_spread
+from rlbhpc.stats.selection import prompt_spread
 from rlbhpc.stats.votes import (
     answer_entropy,
     collisions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlbhpc.stats.learning import histories, least_rollouts, rollout_pass_at_k
+from analysis.problems_over_training import histories, least_rollouts, rollout_pass_at_k
 
 # A share of no problems warns before it is missing.
 pytestmark = pytest.mark.filterwarnings("error")
