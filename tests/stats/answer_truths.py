@@ -41,7 +41,7 @@ class Truth:
     stragglers: int = 0
 
 
-def times(p: Rates, factor: float) -> Rates:
+def times(p: Rates, factor: float | Rates) -> Rates:
     """Rates of a model that needs 1/factor times the samples."""
     return -np.expm1(factor * np.log1p(-np.minimum(p, 1 - 1e-12)))
 
