@@ -108,40 +108,55 @@ def _names(side: Tokens) -> bool:
 
 
 def _equality(sides: list[Tokens], read: Read) -> Value:
-    first, last = _tree(sides[0]), _tree(sides[-1])
+    """Read ``a = b = c``: a name or a label with its value, which is the last side, or an equation.
+
+    ``x = 3`` keeps its name, since the gold answer may have another; ``Area = 6`` is only 6.
+    """
+    trees = [_tree(side) for side in sides]
+    first, last = trees[0], trees[-1]
+    if first is None and _label(sides[0]):
+        _refuse_false_label(sides[0], last)
+        return read(sides[-1])
     if first is not None and is_name(first):
         return Named(first, read(sides[-1]))
-    if first is None and _label(sides[0]):
-        names = [text for kind, text in sides[0] if kind == "s"]
-        if set(names) <= set("xyz") and names != sorted(names):
-            raise Unreadable("coordinates in an order of their own")
-        total = _progression(sides[0])
-        if total is not None and last is not None and exact(last) not in (None, total):
-            raise Unreadable("equation that does not hold")
-        return read(sides[-1])
-    if last is not None and is_name(last) and len(sides) == 2:
+    if len(sides) == 2 and last is not None and is_name(last):
         return Named(last, read(sides[0]))
-    if last is None and first is not None and _is_power_of_names(first):
-        value = read(sides[-1])
-        if isinstance(value, Matrix):
-            return value
-    of_functions = first is not None and _has_a_value(first)
-    if of_functions and last is not None and not symbols(last):
+    if first is not None and last is None and _is_power_of_names(first):
+        matrix = read(sides[-1])
+        if isinstance(matrix, Matrix):
+            return matrix
+    if first is not None and last is not None and _has_a_value(first) and not symbols(last):
         return read(sides[-1])  # functions at numbers: f(1) + f(2) = 5
-    trees = [_tree(side) for side in sides]
+    return _equation(trees, sides[-1], read)
+
+
+def _refuse_false_label(label: Tokens, value: Node | None) -> None:
+    """Refuse ``(y, x) = …``, whose order is its own, and a sum that is not what follows it."""
+    letters = [text for kind, text in label if kind == "s"]
+    if set(letters) <= set("xyz") and letters != sorted(letters):
+        raise Unreadable("coordinates in an order of their own")
+    total = _progression(label)
+    if total is not None and value is not None and exact(value) not in (None, total):
+        raise Unreadable("equation that does not hold")
+
+
+def _equation(trees: list[Node | None], last_side: Tokens, read: Read) -> Value:
+    """Read a chain of expressions: a calculation is its result, an equation a relation."""
     readable = [tree for tree in trees if tree is not None]
-    if len(readable) == len(trees):
-        if all(not symbols(tree) for tree in readable):
-            if len(set(map(exact, readable))) > 1 and None not in map(exact, readable):
-                raise Unreadable("equation that does not hold")
-            return read(sides[-1])
-        if len(readable) == 2 or not any(symbols(tree) for tree in readable[1:]):
-            return Relation(("=",), (readable[0], readable[-1]))
     if trees[-1] is None and len(readable) == len(trees) - 1:
-        value = read(sides[-1])  # "6*7 = 42 inches"
+        result = read(last_side)  # "6*7 = 42 inches"
         sizes = {exact(tree) for tree in readable}
-        if isinstance(value, Quantity) and None not in sizes and sizes == {exact(value.tree)}:
-            return value
+        if isinstance(result, Quantity) and None not in sizes and sizes == {exact(result.tree)}:
+            return result
+    if len(readable) < len(trees):
+        raise Unreadable("equation")
+    if not any(map(symbols, readable)):
+        sizes = set(map(exact, readable))
+        if len(sizes) > 1 and None not in sizes:
+            raise Unreadable("equation that does not hold")
+        return read(last_side)
+    if len(readable) == 2 or not any(map(symbols, readable[1:])):
+        return Relation(("=",), (readable[0], readable[-1]))
     raise Unreadable("equation")
 
 

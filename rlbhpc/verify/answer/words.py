@@ -79,24 +79,32 @@ _LIMITS: Final = frozenset("but only when sometimes".split())
 
 def read_words(tokens: Sequence[Token]) -> Value | None:
     """Read tokens that are words throughout; None if they are not."""
-    if not any(kind == "w" for kind, _ in tokens):
+    if not _are_words(tokens):
         return None
-    if not all(kind in ("w", "s", "f") or text in _PUNCTUATION for kind, text in tokens):
-        return None
-    if sum(kind == "w" for kind, _ in tokens) * 2 < len(tokens) and len(tokens) > 2:
-        return None
-    words = [text for kind, text in tokens if kind in ("w", "s", "f")]
+    words = [text for kind, text in tokens if kind in _KINDS_OF_WORDS]
     if len(words) == 1 and len(words[0]) == 1 and words[0].isupper():
         return Choice(words[0])
-    plain = [word.lower() for word in words]
-    if len(words) == 2 and plain[0] in ("option", "choice") and words[1] in "ABCDEFGHIJ":
+    small = [word.lower() for word in words]
+    if len(words) == 2 and small[0] in ("option", "choice") and words[1] in "ABCDEFGHIJ":
         return Choice(words[1])
-    while len(plain) > 1 and plain[0] in _ARTICLES:
-        del plain[0]
-    text = " ".join(plain)
-    bare = _SUBJECTS.sub("", text, count=1) if _SUBJECTS.match(text) else text
-    bare = _SYNONYMS.get(bare, bare)
-    return _meaning(text) or _meaning(bare) or _spelled(plain) or Words(bare)
+    while len(small) > 1 and small[0] in _ARTICLES:
+        del small[0]
+    text = " ".join(small)
+    subject = _SUBJECTS.match(text)
+    predicate = text if subject is None else text[subject.end() :]
+    predicate = _SYNONYMS.get(predicate, predicate)
+    return _meaning(text) or _meaning(predicate) or _spelled(small) or Words(predicate)
+
+
+_KINDS_OF_WORDS: Final = ("w", "s", "f")
+
+
+def _are_words(tokens: Sequence[Token]) -> bool:
+    """Whether tokens are words and punctuation alone, and at least half of them words."""
+    count = sum(kind == "w" for kind, _ in tokens)
+    if count == 0 or (len(tokens) > 2 and count * 2 < len(tokens)):
+        return False
+    return all(kind in _KINDS_OF_WORDS or text in _PUNCTUATION for kind, text in tokens)
 
 
 _PUNCTUATION: Final = frozenset(".,'-!\"()/`:;")
@@ -368,31 +376,38 @@ def real_condition(tokens: Tokens) -> Tokens | None:
 
 def without_remark(tokens: Tokens) -> Tokens:
     """Cut a remark off the end that is known to change nothing: ``(rounded)``, ``(≈ 1.62)``."""
-    if tokens[-1][1] in _LAST_WORDS:
-        for ending in _ENDINGS:
-            if tuple(text for _, text in tokens[-len(ending) :]) == ending and len(tokens) > len(
-                ending
-            ):
-                return tokens[: -len(ending)]
+    for ending in _ENDINGS if tokens[-1][1] in _LAST_WORDS else ():
+        texts = tuple(text for _, text in tokens[-len(ending) :])
+        if texts == ending and len(tokens) > len(ending):
+            return tokens[: -len(ending)]
     if ("w", "or") in tokens[1:-2]:
-        start = len(tokens) - 3 - list(reversed(tokens[:-2])).index(("w", "or"))
-        rest = tokens[start + 2 :]
-        if tokens[start + 1][1] in (*_ABOUT, "~") and _rounds(tokens[:start], rest):
-            return tokens[:start]  # "or about 4.9"
+        position = _last_position(tokens[:-2], ("w", "or"))
+        value, about, digits = tokens[:position], tokens[position + 1], tokens[position + 2 :]
+        if about[1] in (*_ABOUT, "~") and _rounds(value, digits):
+            return value  # "or about 4.9"
     if tokens[-1] != ("o", ")") or ("o", "(") not in tokens[1:]:
         return tokens
-    start = len(tokens) - 1 - list(reversed(tokens)).index(("o", "("))
-    remark = tokens[start + 1 : -1]
+    opening = _last_position(tokens, ("o", "("))
+    value, remark = tokens[:opening], tokens[opening + 1 : -1]
+    return value if _adds_nothing(remark, value) else tokens
+
+
+def _last_position(tokens: Tokens, token: Token) -> int:
+    return len(tokens) - 1 - list(reversed(tokens)).index(token)
+
+
+def _adds_nothing(remark: Tokens, value: Tokens) -> bool:
+    """Whether a remark in parentheses shows the value rounded, counts its items, or says how."""
     if len(remark) > 1 and (remark[0] == ("r", "~") or remark[0][1] in _ABOUT):
-        return tokens[:start] if _rounds(tokens[:start], remark[1:]) else tokens
+        return _rounds(value, remark[1:])
     if not all(kind == "w" for kind, _ in remark):
-        return tokens
+        return False
     words = " ".join(text for _, text in remark)
     count = _COUNT.fullmatch(words)
     if count is not None:
-        items = tokens[:start].count(("o", ",")) + 1
-        return tokens[:start] if _COUNTS[items : items + 1] == [count[1]] else tokens
-    return tokens[:start] if _REMARK.fullmatch(words) and not read_unit(remark) else tokens
+        items = value.count(("o", ",")) + 1
+        return items < len(_COUNTS) and _COUNTS[items] == count[1]
+    return _REMARK.fullmatch(words) is not None and not read_unit(remark)
 
 
 def _rounds(value: Tokens, digits: Tokens) -> bool:
