@@ -31,6 +31,8 @@ _OPENING: Final = compiled(
 _SLOW_OPENING: Final = compiled(
     tuple(row for row in OPENINGS if row.name in _WITHIN_LINE), re.NOFLAG
 )
+# A rule may stand between the steps of one solution: before it a value is no answer.
+_RULE: Final = compiled(tuple(row for row in OPENINGS if row.name == "rule"))
 _SLOW_STEMS: Final = (" question", " problem", " exercise", " task", "step by step", "逐步推理",
                       "boxed{}")  # fmt: skip
 _THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
@@ -202,7 +204,7 @@ def first_task(text: str) -> str:
             return text
         before = text[:start]
         answer = _stated(before)
-        if answer is None and "boxed" not in text:
+        if answer is None and "boxed" not in text and not _RULE.match(text, start):
             answer = _unstated(before, "eos")
         if answer is not None:
             return before

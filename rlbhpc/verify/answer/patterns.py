@@ -90,12 +90,12 @@ STATEMENTS: Final = (
             "<answer>18</answer>", "R1 prompts, JSON"),
     Pattern("marker", r"####|^A:", "the rest of its line", "#### 18", "GSM8K", 2635),
     Pattern("phrase",
-            r"(?:\b(?:answer|result|solution|ans|(?:correct|right)\s+(?:option|choice))s?\b"
+            r"(?:\b(?:answer|ans|(?:correct|right)\s+(?:option|choice))s?\b"
             rf"{_SUBJECT}\**{_LINK})",
             "its clause, if all of it is a value", "The answer is 18.",
-            "few-shot prompts of GSM8K and Minerva", 3298),
+            "few-shot prompts of GSM8K and Minerva", 3288),
     Pattern("phrase in Chinese",
-            r"(?:答案?|选项|结果)\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?",
+            r"(?:答案?|选项)\s*(?:应?该?[是为]|等于|选|[:：])|故选\s*[:：]?",
             "its clause, if all of it is a value", "答案是18", "Qwen in Chinese, CMATH"),
 )  # fmt: skip
 

@@ -92,12 +92,11 @@ def marker(text: str) -> Extracted | None:
 _PHRASES: Final = tuple(row for row in STATEMENTS if row.name.startswith("phrase"))
 _PHRASE: Final = compiled(_PHRASES)
 # Parts of the words that begin a phrase; a search for one is many times faster than the pattern.
-_STEMS: Final = ("nswer", "NSWER", "esult", "olution", "ns:", "ption is", "hoice is", "答", "故选",
-                 "结果", "选项")  # fmt: skip
+_STEMS: Final = ("nswer", "NSWER", "ns:", "ption is", "hoice is", "答", "故选", "选项")
 _BEFORE_STEM: Final = 16
 # A heading that stands alone on its line; the answer is what follows it.
 _HEADING: Final = re.compile(
-    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?|results?|solution set)[ \t]*+[:：]?[* \t]*+"
+    r"^[#* \t]*+(?:the\s+)?(?:final\s+)?(?:answers?)[ \t]*+[:：]?[* \t]*+"
     r"$(?=\n)",
     re.IGNORECASE | re.MULTILINE,
 )

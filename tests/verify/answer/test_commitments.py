@@ -29,8 +29,9 @@ def test_the_number_of_a_step_is_no_answer(heading: str) -> None:
                 continue  # "Answer: 1. It is …" may state an answer and explain it
             verdict = verify("math", "1", heading + gap + steps)
             assert verdict.strict is not Status.RIGHT, repr(gap + steps)
-    assert verify("math", "1", f"{heading}\n\n1").right
-    assert verify("math", "1", f"{heading}\n\n$1$.").right
+    if "Solution" not in heading:
+        assert verify("math", "1", f"{heading}\n\n1").right
+        assert verify("math", "1", f"{heading}\n\n$1$.").right
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,8 @@ def test_each_pattern_finds_its_own_example(pattern: Pattern) -> None:
 def test_another_task_behind_an_answer_is_no_part_of_it(
     pattern: Pattern, finish: str, first: str
 ) -> None:
+    if pattern.name == "rule" and first.startswith("He"):
+        return  # it may part the steps of one solution
     text = f"{first}{pattern.example} Tom has 3 apples and buys 4.\nNow he has 3 + 4 = 7 apples.\n"
     for ending in ("", "#### 7", "It is 7."):
         assert verify("math", "18", text + ending, finish=finish).right
@@ -165,3 +168,10 @@ PLAIN = [
 @pytest.mark.parametrize(("gold", "sentence"), PLAIN)
 def test_the_last_value_is_read_whole(gold: str, sentence: str) -> None:
     assert verify("math", gold, sentence, finish="eos").right
+
+
+def test_rules_between_the_steps_of_a_solution_end_nothing() -> None:
+    step = "### {0}. Add\n\nThe result is {0}.\n\n---\n\n"
+    steps = "".join(step.format(number) for number in (1, 2, 3))
+    for ending in ("So it is $\\boxed{6}$.", "The answer is 6.", "So we get 3 + 3 = 6."):
+        assert verify("math", "6", steps + ending, finish="eos").right
