@@ -132,7 +132,13 @@ class Sample:
     ] = field(default=-1, kw_only=True)
     lenient: Annotated[
         int,
-        Column("i1", "verdict that also takes its last value", "i1", _VERDICTS, since=3),
+        Column(
+            "i1",
+            "verdict that else takes the last value of a finished response",
+            "i1",
+            _VERDICTS,
+            since=3,
+        ),
     ] = field(default=-1, kw_only=True)
     n_tokens: Annotated[int, Column("i4", "response tokens, end-of-text included", "i4")]
     logprob_sum: Annotated[
