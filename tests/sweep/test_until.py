@@ -294,7 +294,7 @@ def test_looks_of_one_grader_say_nothing_about_the_verdicts_of_another(
     case.draw()
     case.plan(LOST)
     other = tmp_path / "other"
-    words = ["verify", str(case.study.layout.root), "--again", "--grader", "math-paper"]
+    words = ["verify", str(case.study.layout.root), "--grader", "math-paper"]
     CliRunner().invoke(cli, [*words, "--into", str(other)], catch_exceptions=False)
     assert [pair.look for pair in gather(case.study.layout.root).final] != [None]
     assert [pair.look for pair in gather(other).final] == [None]
