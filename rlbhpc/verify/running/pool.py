@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -359,13 +359,12 @@ class OwnProcess:
         """Judge one response; without a verdict it is neither right nor wrong."""
         pickled = base64.b64encode(pickle.dumps(problem)).decode()
         (result,) = self._pool.run([[gold, response, pickled, finish]])
-        if result.outcome == "done" and result.value[4] != self._grader:
+        if result.outcome == "done" and result.value["grader"] != self._grader:
             self._pool.close()  # it read the file before somebody edited it
             (result,) = self._pool.run([[gold, response, pickled, finish]])
         if result.outcome == "done":
             self._in_a_row = 0
-            status, *texts = result.value
-            verdict = Verdict(Status(status), *texts)
+            verdict = Verdict(**result.value | {"status": Status(result.value["status"])})
             if verdict.grader == self._grader:
                 return verdict
             raise UserError(
@@ -403,10 +402,7 @@ def loaded(kind: str) -> Callable[[Any], Any]:
         # From the parent alone.
         problem = pickle.loads(base64.b64decode(pickled))  # noqa: S301
         verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
-        return [
-            int(verdict.status), verdict.answer, verdict.canonical, verdict.rule, verdict.grader,
-            0.0, verdict.stated,
-        ]  # fmt: skip
+        return asdict(verdict) | {"status": int(verdict.status), "seconds": 0.0}
 
     return judge
 
