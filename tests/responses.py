@@ -40,7 +40,8 @@ def write_responses(
                 verdict = verify(verifier or problem.verifier, problem.gold, text, problem)
                 writer.append(
                     Sample(
-                        SampleKey(arm, 0, problem.id, i), fingerprint, i, int(verdict.status), 0, 3,
+                        SampleKey(arm, 0, problem.id, i), fingerprint, i, int(verdict.strict), 0, 3,
                         -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
+                        strict=int(verdict.strict), lenient=int(verdict.status),
                     )
                 )  # fmt: skip

@@ -28,25 +28,29 @@ from rlbhpc.study.load import study_of
 from rlbhpc.study.schema import Storage, Verification
 from rlbhpc.sweep.judge import deciding
 from rlbhpc.verify.running.batch import BatchVerifier, Item
-from rlbhpc.verify.running.pool import SECONDS
 from rlbhpc.verify.verdict import Status, Verdict
 
 _COLUMNS: Final = (
-    "step", "problem", "sample", "fingerprint", "verdict", "answer", "rule", "grader", "text",
-    "finish",
+    "step", "problem", "sample", "fingerprint", "verdict", "lenient", "answer", "rule", "grader",
+    "text", "finish",
 )  # fmt: skip
 # What no verifier had a say in.
 _UNJUDGED: Final = frozenset((Status.MISSING, Status.FAILED))
 
 
 class Record(NamedTuple):
-    """One stored sample: its problem, what the model wrote, the verdict, and how it ended."""
+    """One stored sample: its problem, what the model wrote, the verdict, and how it ended.
+
+    ``verdict`` is the one that decides in the study. ``lenient``: its status had also the last
+    value of the response counted; MISSING in stores of older versions.
+    """
 
     key: SampleKey
     problem: Problem
     response: str
     verdict: Verdict
     finish: str = ""
+    lenient: Status = Status.MISSING
 
     @property
     def item(self) -> Item:
@@ -143,7 +147,8 @@ class Stored:
             )  # fmt: skip
             text = columns["text"][index] or ""
             finish = finish_name(columns["finish"][index])
-            records.append(Record(key, problems[problem], text, verdict, finish))
+            lenient = Status(columns["lenient"][index])
+            records.append(Record(key, problems[problem], text, verdict, finish, lenient))
         return records
 
 
@@ -219,16 +224,17 @@ class Regrader:
     """Verifies stored responses again and compares with the stored verdicts.
 
     ``kind``: says which verifier judges a problem; without it the problem's own kind does, in the
-    version that runs now. ``workers`` and ``seconds`` are those of :class:`BatchVerifier`.
+    version that runs now. ``verification``: how the study wants answers to be judged: the reading
+    that decides is compared. ``workers`` is that of :class:`BatchVerifier`.
     """
 
     def __init__(
-        self, kind: Callable[[Problem], str] | None = None, workers: int = 1,
-        seconds: float = SECONDS,
-    ) -> None:  # fmt: skip
+        self, kind: Callable[[Problem], str] | None, verification: Verification, workers: int = 1
+    ) -> None:
         self._kind = kind or (lambda problem: problem.verifier)
+        self._decides = verification.decides
+        self._seconds = verification.timeout
         self._workers = workers
-        self._seconds = seconds
         self._graders: dict[str, BatchVerifier] = {}
         self.result = Comparison()
 
@@ -244,7 +250,8 @@ class Regrader:
             for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
                 after[index] = new
         for record, new in zip(records, after, strict=True):
-            self.result.note(record.problem.id, record.verdict, new)
+            deciding_verdict = replace(new, status=new.under(self._decides))
+            self.result.note(record.problem.id, record.verdict, deciding_verdict)
         return after
 
     def _grader(self, kind: str) -> BatchVerifier:
@@ -261,7 +268,7 @@ def grade_again(
         _begin(stored, into)
     comparisons = {}
     for group in stored.groups():
-        regrader = Regrader(kind, workers, stored.verification.timeout)
+        regrader = Regrader(kind, stored.verification, workers)
         if into is None:
             for records in stored.records(group):
                 regrader.judge(records)

@@ -275,7 +275,8 @@ def _stratum_of(record: Record, right_of_problem: int, answers: Answers) -> str:
     reading = answers.get((record.key.problem, record.verdict.canonical))
     is_disputed = reading is not None and reading.is_disputed
     if not record.verdict.right:
-        return _DISPUTED_WRONG if is_disputed else "wrong"
+        right_if_lenient = record.lenient is Status.RIGHT
+        return _DISPUTED_WRONG if is_disputed or right_if_lenient else "wrong"
     if right_of_problem <= FEW_RIGHT:
         return _RARE
     return _DISPUTED_RIGHT if is_disputed else "right"

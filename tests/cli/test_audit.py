@@ -212,3 +212,12 @@ def test_a_judge_is_asked_only_where_rules_could_not_read(study: Study, server: 
     stored = Stored(study.layout)
     verdicts = [r.verdict.right for g in stored.groups() for rs in stored.records(g) for r in rs]
     assert sum(verdicts) == 2 * (1 + 3 * SAMPLES // 2)
+
+
+def test_what_only_the_lenient_reading_accepts_is_read_early(tmp_path: Path) -> None:
+    study = sums_study(tmp_path, STUDY, 1)
+    unstated = ["It is 4.", "It is 5.", "Well."]
+    for arm in ("base", "rl"):
+        write_responses(study, arm, {p.id: unstated for p in study.problems("gsm8k")})
+    sizes = {row["name"]: row["size"] for row in audited(study)["strata"] if row["arm"] == "rl"}
+    assert sizes == {"disputed wrong": 1, "wrong": 2}

@@ -115,6 +115,21 @@ def test_samples_that_only_the_cube_has_are_told(study: Study, verb: str) -> Non
     assert result.stderr.count(f"left out ({3 * N} purged)") == 1
 
 
+def test_verdicts_are_compared_under_the_reading_that_decides(tmp_path: Path) -> None:
+    study = sums_study(tmp_path, STUDY, 1)
+    responses = {p.id: ["It is 4.", r"\boxed{4}"] for p in study.problems("gsm8k")}
+    write_responses(study, "base", responses)
+    code, result = call("verify", study.layout.root, "--into", tmp_path / "new", "--json")
+    assert code == DONE
+    (found,) = json.loads(result.stdout).values()
+    verdicts = {(row["before"], row["after"]): row["samples"] for row in found["verdicts"]}
+    assert verdicts == {("right", "right"): 1, ("no_answer", "no_answer"): 1}
+    assert call("compact", tmp_path / "new")[0] == DONE
+    group = open_cube(tmp_path / "new")["base/gsm8k"].to_dataset()
+    assert group["strict"].values.ravel()[:2].tolist() == [Status.NO_ANSWER, Status.RIGHT]
+    assert group["lenient"].values.ravel()[:2].tolist() == [Status.RIGHT, Status.RIGHT]
+
+
 def test_another_grader_is_held_against_what_is_stored(study: Study) -> None:
     code, result = call("verify", study.layout.root, "--grader", "math-paper", "--json")
     assert code == DONE
