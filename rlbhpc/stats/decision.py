@@ -124,7 +124,9 @@ class Answer:
     @cached_property
     def factors(self) -> tuple[FactorShare, ...]:
         """Shares lost and gained, by how many times the samples "lost" means."""
-        return by_factor(self.reading.side("lost"))
+        reading = self.reading
+        side = reading.side("lost")
+        return by_factor(side, self.lost, self.gained, reading.margin, reading.error)
 
     @cached_property
     def tips(self) -> tuple[Tip, ...]:

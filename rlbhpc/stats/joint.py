@@ -52,9 +52,8 @@ _GUARD: Final = 1.3
 MULTIPLES: Final = (1.0, 10.0, math.inf)
 # Bins per factor.
 _STEPS: Final = 6
-# Bins of the smallest and the largest factor whose shares are shown: 1.8 and 24 times.
-_FEWEST_STEPS: Final = 2
-_MOST_STEPS: Final = 8
+# Bins of the factors whose shares are shown: 1.8, 4.3, 10 and 24 times.
+_FACTOR_STEPS: Final = (2, 4, _STEPS, 8)
 # Bins above 1/k from which on a problem counts as solved in k samples: by 88 of 100 draws of k.
 _SOLVED: Final = 2
 # Rounds of EM, and the gain in log-likelihood of ten rounds below which it ends.
@@ -467,19 +466,23 @@ class FactorShare:
     gained: tuple[float, float, float]
 
 
-def by_factor(side: Side) -> tuple[FactorShare, ...]:
-    """Give the shares lost and gained at each factor that the bins tell apart."""
+def by_factor(
+    side: Side, lost: Finding, gained: Finding, margin: float, error: float
+) -> tuple[FactorShare, ...]:
+    """Give the shares lost and gained by factor, with the bounds that a finding has.
+
+    ``side``: any side of the joint distribution. ``lost, gained``: what was found at ``FACTOR``.
+    """
     step = math.log(FACTOR * _GUARD) / _STEPS
     shares = []
-    for steps in range(_FEWEST_STEPS, _MOST_STEPS + 1):
-        lost, gained = (replace(side, group=group) for group in side.joint.groups(steps))
-        shares.append(
-            FactorShare(
-                math.exp(step * steps) / _GUARD,
-                (lost.estimate, *lost.interval()),
-                (gained.estimate, *gained.interval()),
-            )
-        )
+    for steps in _FACTOR_STEPS:
+        if steps == _STEPS:
+            found = [lost, gained]
+        else:
+            groups = side.joint.groups(steps)
+            found = [finding(replace(side, group=group), 0.0, margin, error) for group in groups]
+        bounds = [(share.estimate, share.low, share.high) for share in found]
+        shares.append(FactorShare(math.exp(step * steps) / _GUARD, bounds[0], bounds[1]))
     return tuple(shares)
 
 
