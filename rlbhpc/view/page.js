@@ -29,17 +29,19 @@ document.addEventListener("keydown", (event) => {
 function showTable(table) {
   const rows = [...table.tBodies[0].rows];
   // A link that was sent names a problem behind "#": the page that has it is opened.
-  const sent = new URLSearchParams(location.hash.slice(1));
-  const asked = sent.get("problem") && rows.find((row) => row.dataset.problem === sent.get("problem"));
-  if (asked) {
-    const target = new URL(find("a", asked).href);
+  const followSent = () => {
+    const sent = new URLSearchParams(location.hash.slice(1));
+    const row = sent.get("problem") && rows.find((row) => row.dataset.problem === sent.get("problem"));
+    if (!row) return;
+    const target = new URL(find("a", row).href);
     if (target.search && sent.get("sample")) {
       target.searchParams.set("a", sent.get("sample"));
       target.searchParams.set("b", sent.get("sample"));
     }
     location.replace(target);
-    return;
-  }
+  };
+  followSent();
+  addEventListener("hashchange", followSent);
   const marks = all("[data-mark]");
   const strata = all("[data-stratum]");
   let here = -1;

@@ -104,6 +104,12 @@ class Browser:
         self.press(key, text)
         self.wait_for_load()
 
+    def arrive(self, expression: str) -> None:
+        """Evaluate what leads to another page, and wait until that is there."""
+        self._events.clear()
+        self.ask(expression)
+        self.wait_for_load()
+
     def screenshot(self, path: Path, clip: dict[str, float] | None = None) -> None:
         """Write what the whole page looks like."""
         height = self.ask("document.documentElement.scrollHeight")

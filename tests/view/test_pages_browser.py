@@ -87,8 +87,7 @@ def test_filters_and_a_sent_link(window: Browser, address: str) -> None:
     window.ask("document.querySelector('[data-mark=gained]').click()")
     shown = "[...document.querySelectorAll('tbody tr:not([hidden])')].map(e => e.dataset.problem)"
     assert window.ask(shown) == [f"{SET}/1"]
-    window.open(address + f"#problem={SET}/4&sample=2", 1400)
-    window.wait_for_load()
+    window.arrive(f"location.hash = '#problem={SET}/4&sample=2'")
     chosen = "[...document.querySelectorAll('article')].map(e => e.dataset.sample)"
     assert window.ask("document.querySelector('h1').textContent") == f"{SET}/4"
     assert window.ask(chosen) == ["2", "2"]
