@@ -114,12 +114,13 @@ def problem_page(
     sent: dict[str, object] = {"problem": problem}
     if found := [*responses[0], *responses[1]]:
         sent["sample"] = found[0].sample.key.sample
+    strata = [f"{name} {word}" for name, word in run.strata[problem].items()]
     return site.page(
         "problem.html", run=run, problem=problem, responses=responses, asked_pair=pair,
         pair=hidden or pair, is_blind=int(hidden is not None),
         neighbours={name: found[0] for name, found in around.items() if found},
         link=f"{site.table(pair).partition('?')[0]}#{urlencode(sent)}",
-        words=[*run.strata[problem].values(), *run.marks(problem, pair)],
+        words=[*strata, *run.marks(problem, pair)],
         question=run.question(problem), judgements=load_judgements(run.layout), facts=_facts,
         verdicts=_VERDICTS, judgement_words=WORDS, most_characters=text.CHARACTERS,
     )  # fmt: skip
