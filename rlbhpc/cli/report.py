@@ -50,9 +50,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="The same samples under another grader, from rlbhpc verify RUN --into.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open the page in this machine's browser.")
 def report(
     run: Path, terminal: bool, verbose: bool, as_json: bool, out: Path | None,
     compare: tuple[str, ...], figures: Path | None, style: str | None, regraded: Path | None,
+    opens: bool,
 ) -> int:  # fmt: skip
     """Say what RUN, a run's folder or a study file, shows: did training move the boundary?
 
@@ -63,6 +65,8 @@ def report(
         raise click.UsageError("--regraded has nothing to add to --json; leave one of them out")
     if style is not None and figures is None:
         raise click.UsageError("--style is that of --figures DIR; say where the figures should go")
+    if opens and (as_json or (terminal and out is None)):
+        raise click.UsageError("--open needs a page; leave --json out, or give -o with --terminal")
     # A report makes millions of values: the search for cycles takes a tenth of its time.
     gc.disable()
     context = click.get_current_context()
@@ -95,6 +99,8 @@ def report(
     if writes:
         paths = write_report(gathered, out)
         click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")
+        if opens:
+            click.launch(str(paths[0]))
     if figures is not None:
         from rlbhpc.report.paper import DEFAULT_STYLE, save_figures
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-import webbrowser
 from pathlib import Path
 
 import click
@@ -67,7 +66,7 @@ def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[st
                 # Any user can read the command line of a browser, so the token stands in a file.
                 redirect = Path(folder) / "open.html"
                 redirect.write_text(f'<meta http-equiv="refresh" content="0; url={address}">')
-                webbrowser.open(redirect.as_uri())
+                click.launch(str(redirect))
             try:
                 server.serve_forever()
             except KeyboardInterrupt:

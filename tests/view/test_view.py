@@ -1,0 +1,75 @@
+"""``rlbhpc view`` and ``report --open`` as they are called."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rlbhpc.cli.main import cli
+from rlbhpc.store import tables
+from rlbhpc.view.run import OpenRun
+from tests.report.made import SET, make_study
+from tests.view.looked import Page, make_run
+
+
+def test_a_run_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlbhpc", "view", str(tmp_path / "run")],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "USER": "ann"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdout is not None
+    address, tunnel = process.stdout.readline().strip(), process.stdout.readline()
+    port = address.split(":")[2].split("/")[0]
+    assert f"ssh -N -L {port}:127.0.0.1:{port} ann@" in tunnel
+    with urllib.request.urlopen(address, timeout=60) as reply:
+        assert Page(reply.read().decode()).tags["tr"] == 6
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_copy_has_the_chosen_problems(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    words = ["view", str(tmp_path / "run"), "-o", str(tmp_path / "web"), "--problem", f"{SET}/4"]
+    assert CliRunner().invoke(cli, words).exception is None
+    (page,) = tmp_path.glob("web/problem-*.html")
+    shown = Page(page.read_text())
+    # Three right responses and the one other, of both sides.
+    assert shown.values("data-sample") == ["0", "1", "2", "3"] * 2
+    refused = CliRunner().invoke(cli, [*words[:-1], "no/1"])
+    assert "no/1" in str(refused.exception)
+
+
+def test_a_run_of_counts_alone_has_a_table(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", 3, 4)
+    for arm, step, right in (("base", 0, [0, 2, 4]), ("rl", 100, [1, 2, 0])):
+        cells = {(step, f"{SET}/{i}"): (4, c) for i, c in enumerate(right)}
+        tables.put_counts(study.layout, arm, SET, arm, cells)
+    run = OpenRun(tmp_path / "run")
+    assert run.by_difference(run.pair) == [f"{SET}/2", f"{SET}/0", f"{SET}/1"]
+    assert run.verdict_codes(f"{SET}/2", run.pair.left) == ""
+
+
+def test_no_torch_is_imported() -> None:
+    code = "import sys, rlbhpc.view.server, rlbhpc.view.copy; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_report_opens_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "run")
+    opened: list[str] = []
+    monkeypatch.setattr(click, "launch", opened.append)
+    assert CliRunner().invoke(cli, ["report", str(tmp_path / "run"), "--open"]).exception is None
+    assert [Path(page).name for page in opened] == ["report.html"]
+    refused = CliRunner().invoke(cli, ["report", str(tmp_path / "run"), "--open", "--json"])
+    assert refused.exit_code == 2
