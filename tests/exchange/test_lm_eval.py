@@ -50,7 +50,8 @@ def test_a_multiple_choice_document_may_have_several_scores(tmp_path: Path) -> N
 def filtered_rows(doc_by_doc: bool) -> list[dict[str, Any]]:
     rows = [
         {
-            "doc_id": doc, "target": "#### 18", "resps": [["18"]], "filtered_resps": ["18"],
+            "doc_id": doc, "target": "#### 18", "resps": [[r"\boxed{18}"]],
+            "filtered_resps": ["18"],
             "filter": name, "metrics": ["exact_match"], "exact_match": 0.0,
         }
         for name in ("strict-match", "flexible-extract")

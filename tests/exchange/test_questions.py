@@ -19,7 +19,13 @@ from rlbhpc.exchange.imports import import_files
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.merge import merge
-from rlbhpc.store.questions import Question, put_questions, questions_of, read_questions
+from rlbhpc.store.questions import (
+    Question,
+    put_questions,
+    questions_of,
+    read_questions,
+    stored_questions,
+)
 from rlbhpc.study.layout import Layout
 from tests.exchange.made import lines
 
@@ -146,7 +152,7 @@ def test_a_damaged_file_is_told_and_written_anew(run: Layout) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[:-20])
     with pytest.raises(UserError, match=file.name):
-        read_questions(run, "rl", "sums")
+        stored_questions(run, "rl", "sums")
     file.unlink()
     questions = {f"sums/p{n}": Question(f"{n} + 1?", str(n + 1)) for n in range(PROBLEMS)}
     put_questions(run, "rl", "sums", questions)
