@@ -16,7 +16,7 @@ from rlbhpc.sweep import audit as auditing
 from rlbhpc.sweep.again import Stored
 from rlbhpc.sweep.audit import draw, read_again
 from rlbhpc.verify.audit.judgements import Judgement, load_judgements, store_judgement
-from rlbhpc.verify.audit.rates import load_error_rates
+from rlbhpc.verify.audit.rates import Stratum, load_error_rates
 from tests.cli.test_store_verbs import call
 from tests.responses import sums_study, write_responses
 from tests.verify.judge_server import Server
@@ -167,7 +167,7 @@ def test_judgements_of_what_was_not_drawn_are_no_rates(study: Study) -> None:
     assert all(r.false_right.read == 0 for r in load_error_rates(study.layout).values())
 
 
-def draw_again(study: Study) -> tuple[auditing.Stratum, ...]:
+def draw_again(study: Study) -> tuple[Stratum, ...]:
     stored = Stored(study.layout)
     return draw(stored, read_again(stored), 5, 0).strata
 
