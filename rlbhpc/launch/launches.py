@@ -41,15 +41,15 @@ from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Presence, Shard, presence
 
-NAME = "sending"
+SENDING = "sending"
 # Seconds between two signs of life.
 BEAT = 30.0
 
 
 def sender(layout: Layout) -> str:
     """Who submits or runs a launch, in words; empty if nobody but this process does."""
-    generation, holder = newest(layout.launches, NAME)
-    path = layout.launches / f"{NAME}.{generation}"
+    generation, holder = newest(layout.launches, SENDING)
+    path = layout.launches / f"{SENDING}.{generation}"
     if not holder or holder.startswith(f"{_this_process()} "):
         return ""
     return _in_words(holder) if is_held(path, holder, is_own_file(path)) else ""
@@ -78,13 +78,13 @@ def claimed_here(layout: Layout) -> dict[str, str]:
 
 
 @contextmanager
-def lock(folder: Path, what: str) -> Iterator[None]:
+def claim_sending(folder: Path, what: str) -> Iterator[None]:
     """Be the only one who does ``what`` in the folder of all launches; refuse if somebody does."""
     claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} {what}")
     try:
-        holder = claims.claim(NAME)
+        holder = claims.claim(SENDING)
     except OSError as error:
-        raise explain(error, folder / NAME, "; nothing was submitted") from None
+        raise explain(error, folder / SENDING, "; nothing was submitted") from None
     if holder:
         raise UserError(f"{_in_words(holder)}; wait for its end, then run this again", TRY_AGAIN)
     with _beating(claims):
@@ -408,14 +408,14 @@ def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool
 
 
 @contextmanager
-def alone(folder: Path, verb: str) -> Iterator[LaunchFolder]:
+def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     """Submit or run a launch as the only one of its study; gives it as it is from then on.
 
     It was planned before it came to this. Jobs in the queue that were not counted then may make the
     same samples.
     """
     layout = Layout(folder.resolve().parents[1])
-    with lock(layout.launches, f"{verb} launch {folder.resolve().name}"):
+    with claim_sending(layout.launches, f"{verb} launch {folder.resolve().name}"):
         folders = traced(layout)
         launch = _among(folders, folder)
         launch.reject_cancelled()

@@ -26,7 +26,7 @@ from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import LOCAL, launching_environment
 from rlbhpc.launch.jobs import SNAPSHOT, behind
-from rlbhpc.launch.launches import LaunchFolder, alone, launch_in
+from rlbhpc.launch.launches import LaunchFolder, launch_in, only_sender
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices, shares
@@ -45,7 +45,7 @@ def run_here(
     folder: Path, width: int | None = None, say: Callable[[str], None] = print
 ) -> dict[str, list[Job[str]]]:
     """Run all jobs of a launch, each after those before it; returns when they have ended."""
-    with alone(folder, "runs") as launch:
+    with only_sender(folder, "runs") as launch:
         (launch.path / "submitted").touch()
         return _as_processes(launch, width, say)
 
@@ -148,7 +148,7 @@ POLICY = "Job violates accounting/QOS policy"
 
 def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[slurm.StudyJob]]:
     """Submit what of a launch was not submitted; returns all its jobs by name."""
-    with alone(folder, "submits") as launch:
+    with only_sender(folder, "submits") as launch:
         for name in launch.jobs:
             if launch.submitted.get(name):
                 say(f"{name}: {launch.submitted[name][-1]}, submitted before")

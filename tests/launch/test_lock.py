@@ -16,7 +16,7 @@ import pytest
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import written
 from rlbhpc.launch.host.claims import SILENT, here, started
-from rlbhpc.launch.launches import cancel, claimed_here, lock, note, sender
+from rlbhpc.launch.launches import cancel, claim_sending, claimed_here, note, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.launched import call, stubs
@@ -241,10 +241,13 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
     layout = Layout(tmp_path)
     hold(layout, text.format(other=other), age)
     if holds:
-        with pytest.raises(UserError, match="runs launch 0001"), lock(layout.launches, "x"):
+        with (
+            pytest.raises(UserError, match="runs launch 0001"),
+            claim_sending(layout.launches, "x"),
+        ):
             pass
         return
-    with lock(layout.launches, "submits launch 0002"):
+    with claim_sending(layout.launches, "submits launch 0002"):
         # To this process it is no hindrance, to every other it is.
         assert sender(layout) == ""
         imports = "import pathlib, sys; from rlbhpc.launch.launches import Layout, sender"
@@ -254,7 +257,7 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         assert told.stdout == f"{ME} submits launch 0002 (process {os.getpid()} on {HERE})\n"
-        with pytest.raises(UserError, match="0002"), lock(layout.launches, "x"):
+        with pytest.raises(UserError, match="0002"), claim_sending(layout.launches, "x"):
             pass
     assert sender(layout) == ""
 
@@ -264,10 +267,10 @@ def test_a_lock_that_cannot_be_read_is_somebodys_for_a_while(tmp_path: Path, rea
     path = tmp_path / "sending.0"
     path.touch() if reason == "it is empty" else path.mkdir()
     told = f"^an unknown job: sending.0: {reason}; remove it if nobody works it; wait for its end,"
-    with pytest.raises(UserError, match=told), lock(tmp_path, "x"):
+    with pytest.raises(UserError, match=told), claim_sending(tmp_path, "x"):
         pass
     os.utime(path, (path.stat().st_mtime - SILENT - 60,) * 2)
-    with lock(tmp_path, "x"):
+    with claim_sending(tmp_path, "x"):
         assert (tmp_path / "sending.1").exists()
 
 
@@ -279,8 +282,8 @@ def test_a_file_system_without_hard_links_has_the_lock_too(
 
     monkeypatch.setattr(os, "link", refuse)
     told = f"{ME} submits launch 0001 .process {os.getpid()} on {HERE}.; wait"
-    with lock(tmp_path, "submits launch 0001"):
-        with pytest.raises(UserError, match=told), lock(tmp_path, "x"):
+    with claim_sending(tmp_path, "submits launch 0001"):
+        with pytest.raises(UserError, match=told), claim_sending(tmp_path, "x"):
             pass
         (path,) = tmp_path.iterdir()
         assert path.stat().st_mode & 0o777 == 0o644
@@ -296,12 +299,12 @@ def test_who_comes_while_another_writes_its_name_shares_the_lock_with_nobody(
     def slow(path: Path, text: str) -> int:
         monkeypatch.setattr(Path, "write_text", write)
         path.touch()
-        assert stack.enter_context(lock(tmp_path, "submits launch 0002")) is None
+        assert stack.enter_context(claim_sending(tmp_path, "submits launch 0002")) is None
         return path.write_text(text)
 
     monkeypatch.setattr(Path, "write_text", slow)
     with ExitStack() as stack, pytest.raises(UserError, match="submits launch 0002"):  # noqa: SIM117
-        with lock(tmp_path, "submits launch 0001"):
+        with claim_sending(tmp_path, "submits launch 0001"):
             pass
     assert not list(tmp_path.iterdir())
 
