@@ -14,7 +14,7 @@ from rlbhpc.cli.sampling import block_row, print_summary
 from rlbhpc.cli.shared import print_json, print_table, tell
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch import status as look
-from rlbhpc.launch.api import written
+from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.container import expanded
 from rlbhpc.launch.launches import cancel as end_all
@@ -75,7 +75,7 @@ def launch(
             "All that is missing is being made." if prepared.notes else "Nothing is missing."
         )
         return NOTHING_TO_DO
-    launched = written(prepared)
+    launched = write_prepared(prepared)
     _tell(prepared, launched.folder, submit, as_json)
     if test_only:
         for name, answer in start_estimates(launched.folder).items():

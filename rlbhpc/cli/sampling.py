@@ -23,7 +23,7 @@ from rlbhpc.launch.prepare import (
     SHARD_TOKENS,
     Prediction,
     Rates,
-    measured,
+    measured_rates,
     predict,
     reject_what_jobs_would,
 )
@@ -146,7 +146,7 @@ def plan(
 
 def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Rates | None:
     """Rates as given, else as measured in the run's own attempts."""
-    rates = measured(layout)
+    rates = measured_rates(layout)
     if tokens is None and rates is None:
         return None
     if tokens is None and start is None:

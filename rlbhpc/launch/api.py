@@ -31,7 +31,7 @@ from rlbhpc.launch.script import (
     call,
     directives,
     head,
-    merged,
+    merge_options,
     read_options,
     resource_options,
     script_text,
@@ -61,7 +61,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     """
     image = image_of(draft)
     draft = replace(draft, image=image, last=jobs[-1].name)
-    before = _unsent(draft.study.layout)
+    before = _unsubmitted_launch(draft.study.layout)
     if before is not None:
         _refuse_edited(before)
         if texts_of(replace(draft, folder=before.path), jobs) == _texts_in(before):
@@ -131,7 +131,7 @@ def _texts_in(launch: LaunchFolder) -> dict[str, str]:
     return {path.name: path.read_text() for path in paths if path.is_file()}
 
 
-def _unsent(layout: Layout) -> LaunchFolder | None:
+def _unsubmitted_launch(layout: Layout) -> LaunchFolder | None:
     """The newest launch, if this user wrote it, nothing of it was submitted and it may still be."""
     written = launches(layout)
     newest = written[-1] if written else None
@@ -227,10 +227,10 @@ def write(
     prepared = prepare(Path(study), cluster=cluster, options=read_options(sbatch), **more)
     if not prepared.jobs:
         raise UserError("; ".join(prepared.notes) or f"{study}: nothing is missing")
-    return written(prepared)
+    return write_prepared(prepared)
 
 
-def written(prepared: Prepared) -> Launch:
+def write_prepared(prepared: Prepared) -> Launch:
     """Write what was prepared."""
     return Launch(write_launch(prepared.draft, prepared.jobs))
 
@@ -254,7 +254,9 @@ class SiteExecutor(SlurmExecutor):
         site = self.parameters.get("additional_parameters", {})
         own = kwargs.pop("additional_parameters", {})
         names = dict.fromkeys((*own, *(name.replace("_", "-") for name in kwargs)), "")
-        left = {name: text for name, text in merged(site, names).items() if name not in names}
+        left = {
+            name: text for name, text in merge_options(site, names).items() if name not in names
+        }
         super().update_parameters(**kwargs, additional_parameters={**left, **own})
 
 
@@ -277,7 +279,9 @@ def executor(
     exports = [f"export {name}={shlex.quote(text)}" for name, text in variables]
     parameters = {
         # By their long names, options of the site rival nothing else.
-        "additional_parameters": merged(resource_options(entry, resources), resources.options),
+        "additional_parameters": merge_options(
+            resource_options(entry, resources), resources.options
+        ),
         "signal_delay_s": entry.warning,
         "setup": [*entry.setup, *exports],
         "array_parallelism": entry.throttle,

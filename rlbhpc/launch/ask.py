@@ -17,10 +17,10 @@ from typing import Final
 from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.files import put
 from rlbhpc.launch import slurm
-from rlbhpc.launch.api import written
+from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.cluster import HERE, choose, folders
 from rlbhpc.launch.launches import at_work, launches
-from rlbhpc.launch.prepare import SHARD_TOKENS, measured, prepare
+from rlbhpc.launch.prepare import SHARD_TOKENS, measured_rates, prepare
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
@@ -172,7 +172,7 @@ def make_results(
     is_here = cluster == HERE
     if is_here:
         _reject_lacking(study)
-    cancelled = _cancelled(study.layout)
+    cancelled = _cancelled_launches(study.layout)
     before: tuple[int, list[str]] | None = None
     while True:
         if is_here:
@@ -186,13 +186,13 @@ def make_results(
             if confirm is not None and not is_here:
                 confirm(f"{where}: {samples}")
                 confirm = None
-            launch = written(prepared)
+            launch = write_prepared(prepared)
             jobs = ", ".join(job.name for job in prepared.jobs)
             say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
             launch.submit(say=say)
         if not is_here or prepared.notes:
             _watch(study.layout, say)
-        if newly := _cancelled(study.layout) - cancelled:
+        if newly := _cancelled_launches(study.layout) - cancelled:
             raise UserError(
                 f"launch {max(newly)} was cancelled; the same command again goes on from here",
                 TRY_AGAIN,
@@ -200,13 +200,13 @@ def make_results(
         now = status(study.layout)
         remaining = now.missing, now.behind
         if remaining == before and any(remaining):
-            raise _stuck(study.layout, now)
+            raise _no_progress_error(study.layout, now)
         before = remaining
 
 
 def _cost(study: Study, plan: Plan) -> str:
     """What a plan takes: tokens, and hours of GPUs at the measured or an ordinary rate."""
-    rates = measured(study.layout)
+    rates = measured_rates(study.layout)
     if rates is None and not devices() and shutil.which("sbatch") is None:
         return f"about {plan.tokens:,} tokens"
     rate = ORDINARY_RATE if rates is None else rates.tokens
@@ -258,11 +258,11 @@ def _watch(layout: Layout, say: Say) -> None:
         time.sleep(LOOK)
 
 
-def _cancelled(layout: Layout) -> set[str]:
+def _cancelled_launches(layout: Layout) -> set[str]:
     return {launch.path.name for launch in launches(layout) if launch.is_cancelled}
 
 
-def _stuck(layout: Layout, now: Status) -> UserError:
+def _no_progress_error(layout: Layout, now: Status) -> UserError:
     """Say why launching again would not help."""
     causes = [f"{failure.cause}: {failure.action}" for failure in now.failures]
     what = f"{now.missing:,} samples are missing" if now.missing else "no report was made"

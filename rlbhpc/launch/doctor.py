@@ -23,12 +23,12 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import cluster, container, slurm
 from rlbhpc.launch.api import write_host
 from rlbhpc.launch.cluster import Cluster, Resources, command
-from rlbhpc.launch.host.claims import create
+from rlbhpc.launch.host.claims import create_claim
 from rlbhpc.launch.host.task import fields_of, seconds
 from rlbhpc.launch.script import (
     SHARED,
     check_python,
-    merged,
+    merge_options,
     resource_options,
     script_text,
     site_set_up,
@@ -191,7 +191,7 @@ def _probes(own: Path) -> Iterator[Finding]:
         return _judged(what, "yes" if good else "no", good, advice)
 
     def exclusive() -> bool:
-        return create(own / "one.0", "first") and not create(own / "one.0", "second")
+        return create_claim(own / "one.0", "first") and not create_claim(own / "one.0", "second")
 
     def renames() -> bool:
         (own / "old").write_text("old")
@@ -381,8 +381,8 @@ def _options(own: Path, cluster: Cluster, more: dict[str, str]) -> dict[str, str
         "open-mode": "append", "output": "log.%a", "requeue": "",
         **resource_options(cluster, small),
     }  # fmt: skip
-    options = merged(options, cluster.light.options)
-    return merged(options, {name: text for name, text in more.items() if name in SHARED})
+    options = merge_options(options, cluster.light.options)
+    return merge_options(options, {name: text for name, text in more.items() if name in SHARED})
 
 
 def _set_up(own: Path, cluster: Cluster) -> list[str]:

@@ -110,7 +110,7 @@ def ends_of(after: tuple[str, ...] = ()) -> list[Job]:
     return [compact, report]
 
 
-def behind(layout: Layout) -> list[str]:
+def outdated_jobs(layout: Layout) -> list[str]:
     """Names of these jobs whose result is missing or older than what it is made from."""
     if not layout.groups():
         return []

@@ -22,18 +22,18 @@ from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.claims import (
     SILENT,
     Claims,
-    age,
-    alive,
-    create,
+    create_claim,
     generations,
-    here,
+    host_name,
+    is_alive,
     is_held,
     is_own_file,
-    newest,
-    started,
+    newest_claim,
+    seconds_silent,
+    start_tick,
 )
 from rlbhpc.launch.host.task import launching_environment, submissions, submitted
-from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, behind
+from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, outdated_jobs
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
@@ -48,7 +48,7 @@ BEAT = 30.0
 
 def sender(layout: Layout) -> str:
     """Who submits or runs a launch, in words; empty if nobody but this process does."""
-    generation, holder = newest(layout.launches, SENDING)
+    generation, holder = newest_claim(layout.launches, SENDING)
     path = layout.launches / f"{SENDING}.{generation}"
     if not holder or holder.startswith(f"{_this_process()} "):
         return ""
@@ -72,7 +72,7 @@ def claimed_here(layout: Layout) -> dict[str, str]:
             claim = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
             continue
-        if claim.startswith(f"local {here()} ") and alive(claim, is_ours=False):
+        if claim.startswith(f"local {host_name()} ") and is_alive(claim, is_ours=False):
             pids[name] = claim.split()[2]
     return pids
 
@@ -102,7 +102,7 @@ def note(folder: Path, verb: str) -> Iterator[list[str]]:
     claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} `rlbhpc {verb}`")
     path = claims.folder / f"{verb}-{secrets.token_hex(4)}"
     with suppress(OSError):  # a folder of somebody else, who sees nothing of this
-        create(path, claims.holder)
+        create_claim(path, claims.holder)
         claims.own.append(path)
     others = []
     for other in sorted(claims.folder.glob(f"{verb}-{'[0-9a-f]' * 8}")):
@@ -145,7 +145,7 @@ def _in_words(holder: str) -> str:
 
 def _this_process() -> str:
     pid = str(os.getpid())
-    return f"local {here()} {pid} {started(pid) or 0}"
+    return f"local {host_name()} {pid} {start_tick(pid) or 0}"
 
 
 RECORD = "launch.json"
@@ -352,10 +352,10 @@ def launches(layout: Layout) -> list[LaunchFolder]:
 
 def launch_in(folder: Path) -> LaunchFolder:
     """The launch of one folder."""
-    return _among(launches(Layout(folder.resolve().parents[1])), folder)
+    return _launch_at(launches(Layout(folder.resolve().parents[1])), folder)
 
 
-def _among(folders: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
+def _launch_at(folders: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
     for launch in folders:
         if launch.path.samefile(folder):
             return launch
@@ -404,7 +404,7 @@ def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool
         model = name.removeprefix("train-")
         return all(there(study, model, step) for step in study.models[model].steps or ())
     name = COMPACT if name.startswith(SEAL) else name
-    return name in (COMPACT, LAST) and name not in behind(study.layout)
+    return name in (COMPACT, LAST) and name not in outdated_jobs(study.layout)
 
 
 @contextmanager
@@ -416,8 +416,8 @@ def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     """
     layout = Layout(folder.resolve().parents[1])
     with claim_sending(layout.launches, f"{verb} launch {folder.resolve().name}"):
-        folders = traced(layout)
-        launch = _among(folders, folder)
+        folders = find_launches(layout)
+        launch = _launch_at(folders, folder)
         launch.reject_cancelled()
         if launch.jobs.keys() - launch.submitted.keys():
             _reject_newer(launch, [other for other in folders if other is not launch])
@@ -434,9 +434,9 @@ def _reject_newer(launch: LaunchFolder, others: Sequence[LaunchFolder]) -> None:
         for number in numbers
     }
     sent_late = [other for other in others if other.ids & late]
-    rows = live(sent_late)
+    rows = queued_jobs(sent_late)
     newer = [row for row in rows or () if row.job in late]
-    if newer or rows is None or hidden(sent_late, rows):
+    if newer or rows is None or hidden_launches(sent_late, rows):
         what = (
             f"job {newer[0].job} of {newer[0].user} is in the queue and was not"
             if newer
@@ -451,7 +451,7 @@ def _reject_newer(launch: LaunchFolder, others: Sequence[LaunchFolder]) -> None:
         )
 
 
-def traced(layout: Layout) -> list[LaunchFolder]:
+def find_launches(layout: Layout) -> list[LaunchFolder]:
     """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
     folders = launches(layout)
     for folder in folders if not sender(layout) else ():
@@ -463,7 +463,7 @@ def traced(layout: Layout) -> list[LaunchFolder]:
     return folders
 
 
-def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
+def queued_jobs(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
     """Jobs of some launches that are in the queue; None if Slurm does not answer."""
     ids: dict[str, set[int]] = {}
     for folder in folders:
@@ -472,7 +472,9 @@ def live(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
     return None if None in answers else [row for rows in answers for row in rows or ()]
 
 
-def hidden(folders: Iterable[LaunchFolder], rows: Sequence[slurm.Row]) -> list[LaunchFolder]:
+def hidden_launches(
+    folders: Iterable[LaunchFolder], rows: Sequence[slurm.Row]
+) -> list[LaunchFolder]:
     """Launches of others of which Slurm shows no job, and would show none if there were some."""
     unseen = [
         folder
@@ -490,8 +492,8 @@ def in_queue(study: Study, folders: Sequence[LaunchFolder]) -> list[slurm.Row] |
     sign of life says that its job runs. Of the others nobody can say whether they wait or are gone,
     but those of a launch that was cancelled end as soon as they start.
     """
-    rows = live(folders)
-    unseen = hidden(folders, rows or ())
+    rows = queued_jobs(folders)
+    unseen = hidden_launches(folders, rows or ())
     if rows is None or not unseen:
         return rows
     measure = Gaps(presence(study.layout, list(study.blocks())))
@@ -499,7 +501,7 @@ def in_queue(study: Study, folders: Sequence[LaunchFolder]) -> list[slurm.Row] |
     fresh = {
         name
         for name, generation in generations(claims).items()
-        if age(claims / f"{name}.{generation}") < SILENT
+        if seconds_silent(claims / f"{name}.{generation}") < SILENT
     }
     for folder in unseen:
         for name, numbers in folder.submitted.items():
@@ -536,10 +538,10 @@ def cancel(layout: Layout) -> Cancelled:
     The mark comes first: a parent that is told to end looks for it before it requeues. Jobs get
     TERM, keep what is finished and end within the site's KillWait.
     """
-    folders = traced(layout)
-    rows = live(folders)
+    folders = find_launches(layout)
+    rows = queued_jobs(folders)
     holder = at_work(layout)
-    unseen = hidden(folders, rows or ())
+    unseen = hidden_launches(folders, rows or ())
     for folder in folders:
         is_at_work = f" launch {folder.path.name} " in holder
         is_here = bool(holder) and folder.record["cluster"] == HERE

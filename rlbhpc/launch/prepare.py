@@ -23,8 +23,15 @@ from rlbhpc.engines.folder import weight_bytes
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import Cluster, choose, copies_per_task
-from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, behind, ends_of, jobs_of
-from rlbhpc.launch.launches import Gaps, LaunchFolder, at_work, in_queue, reject_namesake, traced
+from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, ends_of, jobs_of, outdated_jobs
+from rlbhpc.launch.launches import (
+    Gaps,
+    LaunchFolder,
+    at_work,
+    find_launches,
+    in_queue,
+    reject_namesake,
+)
 from rlbhpc.launch.script import Draft, with_gpus
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
@@ -87,7 +94,7 @@ def prepare(
         raise UserError(
             f"{holder}; wait for its end, or look: rlbhpc status {resolved.layout.root}", TRY_AGAIN
         )
-    folders = traced(resolved.layout)
+    folders = find_launches(resolved.layout)
     rows = in_queue(resolved, folders)
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
@@ -113,7 +120,7 @@ def prepare(
         jobs = _only(jobs, {job.name for job in jobs if only in (None, job.kind)})
     elif not running and not any(p.missing for p in present):
         # Nothing to sample, but what follows may have failed.
-        jobs = _only(ends_of(), behind(resolved.layout))
+        jobs = _only(ends_of(), outdated_jobs(resolved.layout))
     if jobs:
         plan.save(resolved.layout.plans)
     return Prepared(draft, plan, jobs, notes, judged)
@@ -355,7 +362,7 @@ class Prediction:
     sbatch_calls: int
 
 
-def measured(layout: Layout) -> Rates | None:
+def measured_rates(layout: Layout) -> Rates | None:
     """Rates of the workers that have ended, over all launches of a run."""
     loads, tokens, seconds = [], 0, 0.0
     for attempt in read_attempts(layout):
@@ -386,7 +393,7 @@ def predict(
     return Prediction(
         gpu_hours=busy * gpus_per_copy / 3600,
         start_share=rates.start * len(times) / busy if busy else 0.0,
-        wall_seconds=wall(times, width),
+        wall_seconds=wall_seconds(times, width),
         # One journal per arm and set of a shard, one attempt and one log per task.
         files=groups + len(times) + tasks + waves + 2 * seals + FIXED_FILES,
         megabytes=size / 1e6,
@@ -394,7 +401,7 @@ def predict(
     )
 
 
-def wall(times: Iterable[float], width: int) -> float:
+def wall_seconds(times: Iterable[float], width: int) -> float:
     """Seconds until all is done when ``width`` workers take one piece after the other, in order."""
     free = [0.0] * width
     for seconds in times:

@@ -103,11 +103,11 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
             value = rest.pop(0)
         if value is not None and not re.fullmatch(WORD, value):
             raise UserError(f"{word}: found {value!r}; allowed: {WORD_CHARACTERS}")
-        options = merged(options, {name: value or ""})
+        options = merge_options(options, {name: value or ""})
     return options
 
 
-def merged(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def merge_options(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Options with ``more`` of them, which win; what they rival goes."""
     rivals = {name for group in RIVALS for name in group if group & set(more)}
     return {name: text for name, text in options.items() if name not in rivals} | dict(more)
@@ -243,7 +243,7 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
     if job.tasks:
         throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
         options["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
-    options = merged(options, resources.options)
+    options = merge_options(options, resources.options)
     return _with_command_line(draft, job, options)
 
 
@@ -277,7 +277,7 @@ def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[
     if job.name != draft.last:
         # One mail when all is over, and none for each of a thousand tasks.
         given = {name: text for name, text in given.items() if not name.startswith("mail-")}
-    options = merged(options, given)
+    options = merge_options(options, given)
     if not job.gpu:
         options = {name: text for name, text in options.items() if name not in GPUS}
     if "comment" in draft.options:

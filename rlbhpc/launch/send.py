@@ -25,7 +25,7 @@ from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import LOCAL, launching_environment
-from rlbhpc.launch.jobs import SNAPSHOT, behind
+from rlbhpc.launch.jobs import SNAPSHOT, outdated_jobs
 from rlbhpc.launch.launches import LaunchFolder, launch_in, only_sender
 from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
@@ -56,7 +56,7 @@ def reject_missing(launch: LaunchFolder) -> None:
     kinds = {job["kind"] for job in launch.jobs.values()}
     missing = sum(block.missing for block in presence(study.layout, list(study.blocks())))
     models = untrained(study, study.models) if "train" in kinds else []
-    late = behind(study.layout) if "light" in kinds else []
+    late = outdated_jobs(study.layout) if "light" in kinds else []
     if missing and "sample" in kinds:
         what = f"{missing:,} samples are missing"
     elif models:

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from rlbhpc.launch import slurm
 from rlbhpc.launch.host import UNRECORDED
-from rlbhpc.launch.jobs import behind
+from rlbhpc.launch.jobs import outdated_jobs
 from rlbhpc.launch.launches import (
     Gaps,
     LaunchFolder,
     at_work,
     claimed_here,
+    find_launches,
     in_queue,
     is_made,
     launches,
-    traced,
 )
 from rlbhpc.launch.slurm import ACTIONS, NO_ROOM, SIGNS, what_it_waits_for, what_starts
 from rlbhpc.study.layout import Layout
@@ -91,7 +91,7 @@ class Status:
 def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
     study = stored_study(layout.study)
-    folders = traced(layout)
+    folders = find_launches(layout)
     rows = in_queue(study, folders)
     holder = at_work(layout)
     claimed = claimed_here(layout)
@@ -120,7 +120,7 @@ def status(layout: Layout) -> Status:
             *_by_cause(_slurm_failures(listed, rows or (), not missing), trains),
         ],
         at_work=holder,
-        behind=behind(layout) if folders and not missing else [],
+        behind=outdated_jobs(layout) if folders and not missing else [],
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.prepare import measured, predict
+from rlbhpc.launch.prepare import measured_rates, predict
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
@@ -64,7 +64,7 @@ def predictions() -> Iterator[Row]:
         make_tiny_model(folder / "model", hidden_size=64)
         _call("sample", str(folder / "study.yaml"), "--set", "arms.base.n=64")
         study = load_study(folder / "study.yaml")
-        rates = measured(study.layout)
+        rates = measured_rates(study.layout)
         assert rates is not None
         before = {path.name for path in study.layout.attempts.iterdir()}
         present = presence(study.layout, list(study.blocks()))

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE, UserError
-from rlbhpc.launch.api import written
+from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.ask import make_results
-from rlbhpc.launch.host.claims import here, started
+from rlbhpc.launch.host.claims import host_name, start_tick
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -29,7 +29,7 @@ __all__ = ["stubs"]
 def launched(folder: Path, work: str, text: str = SAMPLED) -> tuple[Path, Study, Path]:
     """A launch on this machine that was run, in which sampling is some lines of shell."""
     path, _ = study_in(folder, text)
-    launch = written(prepare(path, cluster="local", shard_tokens=300)).folder
+    launch = write_prepared(prepare(path, cluster="local", shard_tokens=300)).folder
     for script in launch.glob("*.sbatch"):
         lines = work if script.stem == "sample" else "exit 0"
         parent = f"exec {sys.executable} -m host --drain 1 --last 1"
@@ -75,7 +75,7 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
     (launch / "submitted").touch()
     process = subprocess.Popen(["sleep", "60"])
     try:
-        who = f"{here()} {process.pid} {started(str(process.pid))}"
+        who = f"{host_name()} {process.pid} {start_tick(str(process.pid))}"
         sending = launch.parent / "sending.0"
         sending.write_text(f"local {who} {getpass.getuser()} runs launch 0001\n")
         plan = json.loads((launch / "launch.json").read_text())["plan"]
@@ -83,7 +83,7 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
         (study.layout.claims / f"{plan}-00001.0").write_text(f"local {who}\n")
         holder = f"{getpass.getuser()} runs launch 0001 (process {process.pid} on"
         text = call("status", path)[1].stdout
-        assert f"At work: {holder} {here()})" in text
+        assert f"At work: {holder} {host_name()})" in text
         assert "No job" not in text
         found = status(path)[1]
         assert found["launches"][0]["shards"] == {"running": [1], "waiting": [0]}
@@ -106,7 +106,7 @@ def test_a_job_without_shards_is_seen_at_work_too(tmp_path: Path, stubs: Stubs) 
     assert submit(launch).returncode == INCOMPLETE
     (claim,) = (launch / "held").iterdir()
     kind, host, _, _ = claim.read_text().split()
-    assert (kind, host) == ("local", here())
+    assert (kind, host) == ("local", host_name())
     assert not list(study.layout.claims.iterdir())
 
 
@@ -155,7 +155,7 @@ def test_cancel_stops_what_is_not_submitted_or_begun(
     path, _, launch = launched(tmp_path / "s", "echo ran >ran")
     process = subprocess.Popen(["sleep", "60"])
     try:
-        who = f"{here()} {process.pid} {started(str(process.pid))}"
+        who = f"{host_name()} {process.pid} {start_tick(str(process.pid))}"
         sending = launch.parent / "sending.0"
         sending.write_text(f"local {who} {getpass.getuser()} {verb} launch 0001\n")
         code, result = call("cancel", path)
@@ -193,7 +193,7 @@ def test_a_launch_that_is_cancelled_while_it_is_sent_sends_no_more(
     tmp_path: Path, stubs: Stubs
 ) -> None:
     path, _ = study_in(tmp_path / "s")
-    launch = written(prepare(path))
+    launch = write_prepared(prepare(path))
     stubs.add("sbatch", "touch cancelled; echo 7")
     with pytest.raises(UserError, match="launch 0001 was cancelled"):
         launch.submit(say=lambda line: None)
@@ -231,7 +231,7 @@ def test_what_stops_submit_sh_is_told_in_one_line(
     tmp_path: Path, stubs: Stubs, damage: Callable[[Path], None], told: str
 ) -> None:
     path, _ = study_in(tmp_path / "s")
-    launch = written(prepare(path)).folder
+    launch = write_prepared(prepare(path)).folder
     damage(launch)
     done = submit(launch)
     (line,) = done.stderr.splitlines()
@@ -243,7 +243,7 @@ def test_a_full_disk_is_worth_another_try(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _ = study_in(tmp_path / "s")
-    launch = written(prepare(path))
+    launch = write_prepared(prepare(path))
 
     def refuse(file: Path, text: str) -> int:
         raise OSError(errno.ENOSPC, "No space left on device", str(file))

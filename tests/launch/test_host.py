@@ -19,7 +19,7 @@ import pytest
 from rlbhpc.launch import host
 from rlbhpc.launch.api import write_host
 from rlbhpc.launch.host.__main__ import Record, cause_of
-from rlbhpc.launch.host.claims import here, started
+from rlbhpc.launch.host.claims import host_name, start_tick
 from tests.launch.made import JOB, PARTITION, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
@@ -393,13 +393,13 @@ def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
 
 def test_what_killed_parents_left_on_the_node_is_removed_and_nothing_else(run: Run) -> None:
     place = run.folder / "tmp"
-    lives = f"local {here()} {os.getpid()} {started(str(os.getpid()))}"
+    lives = f"local {host_name()} {os.getpid()} {start_tick(str(os.getpid()))}"
     owners = {
-        "rlbhpc-3-11": f"local {here()} 4194305 1",
+        "rlbhpc-3-11": f"local {host_name()} 4194305 1",
         "rlbhpc-4-12": lives,
         "rlbhpc-5-13": "local elsewhere 4194305 1",
         "rlbhpc-6-14": None,
-        "other-7-15": f"local {here()} 4194305 1",
+        "other-7-15": f"local {host_name()} 4194305 1",
     }
     for name, owner in owners.items():
         (place / name / "cache").mkdir(parents=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
-from rlbhpc.launch.api import written
-from rlbhpc.launch.host.claims import SILENT, here, started
+from rlbhpc.launch.api import write_prepared
+from rlbhpc.launch.host.claims import SILENT, host_name, start_tick
 from rlbhpc.launch.launches import cancel, claim_sending, claimed_here, note, sender
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
@@ -24,14 +24,14 @@ from tests.launch.made import ROOT, Stubs, study_in
 
 __all__ = ["stubs"]
 ME = getpass.getuser()
-HERE = here()
+HERE = host_name()
 
 
 @pytest.fixture
 def other() -> Iterator[str]:
     """Another process of this user on this host."""
     process = subprocess.Popen(["sleep", "60"])
-    yield f"{process.pid} {started(str(process.pid))}"
+    yield f"{process.pid} {start_tick(str(process.pid))}"
     process.kill()
     process.wait()
 
@@ -83,10 +83,10 @@ def test_a_launch_drafted_before_anothers_jobs_were_sent_sends_none(
 ) -> None:
     path, study = study_in(tmp_path / "s")
     ours, theirs = prepare(path, shard_tokens=150), prepare(path, shard_tokens=300)
-    written(theirs).submit(say=lambda line: None)
+    write_prepared(theirs).submit(say=lambda line: None)
     sent = len(stubs.calls("sbatch"))
     stubs.add("squeue", "echo '1_[0-1]|PENDING|Priority|ann'")
-    launch = written(ours)
+    launch = write_prepared(ours)
     told = "job 1 of ann is in the queue and was not when launch 0002"
     with pytest.raises(UserError, match=told) as late:
         launch.submit()
@@ -110,11 +110,11 @@ def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
 ) -> None:
     """Without a Slurm, as on a laptop that the run was copied to, there is nobody to ask."""
     path, _ = study_in(tmp_path / "s")
-    written(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
+    write_prepared(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
     sent = len(stubs.calls("sbatch"))
     busy = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
     stubs.add("squeue", f"echo '{busy}' >&2; exit 1")
-    launch = written(prepare(path, cluster=cluster))
+    launch = write_prepared(prepare(path, cluster=cluster))
     for squeue, told in (
         (f"echo '{busy}' >&2; exit 1", "Slurm does not say .* is gone, move these away: /"),
         ("echo '1_[0-1]|RUNNING|None|ann'", "job 1 of ann is in the queue and was not"),
@@ -125,14 +125,14 @@ def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
     assert len(stubs.calls("sbatch")) == sent
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("rlbhpc.launch.send._as_processes", lambda *rest: {})
-    launch = written(prepare(path, cluster="local"))
+    launch = write_prepared(prepare(path, cluster="local"))
     assert launch.submit(say=lambda line: None) == {}
 
 
 def test_what_somebody_else_wrote_and_did_not_send_is_theirs(tmp_path: Path, stubs: Stubs) -> None:
     """Their folder may not be ours to write, and their jobs are looked for under their name."""
     path, study = study_in(tmp_path / "s")
-    theirs = written(prepare(path)).folder / "launch.json"
+    theirs = write_prepared(prepare(path)).folder / "launch.json"
     theirs.write_text(theirs.read_text().replace(f'"user": "{ME}"', '"user": "ann"'))
     before = theirs.read_text()
     assert call("launch", path, "--submit")[0] == DONE
@@ -144,8 +144,8 @@ def test_what_somebody_else_wrote_and_did_not_send_is_theirs(tmp_path: Path, stu
 def test_a_job_that_goes_on_under_another_id_is_no_newer_one(tmp_path: Path, stubs: Stubs) -> None:
     """Where no job may requeue itself, it submits itself anew at any moment."""
     path, study = study_in(tmp_path / "s")
-    written(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
-    launch = written(prepare(path, shard_tokens=150))
+    write_prepared(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
+    launch = write_prepared(prepare(path, shard_tokens=150))
     with (study.layout.launches / "0001" / "submitted").open("a") as out:
         out.write("sample 71 0\ncompact 72\n")
     stubs.add("squeue", "echo '71_0|RUNNING|None|ann'; echo '72|PENDING|Dependency|ann'")
@@ -157,7 +157,7 @@ def test_who_comes_second_is_told_who_is_at_work(
     tmp_path: Path, stubs: Stubs, other: str, cluster: str
 ) -> None:
     path, study = study_in(tmp_path / "s")
-    launch = written(prepare(path, cluster=cluster))
+    launch = write_prepared(prepare(path, cluster=cluster))
     hold(study.layout, f"local {HERE} {other} {ME} runs launch 0007")
     told = f"{ME} runs launch 0007 .process {other.split()[0]} on {HERE}.; wait for its end"
     for attempt in (launch.submit, lambda: prepare(path, cluster=cluster)):
@@ -171,7 +171,7 @@ def test_cancel_stops_the_launch_that_somebody_submits_and_no_other(
     tmp_path: Path, stubs: Stubs, other: str
 ) -> None:
     path, study = study_in(tmp_path / "s")
-    first, second = (written(prepare(path, shard_tokens=n)).folder for n in (300, 150))
+    first, second = (write_prepared(prepare(path, shard_tokens=n)).folder for n in (300, 150))
     hold(study.layout, f"local {HERE} {other} {ME} submits launch 0001")
     assert cancel(study.layout).at_work.startswith(f"{ME} submits launch 0001")
     assert [(folder / "cancelled").exists() for folder in (first, second)] == [True, False]
@@ -314,7 +314,7 @@ def test_a_launch_that_is_sent_twice_at_the_same_moment_is_sent_once(
 ) -> None:
     """Of four processes each either sends all that is left, or is told who does."""
     path, _ = study_in(tmp_path / "s")
-    launch = written(prepare(path))
+    launch = write_prepared(prepare(path))
     stubs.add("sbatch", 'mkdir "$0.at-work" || exit 1; n=$(ls -d "$0".id* 2>/dev/null | wc -l);'
               ' mkdir "$0.id$n"; rmdir "$0.at-work"; echo $((n + 1))')  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(stubs.folder)}

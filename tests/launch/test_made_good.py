@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
-from rlbhpc.launch.api import written
+from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.launches import launch_in, launches
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.send import reject_missing
@@ -172,7 +172,7 @@ def test_a_launch_here_is_told_by_what_it_was_to_make(tmp_path: Path, stubs: Stu
     path, study = study_in(tmp_path / "s", TRAINED.replace("limit: 6", "limit: 2"))
     hint = f"; rlbhpc doctor {study.layout.root} says why"
     training, sampling, whole = (
-        written(prepare(path, cluster="local", only=kind)).folder
+        write_prepared(prepare(path, cluster="local", only=kind)).folder
         for kind in ("train", "sample", None)
     )
     assert missing(training) == f"training of rl has not ended{hint}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.prepare import Rates, measured, predict, wall
+from rlbhpc.launch.prepare import Rates, measured_rates, predict, wall_seconds
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
@@ -58,19 +58,19 @@ def test_64_shards_stay_within_300_files() -> None:
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 20))
 def test_wall_time_lies_between_its_bounds(times: list[float], width: int) -> None:
-    found = wall(times, width)
+    found = wall_seconds(times, width)
     assert found >= max(max(times), sum(times) / width) - 1e-6
     assert found <= sum(times) / width + max(times) + 1e-6
 
 
 def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert measured(layout) is None
+    assert measured_rates(layout) is None
     begun = {"plan": "p", "shard": 0, "started": 100.0}
     whole = {**begun, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
     checked.write(layout.attempts / "a.json", whole)
     checked.write(layout.attempts / "b.json", {**begun, "loaded": 130.0})
-    found = measured(layout)
+    found = measured_rates(layout)
     assert found is not None
     assert (found.tokens, found.start) == (100.0, 10.0)
     assert found.source == "1 attempts of this run"
@@ -86,7 +86,7 @@ def test_a_rate_needs_some_time_to_be_measured(
     checked.write(layout.attempts / "b.json", {**short, "ended": 900.0, "tokens": 0})
     unloaded = {name: value for name, value in short.items() if name != "loaded"}
     checked.write(layout.attempts / "c.json", {**unloaded, "ended": 900.0})
-    found = measured(layout)
+    found = measured_rates(layout)
     assert (found and found.tokens) == rate
 
 

@@ -201,7 +201,7 @@ def test_samples_of_a_job_that_ends_meanwhile_are_there(
         make(study, [0, 1, 2, 3])
         return []
 
-    monkeypatch.setattr("rlbhpc.launch.launches.live", leave)
+    monkeypatch.setattr("rlbhpc.launch.launches.queued_jobs", leave)
     assert status(path)[1]["missing"] == 0
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UNRECORDED, USAGE
-from .claims import CLAIMS, Claims, alive, here, is_own_file, started
+from .claims import CLAIMS, Claims, host_name, is_alive, is_own_file, start_tick
 from .task import LocalTask, SlurmTask, call, dependency_of, say, submitted, this_task
 
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -57,7 +57,7 @@ def main(words: list[str]) -> int:
     host = socket.gethostname()
     name = task.job_id if task is not None else str(os.getpid())
     restarts = 0
-    holder = f"local {here()} {name} {started(name)}"
+    holder = f"local {host_name()} {name} {start_tick(name)}"
     if isinstance(task, SlurmTask):
         restarts = task.restarts
         holder = f"slurm {name}"
@@ -104,14 +104,14 @@ def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tupl
             remove_abandoned(options.scratch.parent)
             options.scratch.mkdir(parents=True, exist_ok=True)
             pid = str(os.getpid())
-            (options.scratch / OWNER).write_text(f"local {here()} {pid} {started(pid)}\n")
+            (options.scratch / OWNER).write_text(f"local {host_name()} {pid} {start_tick(pid)}\n")
         work = Work(command)
     except OSError as error:
         say(f"{error.filename or command[0]}: {error.strerror}")
         return 127, ""
     pairs = (pair.rpartition("=") for pair in options.release)
     releases = {path: name for path, _, name in pairs}
-    warned = mind(work, options.drain, options.last, releases, claims.beat)
+    warned = wait_for_end(work, options.drain, options.last, releases, claims.beat)
     work.kill()
     release(releases)
     if options.scratch:
@@ -129,7 +129,7 @@ def remove_abandoned(folder: Path) -> None:
     """
     for owner in folder.glob(f"rlbhpc-*/{OWNER}"):
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if is_own_file(owner) and alive(owner.read_text().strip(), is_ours=True) is False:
+            if is_own_file(owner) and is_alive(owner.read_text().strip(), is_ours=True) is False:
                 say(f"{owner.parent} is of a job that was killed, and is removed")
                 shutil.rmtree(owner.parent, ignore_errors=True)
 
@@ -185,7 +185,7 @@ class Work:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def mind(
+def wait_for_end(
     work: Work, drain: float, last: float, releases: dict[str, str], beat: Callable[[], None]
 ) -> str:
     """Wait for the end of the work. Returns the signal that ended it, if one did."""

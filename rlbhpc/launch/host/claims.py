@@ -43,7 +43,7 @@ class Claims:
     def claim(self, name: str) -> str:
         """Claim something; returns who else holds it, if somebody does."""
         while True:
-            generation, holder = newest(self.folder, name)
+            generation, holder = newest_claim(self.folder, name)
             path = self.folder / f"{name}.{generation}"
             if holder == self.holder:
                 self.own.append(path)
@@ -51,7 +51,7 @@ class Claims:
             if holder and is_held(path, holder, is_own_file(path)):
                 return holder
             path = self.folder / f"{name}.{generation + 1}"
-            if create(path, self.holder):
+            if create_claim(path, self.holder):
                 self.own.append(path)
                 return ""
 
@@ -78,7 +78,7 @@ def generations(folder: Path, name: str = "*") -> dict[str, int]:
     return newest_of
 
 
-def newest(folder: Path, name: str) -> tuple[int, str]:
+def newest_claim(folder: Path, name: str) -> tuple[int, str]:
     """Generation and holder of the newest claim of this name; −1 and nobody if there is none."""
     while True:
         generation = generations(folder, name).get(name, -1)
@@ -90,19 +90,19 @@ def newest(folder: Path, name: str) -> tuple[int, str]:
         except (OSError, UnicodeDecodeError) as error:
             # One that was given back meanwhile is gone; one that is there is somebody's.
             if os.path.lexists(path):
-                return generation, unknown(path, getattr(error, "strerror", "no text"))
+                return generation, unknown_holder(path, getattr(error, "strerror", "no text"))
             continue
-        if not holder and age(path) < SILENT:
-            holder = unknown(path, "it is empty")
+        if not holder and seconds_silent(path) < SILENT:
+            holder = unknown_holder(path, "it is empty")
         return generation, holder
 
 
-def unknown(path: Path, reason: str) -> str:
+def unknown_holder(path: Path, reason: str) -> str:
     """Holder of a claim that says nothing of it."""
     return f"an unknown job: {path.name}: {reason}; remove it if nobody works it"
 
 
-def create(path: Path, holder: str) -> bool:
+def create_claim(path: Path, holder: str) -> bool:
     """Make a claim, unless somebody else was faster."""
     # What ends in a number is a claim; this is none yet.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
@@ -126,7 +126,7 @@ def create(path: Path, holder: str) -> bool:
     return True
 
 
-def age(path: Path) -> float:
+def seconds_silent(path: Path) -> float:
     """Seconds since the last sign of life of a claim's holder; infinite if it is gone."""
     try:
         sign = path.stat().st_mtime
@@ -156,11 +156,11 @@ def is_own_file(path: Path) -> bool:
 
 def is_held(path: Path, holder: str, is_ours: bool) -> bool:
     """Whether a claim counts; its last sign of life decides where nobody here sees its holder."""
-    lives = alive(holder, is_ours)
-    return age(path) < SILENT if lives is None else lives
+    lives = is_alive(holder, is_ours)
+    return seconds_silent(path) < SILENT if lives is None else lives
 
 
-def alive(holder: str, is_ours: bool) -> bool | None:
+def is_alive(holder: str, is_ours: bool) -> bool | None:
     """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START` and more words.
 
     None where that cannot be seen from here: a process of another host, or of another user on a
@@ -170,9 +170,9 @@ def alive(holder: str, is_ours: bool) -> bool | None:
     kind, *words = holder.split()
     if kind == "local" and len(words) >= 3:
         host, pid, start = words[:3]
-        if host != here():
+        if host != host_name():
             return None
-        now = started(pid)
+        now = start_tick(pid)
         if now:
             return start == now
         return False if is_ours else None
@@ -186,7 +186,7 @@ def alive(holder: str, is_ours: bool) -> bool | None:
     return None if not is_ours and hides_jobs(call("scontrol", "show", "config")[1]) else False
 
 
-def here() -> str:
+def host_name() -> str:
     """Name of this host; a PID namespace that is not its first counts as a host of its own.
 
     Who is in another one looks as if it had ended, and may be alive.
@@ -198,7 +198,7 @@ def here() -> str:
     return socket.gethostname() + (f"@{space}" if space != FIRST_SPACE else "")
 
 
-def started(pid: str) -> str:
+def start_tick(pid: str) -> str:
     """Clock tick at which a process started, empty once it ended: a pid soon is another's."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
