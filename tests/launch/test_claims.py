@@ -113,7 +113,7 @@ def test_a_job_without_shards_shows_signs_of_life_and_takes_them_back(run: Run) 
 
 def test_a_process_of_another_pid_namespace_is_judged_by_its_silence() -> None:
     """It cannot be seen from there, and is alive."""
-    code = "import sys; from rlbhpc.launch.host.claims import is_alive, host_name, started; "
+    code = "import sys; from rlbhpc.launch.host.claims import host_name, is_alive, start_tick; "
     apart = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
     if subprocess.run([*apart, "pass"], capture_output=True, check=False).returncode:
         pytest.skip("no other PID namespace can be made here")
