@@ -485,20 +485,33 @@ def without_domain(tokens: Tokens) -> Tokens:
         return tokens[2:]
     if _DOMAIN_WORDS.isdisjoint(tokens):
         return tokens
-    texts = [text for _, text in tokens]
-    hole = _HOLE.search(" ".join(texts))
-    if hole is not None:
-        rest = tokens[: len(" ".join(texts)[: hole.start()].split(" "))]
-        name = ("s", hole["name"] or hole["index"])
-        term = _TERM.match(" ".join(texts))
-        if hole["index"] and (term is None or hole["index"] not in term.groups()):
+    text = " ".join(text for _, text in tokens)
+    hole = _HOLE.search(text)
+    if hole is not None and hole["index"]:
+        term = _TERM.match(text)
+        if term is None or hole["index"] not in term.groups():
             return tokens
-        relations = {text for kind, text in rest if kind == "r"}
-        if name in rest[1:] and relations <= {"="} and rest[:2] != [name, ("r", "=")]:
-            return rest
-    domain = _DOMAIN.search(" ".join(texts))
+    if hole is not None:
+        function = _tokens_before(tokens, text, hole)
+        if _is_function_of(function, hole["name"] or hole["index"]):
+            return function
+    domain = _DOMAIN.search(text)
     if domain is None:
         return tokens
     letter = next(name for name in domain.groups() if name)
-    rest = tokens[: len(" ".join(texts)[: domain.start()].split(" "))]
-    return rest if any(kind == "s" and text == letter for kind, text in rest) else tokens
+    value = _tokens_before(tokens, text, domain)
+    return value if ("s", letter) in value else tokens
+
+
+def _tokens_before(tokens: Tokens, text: str, match: re.Match[str]) -> Tokens:
+    """Return the tokens before a match in their texts, which single blanks join."""
+    return tokens[: len(text[: match.start()].split(" "))]
+
+
+def _is_function_of(tokens: Tokens, name: str) -> bool:
+    """Whether tokens are an expression, or an equation, in a name that is not solved for."""
+    symbol = ("s", name)
+    relations = {text for kind, text in tokens if kind == "r"}
+    if relations - {"="} or tokens[:2] == [symbol, ("r", "=")]:
+        return False
+    return symbol in tokens[1:]
