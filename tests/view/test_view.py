@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -15,7 +17,10 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.store import tables
+from rlbhpc.store.sample import Sample
+from rlbhpc.verify.verdict import Status
 from rlbhpc.view.run import OpenRun
+from tests.report import made
 from tests.report.made import SET, make_study
 from tests.view.looked import Page, make_run
 
@@ -58,6 +63,22 @@ def test_a_run_of_counts_alone_has_a_table(tmp_path: Path) -> None:
     run = OpenRun(tmp_path / "run")
     assert run.by_difference(run.pair) == [f"{SET}/2", f"{SET}/0", f"{SET}/1"]
     assert run.verdict_codes(f"{SET}/2", run.pair.left) == ""
+
+
+def test_problems_that_two_verdicts_tell_apart_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sample(*values: Any, **named: Any) -> Sample:
+        one = Sample(*values, **named)
+        is_lenient = one.key.arm == "rl" and one.key.sample == 3
+        return replace(one, strict=one.verdict, lenient=Status.RIGHT if is_lenient else one.verdict)
+
+    monkeypatch.setattr(made, "Sample", sample)
+    make_run(tmp_path / "run")
+    run = OpenRun(tmp_path / "run")
+    assert {tally.disagreeing for tally in run.tallies(run.pair.left).values()} == {0}
+    assert {tally.disagreeing for tally in run.tallies(run.pair.right).values()} == {1}
+    assert all("strict ≠ lenient" in run.marks(name, run.pair) for name in run.strata)
 
 
 def test_no_torch_is_imported() -> None:
