@@ -198,12 +198,12 @@ def test_weights_are_the_same_for_the_same_seed_and_paired_over_arms() -> None:
 
 
 def test_unequal_n_is_missing_where_a_problem_has_too_few() -> None:
-    counts = Counts.of([4, 8], [1, 1])
-    weights = ProblemWeights.draw(2, np.random.default_rng(0))
+    counts = Counts.of([4, 8] * 20, [1, 1, 0, 0] * 10)
+    weights = ProblemWeights.draw(40, np.random.default_rng(0))
     curve = pass_curve(counts, weights, [4, 5, 8])
     assert np.isnan(curve.interval.estimate).tolist() == [False, True, True]
     assert np.isnan(curve.interval.bounds).all(axis=1).tolist() == [False, True, True]
-    assert curve.support.tolist() == [2, 1, 1]
+    assert curve.support.tolist() == [40, 20, 20]
 
 
 def test_informative_region_ends_at_a_quarter_of_n() -> None:
