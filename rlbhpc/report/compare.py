@@ -24,7 +24,7 @@ from rlbhpc.stats import (
     difference_curve,
     holm,
 )
-from rlbhpc.stats.coverage_table import never_solved_shift, support_intervals
+from rlbhpc.stats.coverage_table import never_solved_shift
 from rlbhpc.stats.decision import MARGIN, decide, supporting
 from rlbhpc.stats.difference import LARGE_K, interval_at_one
 from rlbhpc.stats.joint import Finding
@@ -219,18 +219,6 @@ class Comparison:
     def crossing(self) -> Crossing:
         """Where the two curves may cross."""
         return self.curve.crossing
-
-    @cached_property
-    def support(self) -> dict[str, Interval] | None:
-        """Retention and discovery of the base's support: srr, ndr, sds and nscr."""
-        if self.solved is None:
-            return None
-        cells = self.solved.counts
-        # The posterior is drawn by a generator of its own, so that it is the same in every place.
-        rng, prob = np.random.default_rng(0), self.gap.prob
-        return support_intervals(
-            cells["both"], cells["trained_only"], cells["base_only"], rng, prob
-        )
 
     @property
     def reach(self) -> int:

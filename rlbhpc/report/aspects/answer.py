@@ -94,9 +94,6 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True)
         for end, value in (("", contrast.fit), ("_low", contrast.low), ("_high", contrast.high))
     }
-    support: dict[str, float] = {}
-    for name, interval in (pair.support or {}).items():
-        support |= bounded(name, interval, f"{name}_")
     cells = pair.solved.counts if pair.solved else {}
     return {
         "problem_set": pair.base.problem_set,
@@ -122,7 +119,6 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         **cells,
         "p_mcnemar": pair.solved.p_value if pair.solved else float("nan"),
         "p_mcnemar_holm": pair.p_solved_holm,
-        **support,
         "words": " ".join((*pair.words, conditions(report, pair))),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -59,17 +58,6 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     fitted = carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
     again = _again(report, pair) if fitted else ""
     yield el("p", f"McNemar's exact test, two-sided: p {p}.{again}")
-    # Nothing is retained or discovered where neither of the two solves anything.
-    if pair.support is None or math.isnan(float(pair.support["nscr"].estimate)):
-        return
-    metrics = pair.support
-    yield el(
-        "p",
-        f"Of what the base solves, {bounds(metrics['srr'])} % is retained; of what the trained "
-        f"model solves, {bounds(metrics['ndr'])} % is newly discovered; harmonic mean of the "
-        f"two {bounds(metrics['sds'])} %, net change {bounds(metrics['nscr'], sign=True)} "
-        "points.",
-    )
 
 
 def _again(report: Report, pair: Comparison) -> str:
@@ -181,7 +169,7 @@ ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
-    metrics=("coverage", "McNemar p", "support", "flip probability"),
+    metrics=("coverage", "McNemar p", "flip probability"),
     charts=charts,
 )
 
