@@ -17,7 +17,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, percent
+from rlbhpc.report.phrases import interval_columns, percent_text
 from rlbhpc.stats import Interval
 
 _METRICS = ("pass@1", "pass@K", "gap")
@@ -39,8 +39,8 @@ def section(report: Report) -> Iterator[Node]:
         cells: dict[str, Cell] = {}
         for row in part.itertuples():
             mark = "" if row.sound else " ?"
-            low, high = map(percent, (row.lower, row.upper))
-            cells[str(row.metric)] = f"{percent(row.value)} [{low}, {high}]{mark}"
+            low, high = map(percent_text, (row.lower, row.upper))
+            cells[str(row.metric)] = f"{percent_text(row.value)} [{low}, {high}]{mark}"
         rows.append([str(set_name), str(label), *(cells.get(m) for m in _METRICS)])
     k = ", ".join(dict.fromkeys(f"{int(v):,}" for v in frame.loc[frame["metric"] == "gap", "k"]))
     heads = ["set", "arm", "pass@1, %", "pass@K, %", "gap, points"]
@@ -108,7 +108,7 @@ def _row(
         "label": side.label,
         "metric": metric,
         "k": k,
-        **bounded("value", value, sound=True),
+        **interval_columns("value", value, sound=True),
     }
 
 

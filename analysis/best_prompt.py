@@ -20,7 +20,7 @@ from rlbhpc.report.aspects.prompts import Prompts, prompts
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import Interval, k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
@@ -170,10 +170,10 @@ def section(report: Report) -> Iterator[Node]:
             [
                 result.of.label,
                 int(result.best.k[i]),
-                *(bounds(curve, i) for curve in result.curves.values()),
-                percent(float(result.best.highest[:, i].mean())),
+                *(interval_text(curve, i) for curve in result.curves.values()),
+                percent_text(float(result.best.highest[:, i].mean())),
                 result.trained or "–",
-                bounds(result.trained_minus, i, sign=True),
+                interval_text(result.trained_minus, i, sign=True),
             ]
             for result in results
             for i in sorted({0, len(result.best.k) - 1}, reverse=True)
@@ -205,9 +205,9 @@ def best_prompt_frame(results: list[Best]) -> pd.DataFrame:
         }
         for name, interval in {**result.curves, "trained minus base": result.trained_minus}.items():
             slug = name.replace(" ", "_")
-            columns |= bounded(slug, interval, f"{slug}_")
+            columns |= interval_columns(slug, interval, f"{slug}_")
         parts.append(columns)
-    return stacked(parts)
+    return stack_rows(parts)
 
 
 HEADS: Final = [

@@ -21,7 +21,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, bounds, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, stack_rows
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.priors import carries_rates, posterior_above
@@ -93,15 +93,15 @@ def section(report: Report) -> Iterator[Node]:
             apart = arm.cover_difference
             row: list[Cell] = [arm.of.label]
             for place in places:
-                row += [bounds(arm.cover, place), bounds(apart, place, sign=True)]
+                row += [interval_text(arm.cover, place), interval_text(apart, place, sign=True)]
             rows.append(row)
         heads = ["arm"]
         for level in _COLUMNS:
             heads += [f"Cover@{level:g}", "− base"]
         yield table(f"Cover@τ on {set_name}, percent", heads, rows)
         rows = [
-            [arm.of.label, arm.of.counts[arm.of.curve_rows].reach, bounds(arm.area),
-             bounds(arm.area_difference, sign=True)]
+            [arm.of.label, arm.of.counts[arm.of.curve_rows].reach, interval_text(arm.area),
+             interval_text(arm.area_difference, sign=True)]
             for arm in arms
         ]  # fmt: skip
         caption = f"Area under pass@k over log k on {set_name}, percent"
@@ -136,13 +136,13 @@ def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
 
 def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Cover@τ and the difference to the base, one row per arm and τ."""
-    return stacked(
+    return stack_rows(
         {
             **arm.of.key,
             "tau": LEVELS,
-            **bounded("cover", arm.cover),
+            **interval_columns("cover", arm.cover),
             "base": arm.pair.base.arm if arm.pair else "",
-            **bounded("difference", arm.cover_difference, "difference_"),
+            **interval_columns("difference", arm.cover_difference, "difference_"),
         }
         for arm in arms
     )
@@ -157,7 +157,7 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
         # What no arm has is no column.
         for name, interval in (("area", arm.area), ("difference", arm.area_difference)):
             if interval is not None:
-                row |= bounded(name, interval, f"{name}_")
+                row |= interval_columns(name, interval, f"{name}_")
         rows.append(row)
     return pd.DataFrame(rows)
 

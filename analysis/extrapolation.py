@@ -20,7 +20,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, bounds, percent, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import Counts, extrapolate
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
@@ -75,9 +75,11 @@ def section(report: Report) -> Iterator[Node]:
             check: list[Cell] = ["–", "–", None]
             if arm.check is not None:
                 held = arm.check
-                check = [bounds(held.predicted), percent(held.observed), held.passed]
+                check = [interval_text(held.predicted), percent_text(held.observed), held.passed]
             prediction = arm.prediction
-            rows.append([arm.of.label, int(prediction.k[-1]), bounds(prediction.band[-1]), *check])
+            rows.append(
+                [arm.of.label, int(prediction.k[-1]), interval_text(prediction.band[-1]), *check]
+            )
         heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
         yield table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
 
@@ -119,7 +121,7 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
             **arm.of.key,
             "k": arm.prediction.k,
             "beyond_n": arm.prediction.k > reach,
-            **bounded("predicted", band),
+            **interval_columns("predicted", band),
             "check_k": check.k if check else 0,
             "check_predicted": float(check.predicted.estimate) if check else np.nan,
             "check_observed": check.observed if check else np.nan,
@@ -127,7 +129,7 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
             "notes": "; ".join(band.notes),
         }
         parts.append(columns)
-    return stacked(parts)
+    return stack_rows(parts)
 
 
 charts = charts_by_set("extrapolation", beyond, extrapolation_chart)

@@ -21,7 +21,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import several
+from rlbhpc.report.phrases import count_text
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.store.reader import guessable
 
@@ -74,7 +74,7 @@ def section(report: Report) -> Iterator[Node]:
     for filtered in unguessed(report):
         yield el("h3", f"{filtered.problem_set}: without guessable problems")
         caption = (
-            f"pass@k without the {several(len(filtered.guessed), 'problem')} that "
+            f"pass@k without the {count_text(len(filtered.guessed), 'problem')} that "
             f"{filtered.by} answers at a rate above 0 and below 5 % without reasoning: at "
             "large k these are guessed."
         )

@@ -14,13 +14,27 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, cells, charts_by_set, once_each, tables_of
+from rlbhpc.report.aspect import (
+    Aspect,
+    Part,
+    Report,
+    charts_by_set,
+    once_each,
+    read_variables,
+    tables_of,
+)
 from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, bounds_at, ends, percent, stacked
+from rlbhpc.report.phrases import (
+    interval_columns,
+    interval_texts,
+    number_text,
+    percent_text,
+    stack_rows,
+)
 from rlbhpc.stats import Interval
 from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes
 
@@ -67,7 +81,7 @@ def _ballots(report: Report) -> Iterator[_Ballots]:
 
     So it is with imported verdicts without answers, and verifiers that tell none.
     """
-    for arm, (answers,) in cells(report, report.compared, ("answer",)):
+    for arm, (answers,) in read_variables(report, report.compared, ("answer",)):
         answered = answers >= 0
         if not answered.any() or (arm.right & ~answered).any():
             continue
@@ -122,11 +136,14 @@ def section(report: Report) -> Iterator[Node]:
         rows: list[list[Cell]] = []
         for arm in arms:
             unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
-            intervals = bounds_at(sizes, arm.k, arm.majority)
-            rows.append([arm.of.label, percent(unfound), *intervals])
+            intervals = interval_texts(sizes, arm.k, arm.majority)
+            rows.append([arm.of.label, percent_text(unfound), *intervals])
         heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
         yield table(f"maj@k on {set_name}, percent", heads, rows, last=True)
-        rows = [[arm.of.label, arm.samples, ends(arm.entropy), ends(arm.distinct)] for arm in arms]
+        rows = [
+            [arm.of.label, arm.samples, number_text(arm.entropy), number_text(arm.distinct)]
+            for arm in arms
+        ]
         heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
         yield table(f"Answers on {set_name}, per problem", heads, rows)
 
@@ -149,11 +166,11 @@ def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
 
 def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """maj@k with its interval and pass@k, one row per arm and k."""
-    return stacked(
+    return stack_rows(
         {
             **arm.of.key,
             "k": arm.k,
-            **bounded("maj_at_k", arm.majority),
+            **interval_columns("maj_at_k", arm.majority),
             "pass_at_k": arm.any_right.estimate,
         }
         for arm in arms
@@ -166,8 +183,8 @@ def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
         {
             **arm.of.key,
             "samples": arm.samples,
-            **bounded("answer_entropy", arm.entropy, "answer_entropy_"),
-            **bounded("distinct", arm.distinct, "distinct_"),
+            **interval_columns("answer_entropy", arm.entropy, "answer_entropy_"),
+            **interval_columns("distinct", arm.distinct, "distinct_"),
         }
         for arm in arms
     )

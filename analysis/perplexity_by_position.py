@@ -19,17 +19,17 @@ from rlbhpc.report.aspect import (
     Part,
     Report,
     charts_by_set,
-    frames,
     once_each,
+    read_frames,
     tables_of,
 )
-from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.aspects.responses import compared_responses
 from rlbhpc.report.draw.chart import Axis, Chart, Colours, Panel, log_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, ends
+from rlbhpc.report.phrases import interval_columns, number_text
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import perplexity_by_position
 from rlbhpc.store.parts import ONE_IN, in_lot
@@ -72,8 +72,8 @@ def positions(report: Report) -> Iterator[Positions]:
     if policy == "none":
         return
     most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
-    costs = [(written.of, written.cost) for written in of_compared(report)]
-    for arm, every in frames(report, costs, ("problem", "sample", "seed", "logprobs"), most):
+    costs = [(written.of, written.cost) for written in compared_responses(report)]
+    for arm, every in read_frames(report, costs, ("problem", "sample", "seed", "logprobs"), most):
         frame = every[every["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
         if policy == "sampled":
             frame = frame[in_lot(frame["seed"].to_numpy())]
@@ -111,7 +111,7 @@ def section(report: Report) -> Iterator[Node]:
         )
         rows: list[list[Cell]] = [
             [arm.of.label, arm.problems, arm.responses, arm.short,
-             *(ends(value, 3) for value in arm.parts.values())]
+             *(number_text(value, 3) for value in arm.parts.values())]
             for arm in arms
         ]  # fmt: skip
         heads = ["arm", "problems", "responses", "too short", *PARTS]
@@ -134,8 +134,8 @@ def _where(arm: Positions) -> str:
     if not clear:
         return f"{arm.of.label} is about as sure of itself at all three places."
     return (
-        f"{arm.of.label} is surest in the {surest} tokens, {ends(arm.parts[surest], 3)}, and "
-        f"least sure in the {least} ones, {ends(arm.parts[least], 3)}."
+        f"{arm.of.label} is surest in the {surest} tokens, "
+        f"{number_text(arm.parts[surest], 3)}, and least sure in the {least} ones, {number_text(arm.parts[least], 3)}."
     )
 
 
@@ -167,7 +167,7 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
         {
             **arm.of.key,
             "part": name,
-            **bounded("perplexity", value),
+            **interval_columns("perplexity", value),
             "responses": arm.responses,
             "too_short": arm.short,
         }

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.aspects.training import over_steps, tenths, training
+from rlbhpc.report.aspects.training import first_and_last_tenth, over_steps, training
 from rlbhpc.report.draw.chart import Chart, Colours, Key
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
@@ -141,7 +141,7 @@ def learning_chart(frame: pd.DataFrame, colours: Colours) -> Chart:
 
 
 def _change(column: pd.Series) -> str | None:
-    ends = tenths(column)
+    ends = first_and_last_tenth(column)
     return f"{ends[0]:.3g} → {ends[1]:.3g}" if ends else None
 
 

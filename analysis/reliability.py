@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
-from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.aspects.pass_at_k import spread_evenly
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, bounds_at, percent
+from rlbhpc.report.phrases import interval_columns, interval_text, interval_texts, percent_text
 from rlbhpc.stats import (
     Interval,
     bayes_at_n,
@@ -87,18 +87,21 @@ def section(report: Report) -> Iterator[Node]:
     for set_name, arms in report.by_set(reliability(report)):
         names = list(dict.fromkeys(name for arm in arms for name in arm.values))
         rows: list[list[Cell]] = [
-            [arm.of.label, *(bounds(arm.values[n]) if n in arm.values else None for n in names)]
+            [
+                arm.of.label,
+                *(interval_text(arm.values[n]) if n in arm.values else None for n in names),
+            ]
             for arm in arms
         ]
         yield el("h3", f"{set_name}: reliability")
         yield table(f"Reliability on {set_name}, percent", ["arm", *names], rows)
-        sizes = thinned(report.k(max(int(arm.fixed.k[-1]) for arm in arms)))
+        sizes = spread_evenly(report.k(max(int(arm.fixed.k[-1]) for arm in arms)))
         rows = []
         for arm in arms:
             fitted = arm.fixed.k[arm.fixed.model_based].tolist()
-            cells = bounds_at(sizes, arm.fixed.k, arm.fixed.interval)
+            cells = interval_texts(sizes, arm.fixed.k, arm.fixed.interval)
             starred = [c + "*" if k in fitted else c for k, c in zip(sizes, cells, strict=True)]
-            rows.append([arm.of.label, percent(arm.threshold), *starred])
+            rows.append([arm.of.label, percent_text(arm.threshold), *starred])
         heads = ["arm", "hidden below", *(f"k = {k:,}" for k in sizes)]
         caption = f"pass@k of exactly these problems of {set_name}, percent"
         yield table(caption, heads, rows, last=True)
@@ -119,7 +122,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
         {
             **arm.of.key,
             "metric": name,
-            **bounded("value", value, sound=True),
+            **interval_columns("value", value, sound=True),
         }
         for arm in arms
         for name, value in arm.values.items()

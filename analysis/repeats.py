@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, frames, once_each, tables_of
-from rlbhpc.report.aspects.responses import of_compared
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, read_frames, tables_of
+from rlbhpc.report.aspects.responses import compared_responses
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text
 from rlbhpc.stats import Interval
 from rlbhpc.stats.votes import collisions, duplicates
 from rlbhpc.verify.verdict import Status
@@ -49,9 +49,9 @@ class Repeats:
 @once_each
 def repeats(report: Report) -> Iterator[Repeats]:
     """Look for repeated responses of the compared arms; nothing where no texts are stored."""
-    costs = [(written.of, written.cost) for written in of_compared(report)]
+    costs = [(written.of, written.cost) for written in compared_responses(report)]
     columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
-    for arm, every in frames(report, costs, columns):
+    for arm, every in read_frames(report, costs, columns):
         frame = every[(every["verdict"] != Status.FAILED) & (every["text"] != "")]
         if len(frame):
             yield _of(report, arm, frame)
@@ -93,8 +93,8 @@ def section(report: Report) -> Iterator[Node]:
     """Show whether samples that should be independent are."""
     for set_name, arms in report.by_set(repeats(report)):
         rows: list[list[Cell]] = [
-            [arm.of.label, arm.problems, arm.responses, bounds(arm.distinct),
-             bounds(arm.effective), arm.longest or None]
+            [arm.of.label, arm.problems, arm.responses, interval_text(arm.distinct),
+             interval_text(arm.effective), arm.longest or None]
             for arm in arms
         ]  # fmt: skip
         heads = ["arm", "problems read", "responses", "distinct, %", "effective n, % of n",
@@ -120,7 +120,7 @@ def _independent(arms: list[Repeats]) -> str:
         if share <= 0:
             phrases.append(f"of {arm.of.label} no response repeats")
             continue
-        sentence = f"of {arm.of.label} {percent(share)} % repeat an earlier one"
+        sentence = f"of {arm.of.label} {percent_text(share)} % repeat an earlier one"
         if arm.copies:
             sentence += (
                 f", {arm.copies:,} of them a response too improbable to be drawn twice: seeds were "
@@ -151,8 +151,8 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
             "equal_pairs": arm.pairs,
             "expected_pairs": arm.expected,
             "copies": arm.copies,
-            **bounded("distinct", arm.distinct, "distinct_"),
-            **bounded("effective", arm.effective, "effective_"),
+            **interval_columns("distinct", arm.distinct, "distinct_"),
+            **interval_columns("effective", arm.effective, "effective_"),
         }
         for arm in arms
     )

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, cells, once, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once, read_variables, tables_of
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, signed
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, points_text
 from rlbhpc.stats import Interval
 from rlbhpc.stats.perplexities import Sharpened, sharpened
 
@@ -51,7 +51,7 @@ def sharpenings(report: Report) -> list[Sharpening]:
     """Reweight the base of every last comparison; nothing where no log-probabilities are stored."""
     bases = {id(pair.base): pair.base for pair in report.final}
     reweighted = {}
-    for arm, (logprob,) in cells(report, list(bases.values()), ("logprob_sum",)):
+    for arm, (logprob,) in read_variables(report, list(bases.values()), ("logprob_sum",)):
         right, judged = arm.right, arm.judged
         # All samples, even ones and odd ones.
         reweighted[id(arm)] = [
@@ -97,8 +97,8 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     if sharpening is None:
         return
     rows: list[list[Cell]] = [
-        [power, round(float(sharpening.effective_n[i])), bounds(sharpening.value, i),
-         bounds(sharpening.rest, i, sign=True)]
+        [power, round(float(sharpening.effective_n[i])), interval_text(sharpening.value, i),
+         interval_text(sharpening.rest, i, sign=True)]
         for i, power in enumerate(POWERS)
     ]  # fmt: skip
     heads = ["power", "samples that still count", "pass@1 of the base, %", "trained − that, points"]
@@ -128,7 +128,7 @@ def _words(sharpening: Sharpening) -> str:
     """Split the difference at k = 1 into what reweighting reaches and the rest."""
     plain, reached = float(sharpening.value.estimate[0]), float(sharpening.on_odd.estimate)
     power = POWERS[sharpening.chosen]
-    gain = signed(float(sharpening.rest.estimate[0]))
+    gain = points_text(float(sharpening.rest.estimate[0]))
     if sharpening.chosen == 0:
         return (
             f"Trained minus base at k = 1 is {gain} points. No power of the base's probability "
@@ -136,9 +136,9 @@ def _words(sharpening: Sharpening) -> str:
         )
     return (
         f"Trained minus base at k = 1 is {gain} points. Reweighting the base's own samples to "
-        f"power {power:g}, chosen on even samples, reaches {percent(reached)} % on odd ones, "
-        f"{signed(reached - plain)} points; the trained model is "
-        f"{bounds(sharpening.rest_on_odd, sign=True)} points from there."
+        f"power {power:g}, chosen on even samples, reaches {percent_text(reached)} % on odd ones, "
+        f"{points_text(reached - plain)} points; the trained model is "
+        f"{interval_text(sharpening.rest_on_odd, sign=True)} points from there."
     )
 
 
@@ -154,8 +154,8 @@ def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
                    "effective_n": float(sharpening.effective_n[i])}  # fmt: skip
             rows.append(
                 row
-                | bounded("base_pass_at_1", value)
-                | bounded("trained_minus_that", rest, "rest_")
+                | interval_columns("base_pass_at_1", value)
+                | interval_columns("trained_minus_that", rest, "rest_")
             )
     return pd.DataFrame(rows)
 

@@ -18,7 +18,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import several
+from rlbhpc.report.phrases import count_text
 from rlbhpc.stats import solvable_sets
 
 #: Groups that are drawn, the largest ones; the numbers hold all.
@@ -32,7 +32,7 @@ def section(report: Report) -> Iterator[Node]:
         reach = int(chart.frame["samples"].iloc[0]) if len(chart.frame) else 0
         caption = (
             f"Problems of {set_name} by the exact set of arms that solve them at least once in "
-            f"{several(reach, 'sample')}, the largest groups; the ids are in solvable.csv."
+            f"{count_text(reach, 'sample')}, the largest groups; the ids are in solvable.csv."
         )
         yield el("h3", f"{set_name}: who solves what")
         yield figure(caption, chart)

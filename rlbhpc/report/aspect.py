@@ -265,7 +265,7 @@ class Aspect:
 TOKENS: Final = 20_000_000
 
 
-def cells(
+def read_variables(
     report: Report, arms: Sequence[Measured], names: tuple[str, ...]
 ) -> Iterator[tuple[Measured, list[NDArray[Any]]]]:
     """Read variables ``[problem, sample]`` of arms with samples, in the order of their problems."""
@@ -298,7 +298,7 @@ def has_samples(report: Report, arm: Measured) -> bool:
     return arm.verdicts is not None and (arm.arm, arm.problem_set) in stored_groups(report)
 
 
-def frames(
+def read_frames(
     report: Report,
     costs: Iterable[tuple[Measured, NDArray[np.float64]]],
     columns: tuple[str, ...],
@@ -307,7 +307,7 @@ def frames(
     """Read columns of as many problems of each arm as :func:`some_problems` says."""
     for arm, cost in costs:
         if has_samples(report, arm):
-            rows = read(report, arm, some_problems(arm, cost, tokens), columns)
+            rows = read_columns(report, arm, some_problems(arm, cost, tokens), columns)
             if rows.num_rows:  # none in a cube whose samples are elsewhere
                 yield arm, rows.to_pandas()
 
@@ -324,7 +324,9 @@ def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int) -> list
     return [arm.problems[rows[i]] for i in chosen.tolist()]
 
 
-def read(report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]) -> pa.Table:
+def read_columns(
+    report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]
+) -> pa.Table:
     """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
     group = Group(arm.arm, arm.problem_set)
     table = samples.answering(Layout(report.folder), group, arm.step, problems, columns)

@@ -13,11 +13,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from rlbhpc import __version__
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.answer import asked_of
+from rlbhpc.report.aspects.answer import settings_of
 from rlbhpc.report.aspects.samples import Memorised, memorised
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import figure
+from rlbhpc.report.phrases import file_number
 from rlbhpc.stats import Interval
 from rlbhpc.stats.joint import Finding
 
@@ -27,7 +27,7 @@ CLAIM: Final = "claim.json"
 def _or_null(value: object) -> object:
     if not isinstance(value, float):
         return value
-    return figure(value) if math.isfinite(value) else None
+    return file_number(value) if math.isfinite(value) else None
 
 
 #: A number, or null where there is none.
@@ -219,7 +219,7 @@ def _claim(report: Report, pair: Comparison) -> Claim:
 
 def _side(report: Report, side: Measured) -> Side:
     stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
-    asked = asked_of(report, side)
+    asked = settings_of(report, side)
     return Side(
         arm=side.arm,
         model=side.model,

@@ -238,7 +238,7 @@ class Paired(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def pair(base: Measured, trained: Measured) -> Paired:
+def pair_problems(base: Measured, trained: Measured) -> Paired:
     """Find the problems that both arms have enough samples of, in the order of the base.
 
     Enough is what 98 % of the shared problems have: stragglers do not shorten the curve.
@@ -272,7 +272,7 @@ def common_problems(measured: Sequence[Measured]) -> tuple[str, ...]:
 
 def compare(base: Measured, trained: Measured, settings: Settings) -> Comparison:
     """Compare two arms on the problems that they share."""
-    problems, base_rows, trained_rows, out = pair(base, trained)
+    problems, base_rows, trained_rows, out = pair_problems(base, trained)
     weights, prob = settings.weights(problems), settings.prob
     a, b = base.counts[base_rows], trained.counts[trained_rows]
     curve = difference_curve(a, b, weights, prob=prob)
@@ -296,7 +296,7 @@ def compare(base: Measured, trained: Measured, settings: Settings) -> Comparison
     )
 
 
-def adjusted(final: list[Comparison], looks: Sequence[LookRecord] = ()) -> list[Comparison]:
+def share_error(final: list[Comparison], looks: Sequence[LookRecord] = ()) -> list[Comparison]:
     """Let some comparisons share the error: p-values by Holm, answers at an equal part.
 
     What a look has decided stands.

@@ -14,10 +14,10 @@ import xarray as xr
 from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.aspect import Line, Report, groups_of
-from rlbhpc.report.compare import Comparison, Settings, adjusted, compare
-from rlbhpc.report.compare import pair as pair_up
+from rlbhpc.report.compare import Comparison, Settings, compare, share_error
+from rlbhpc.report.compare import pair_problems as pair_up
 from rlbhpc.report.measured import Measured, by_line, measured
-from rlbhpc.report.phrases import several
+from rlbhpc.report.phrases import count_text
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.verifier_error import ErrorCounts, Errors, Told
@@ -156,7 +156,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         study.arms if study else {},
         tuple(arms),
         tuple(lines),
-        tuple(adjusted(final, () if regraded else looks.read(layout))),
+        tuple(share_error(final, () if regraded else looks.read(layout))),
         tuple(notes),
         provenance,
         study.hash if study else "",
@@ -272,7 +272,8 @@ def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Li
                 if shared < 2:
                     notes.append(
                         f"{trained.label} and {base.label} share "
-                        f"{several(shared, 'sampled problem')} of {set_name}: too few to compare."
+                        f"{count_text(shared, 'sampled problem')} of {set_name}: "
+                        "too few to compare."
                     )
                     continue
                 enough.append(trained)
@@ -298,27 +299,27 @@ def _notes(arm: Measured) -> Iterator[str]:
     elif tally.missing:
         yield (
             f"{name}: {tally.missing:,} of {tally.asked:,} samples are missing; "
-            f"{problems - len(arm.rows):,} of {several(problems, 'problem')} without any."
+            f"{problems - len(arm.rows):,} of {count_text(problems, 'problem')} without any."
         )
     failed, errors = tally.failed or 0, tally.verifier_errors or 0
     if failed + errors:
         yield (
-            f"{name}: {several(failed + errors, 'sample')} neither right nor wrong: "
-            f"{several(failed, 'generation')} and {several(errors, 'verification')} failed."
+            f"{name}: {count_text(failed + errors, 'sample')} neither right nor wrong: "
+            f"{count_text(failed, 'generation')} and {count_text(errors, 'verification')} failed."
         )
     if arm.stop_after:
         yield (
-            f"{name}: the samples of a problem end at {several(arm.stop_after, 'right one')}; "
-            f"those of {int(arm.counts.stopped.sum()):,} of {several(problems, 'problem')} did."
+            f"{name}: the samples of a problem end at {count_text(arm.stop_after, 'right one')}; "
+            f"those of {int(arm.counts.stopped.sum()):,} of {count_text(problems, 'problem')} did."
         )
     if stragglers := len(arm.rows) - len(arm.curve_rows):
         yield (
-            f"{name}: its curve leaves out {several(stragglers, 'problem')} with fewer samples "
+            f"{name}: its curve leaves out {count_text(stragglers, 'problem')} with fewer samples "
             "than 98 % of the others."
         )
     if arm.topped_up:
         yield (
-            f"{name}: {several(arm.topped_up, 'problem')} with more samples, which looks or "
+            f"{name}: {count_text(arm.topped_up, 'problem')} with more samples, which looks or "
             f"another grader asked for; curves take the first {arm.depth:,} of each."
         )
 
@@ -328,8 +329,8 @@ def _comparison_notes(pair: Comparison, lacking: Mapping[str, str]) -> Iterator[
         causes = [lacking[arm.group] for arm in (pair.base, pair.trained) if arm.group in lacking]
         because = f" ({', '.join(causes)})" if causes else ""
         yield (
-            f"{pair.title}: left out {several(len(pair.left_out), 'problem')} that one of the two "
-            f"has no samples of, or fewer than 98 % of the others have{because}."
+            f"{pair.title}: left out {count_text(len(pair.left_out), 'problem')} that one of the "
+            f"two has no samples of, or fewer than 98 % of the others have{because}."
         )
     depth = min(pair.base.depth, pair.trained.depth)
     if pair.reach < depth:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Final
 
-from rlbhpc.report.phrases import figure, plain
+from rlbhpc.report.phrases import file_number, printable
 from rlbhpc.stats.interval import without_noise
 
 Node = ET.Element | str
@@ -30,7 +30,7 @@ def el(tag: str, *children: Node, **attributes: str) -> ET.Element:
     element = ET.Element(tag, names)
     for child in children:
         if isinstance(child, str):
-            text = plain(child, lines=True)
+            text = printable(child, lines=True)
             if len(element):
                 element[-1].tail = (element[-1].tail or "") + text
             else:
@@ -100,7 +100,7 @@ def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
         return el("td", value, class_=kind, **({"data_value": number[1]} if number else {}))
     if isinstance(value, float):
         shown = f"{float(without_noise(value)):.{_DIGITS}g}"
-        return el("td", shown, class_=kind, data_value=repr(figure(value)))
+        return el("td", shown, class_=kind, data_value=repr(file_number(value)))
     return el("td", f"{value:,}", class_=kind, data_value=str(value))
 
 

@@ -13,7 +13,7 @@ from rlbhpc import __version__
 from rlbhpc.report.aspect import Part, Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.answer import comparison_line, matrix, pooled_answers
-from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, beside, cases, evidence
+from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence, has_own_page
 from rlbhpc.report.aspects.pass_at_k import curve_grid
 from rlbhpc.report.markup import Cell, Node, document, el, note, table
 from rlbhpc.stats.metrics import metric
@@ -26,7 +26,7 @@ PAGE: Final = "report.html"
 def pages(report: Report) -> dict[str, str]:
     """Write the page, and the one beside it where the evidence is long, by file name."""
     files = {PAGE: page(report)}
-    if beside(report):
+    if has_own_page(report):
         title = f"{report.name}: evidence"
         back = el("p", el("a", "Back to the report", href=PAGE))
         main = el("main", back, *cases(report, evidence(report)))

@@ -40,10 +40,10 @@ from rlbhpc.report.draw.chart import (
     Mark,
     Panel,
     Stroke,
-    apart,
+    spread_heights,
 )  # fmt: skip
 from rlbhpc.report.gather import gather, read_pair
-from rlbhpc.report.phrases import escaped
+from rlbhpc.report.phrases import escape_latex
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class _PgfRenderer(RendererPgf):
         self, gc: Any, x: float, y: float, s: str, prop: Any, angle: float, ismath: Any = False,
         mtext: Any = None,
     ) -> None:  # fmt: skip
-        super().draw_text(gc, x, y, escaped(s), prop, angle, ismath, mtext)  # type: ignore[no-untyped-call]
+        super().draw_text(gc, x, y, escape_latex(s), prop, angle, ismath, mtext)  # type: ignore[no-untyped-call]
 
 
 def _write_pgf(figure: Figure, path: Path) -> None:
@@ -337,7 +337,7 @@ def _name_ends(axes: Axes, panel: Panel) -> None:
     axis: Axis = panel.y
     ends = sorted(_twins(panel), key=lambda end: (end.y, end.name))
     heights = [float(axis.place(end.y)) for end in ends]
-    places = apart(heights, 11 / panel.height, 0.04, 0.98)
+    places = spread_heights(heights, 11 / panel.height, 0.04, 0.98)
     for place, end in zip(places.tolist(), ends, strict=True):
         axes.annotate(
             end.name, (1.0, place), xycoords="axes fraction", xytext=(-2, 4),

@@ -18,7 +18,7 @@ from rlbhpc.stats.interval import without_noise
 _DIGITS: Final = 6
 
 
-def figure(value: float) -> float:
+def file_number(value: float) -> float:
     """Give a number as files print it: in six digits, whole ones whole, noise and −0 as 0."""
     clean = float(without_noise(value))
     return (
@@ -26,30 +26,32 @@ def figure(value: float) -> float:
     )
 
 
-def percent(value: float) -> str:
+def percent_text(value: float) -> str:
     """A rate in percent with one decimal; a dash where there is none."""
     return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):z.1f}"
 
 
-def signed(value: float) -> str:
+def points_text(value: float) -> str:
     """A difference of rates in points, with its sign."""
     return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):+z.1f}"
 
 
-def bounds(interval: Interval | None, index: int | None = None, *, sign: bool = False) -> str:
+def interval_text(
+    interval: Interval | None, index: int | None = None, *, sign: bool = False
+) -> str:
     """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
     if interval is None:
         return "–"
     return points(interval if index is None else interval[index], "+z.1f" if sign else "z.1f")
 
 
-def bounds_at(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:
+def interval_texts(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:
     """:func:`bounds` at some of ``k``; a dash at sizes that are none of them."""
     place = {size: i for i, size in enumerate(k.tolist())}
-    return [bounds(interval, place[size]) if size in place else "–" for size in sizes]
+    return [interval_text(interval, place[size]) if size in place else "–" for size in sizes]
 
 
-def ends(interval: Interval, digits: int = 2) -> str:
+def number_text(interval: Interval, digits: int = 2) -> str:
     """``0.41 [0.38, 0.44]``: a number that is no rate, with ``?`` as in :func:`bounds`."""
     values = (float(v) for v in (interval.estimate, interval.lower, interval.upper))
     if math.isnan(float(interval.estimate)):
@@ -78,7 +80,7 @@ def adjusted_p(value: float, holm: float, comparisons: int) -> str:
     return f"{equals_p(value)}, {equals_p(holm)} by Holm over {comparisons} comparisons"
 
 
-def share(value: float) -> str:
+def probability_text(value: float) -> str:
     """``= .97``: a probability in two digits, rounded neither to 0 nor to 1."""
     if value == 0:
         return "= 0"
@@ -89,12 +91,12 @@ def share(value: float) -> str:
     return "= " + (f"{value:.2f}".lstrip("0") if value < 1 else "1")
 
 
-def several(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """``1 problem``, ``2 problems``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def plain(text: str, *, lines: bool = False) -> str:
+def printable(text: str, *, lines: bool = False) -> str:
     """Text of unknown origin without characters that move a cursor, hide or reorder text."""
     if text.isprintable():
         return text
@@ -114,9 +116,9 @@ _SPECIAL: Final = {
 }  # fmt: skip
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is; characters that cannot be seen are replaced."""
-    return "".join(_SPECIAL.get(char, char) for char in plain(text))
+    return "".join(_SPECIAL.get(char, char) for char in printable(text))
 
 
 #: What ``?`` means, wherever it is printed.
@@ -126,7 +128,7 @@ UNSOUND = (
 )
 
 
-def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def stack_rows(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Lay parts under each other; all have the same columns, and single values are repeated.
 
     Examples
@@ -151,7 +153,7 @@ def stacked(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     )
 
 
-def bounded(
+def interval_columns(
     name: str, interval: Interval | None, prefix: str = "", *, sound: bool = False
 ) -> dict[str, Any]:
     """Columns of an interval: the estimate, its bounds behind ``prefix``, and if they are sound."""

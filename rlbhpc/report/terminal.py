@@ -19,16 +19,16 @@ from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.answer import (
     comparison_line,
     conditions,
+    net_at_one_text,
     net_text,
     pooled_lines,
-    quick,
     several_bases,
     sign,
     verdict,
 )
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node
-from rlbhpc.report.phrases import plain, several, signed
+from rlbhpc.report.phrases import count_text, points_text, printable
 
 #: Who is drawn with what: base, trained, and both in one cell.
 BASE: Final = "░"
@@ -184,9 +184,9 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     Width, colours and pipes are the console's affair.
     """
     printer = Printer(console)
-    printer.prose(plain(report.name), style=_HEAD)
+    printer.prose(printable(report.name), style=_HEAD)
     if report.question:
-        printer.prose(plain(report.question))
+        printer.prose(printable(report.question))
     print_answer(report, console)
     if verbose:
         for pair in report.final:
@@ -217,20 +217,20 @@ def print_answer(report: Report, console: Console) -> None:
         printer.table(heads, rows, left_columns=3)
     else:
         for pair in report.final:
-            printer.prose(plain(comparison_line(pair)))
+            printer.prose(printable(comparison_line(pair)))
     for text in pooled_lines(report):
-        printer.prose(plain(text))
+        printer.prose(printable(text))
 
 
 def print_notes(report: Report, console: Console, most: int | None = _NOTES) -> None:
     """Print what a reader must know, and how much more of it there is than ``most``."""
     printer = Printer(console)
     for note in report.notes[:most]:
-        printer.prose(f"· {plain(note)}")
+        printer.prose(f"· {printable(note)}")
     more = len(report.notes) - len(report.notes[:most])
     if more:
         printer.prose(
-            f"· and {several(more, 'more note')}: rlbhpc report {_folder(report)} --terminal -v"
+            f"· and {count_text(more, 'more note')}: rlbhpc report {_folder(report)} --terminal -v"
         )
 
 
@@ -238,41 +238,44 @@ def print_sentences(report: Report, console: Console) -> None:
     """Print what follows from each comparison, in sentences, and under which conditions."""
     printer = Printer(console)
     for pair in report.final:
-        printer.prose(plain(pair.title), style="bold")
+        printer.prose(printable(pair.title), style="bold")
         for sentence in (*pair.words, conditions(report, pair)):
-            printer.prose(plain(sentence))
+            printer.prose(printable(sentence))
         printer.blank()
 
 
 def _folder(report: Report) -> str:
     """The run's folder as a word of a command."""
-    return plain(shlex.quote(str(report.folder)))
+    return printable(shlex.quote(str(report.folder)))
 
 
 def _name(report: Report, pair: Comparison) -> str:
     """The trained arm, with its base where there are several."""
     base = f" against {pair.base.arm}" if several_bases(report) else ""
-    return plain(pair.trained.arm + base)
+    return printable(pair.trained.arm + base)
 
 
 def _row(report: Report, pair: Comparison) -> list[str]:
     lost, gained = pair.answer.lost.count, pair.answer.gained.count
     return [
-        verdict(pair), _name(report, pair), plain(pair.problem_set),
+        verdict(pair), _name(report, pair), printable(pair.problem_set),
         f"{lost}/{gained} of {len(pair.problems):,}", net_text(pair).removeprefix("net "),
-        f"{pair.reach:,}", quick(pair),
+        f"{pair.reach:,}", net_at_one_text(pair),
     ]  # fmt: skip
 
 
 def _matrix(printer: Printer, report: Report) -> None:
     """Arms × problem sets, a sign and the net in each cell."""
     cells = {
-        (_name(report, pair), pair.problem_set): f"{sign(pair)} {signed(float(pair.net.estimate))}"
+        (
+            _name(report, pair),
+            pair.problem_set,
+        ): f"{sign(pair)} {points_text(float(pair.net.estimate))}"
         for pair in report.final
     }
     arms = list(dict.fromkeys(arm for arm, _ in cells))
     sets = [name for name in report.problem_sets if any(s == name for _, s in cells)]
-    heads = ["", *map(plain, sets)]
+    heads = ["", *map(printable, sets)]
     rows = [[arm, *(cells.get((arm, set_name), "–") for set_name in sets)] for arm in arms]
     if len(rows) * len(sets) > 1 and printer.fits(heads, rows):
         printer.table(heads, rows)
@@ -280,7 +283,7 @@ def _matrix(printer: Printer, report: Report) -> None:
 
 def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.blank()
-    printer.prose(plain(pair.title), style=_HEAD)
+    printer.prose(printable(pair.title), style=_HEAD)
     printer.prose(f"Answer: {pair.answer.headline}.", style="bold")
     for text in block_curves(pair.curve.k, *pair.rates, printer.width):
         printer.line(text)

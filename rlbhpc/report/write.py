@@ -17,12 +17,12 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.answer import conclusions_frame
 from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE
-from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.aspects.pass_at_k import spread_evenly
 from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.page import pages
-from rlbhpc.report.phrases import bounds, bounds_at, escaped, figure
+from rlbhpc.report.phrases import escape_latex, file_number, interval_text, interval_texts
 from rlbhpc.study.layout import Layout
 
 LATEX: Final = "tables.tex"
@@ -43,7 +43,7 @@ def as_records(report: Report) -> str:
     records = {
         name: json.loads(
             frame.to_json(orient="records", double_precision=15),
-            parse_float=lambda text: figure(float(text)),
+            parse_float=lambda text: file_number(float(text)),
         )
         for name, frame in frames.items()
     }
@@ -98,7 +98,7 @@ def _earlier(folder: Path) -> set[str]:
 
 def _csv(frame: pd.DataFrame) -> bytes:
     text = frame.to_csv(
-        index=False, lineterminator="\n", float_format=lambda value: repr(figure(value))
+        index=False, lineterminator="\n", float_format=lambda value: repr(file_number(value))
     )
     return bytes(text.encode())
 
@@ -114,12 +114,14 @@ def latex(report: Report) -> str:
 
 
 def _pass_at_k(report: Report, set_name: str, arms: Sequence[Measured]) -> str:
-    sizes = thinned(report.k(max(int(arm.curve.k[-1]) for arm in arms if arm.curve)), _COLUMNS)
+    sizes = spread_evenly(
+        report.k(max(int(arm.curve.k[-1]) for arm in arms if arm.curve)), _COLUMNS
+    )
     several_steps = len({arm.arm for arm in arms}) < len(arms)
     rows = [
         [
             arm.label if several_steps else arm.arm,
-            *bounds_at(sizes, arm.curve.k, arm.curve.interval),
+            *interval_texts(sizes, arm.curve.k, arm.curve.interval),
         ]
         for arm in arms
         if arm.curve
@@ -136,7 +138,7 @@ def _answers(report: Report) -> str:
     for pair in report.final:
         head = f"{pair.problem_set}, against {pair.base.label}, K = {pair.reach:,}"
         only = f"{pair.answer.lost.count}/{pair.answer.gained.count}"
-        net = bounds(pair.net, sign=True)
+        net = interval_text(pair.net, sign=True)
         row = [pair.trained.arm, pair.answer.headline, net, only]
         rows.setdefault(head, []).append(row)
     caption = (
@@ -158,15 +160,17 @@ def _table(
     body = []
     for head, group in rows.items():
         if head:
-            body.append(rf"\multicolumn{{{len(heads)}}}{{@{{}}l}}{{\textit{{{escaped(head)}}}}} \\")
+            body.append(
+                rf"\multicolumn{{{len(heads)}}}{{@{{}}l}}{{\textit{{{escape_latex(head)}}}}} \\"
+            )
         body += [" & ".join(map(_cell, row)) + r" \\" for row in group]
     lines = [
         r"\begin{table}",
         r"\centering\footnotesize\setlength{\tabcolsep}{2.5pt}",
-        rf"\caption{{{escaped(caption)}}}",
+        rf"\caption{{{escape_latex(caption)}}}",
         rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}",
         r"\toprule",
-        " & ".join(map(escaped, heads)) + r" \\",
+        " & ".join(map(escape_latex, heads)) + r" \\",
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -180,4 +184,8 @@ def _cell(text: str) -> str:
     """An interval behind its number in small letters."""
     number, bracket, rest = text.partition(" [")
     interval = rest.replace(", ", ",")
-    return rf"{escaped(number)} {{\tiny [{escaped(interval)}}}" if bracket else escaped(text)
+    return (
+        rf"{escape_latex(number)} {{\tiny [{escape_latex(interval)}}}"
+        if bracket
+        else escape_latex(text)
+    )

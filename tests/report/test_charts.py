@@ -26,10 +26,10 @@ from rlbhpc.report.draw.chart import (
     Dots,
     Panel,
     Stroke,
-    apart,
     k_axis,
     linear_axis,
     log_axis,
+    spread_heights,
     step_axis,
 )
 from rlbhpc.report.draw.svg import figure
@@ -253,12 +253,12 @@ def test_axes_label_the_largest_step() -> None:
 
 def test_labels_stand_apart_and_move_little() -> None:
     heights = [10.0, 11.0, 12.0, 50.0, 99.0, 99.5]
-    places = apart(heights, 6.5, 0.0, 100.0)
+    places = spread_heights(heights, 6.5, 0.0, 100.0)
     assert (np.diff(places) >= 6.5 - 1e-9).all()
     assert places[3] == 50 and places[0] >= 0 and places[-1] <= 100
     assert places[:3].mean() == pytest.approx(11)
-    assert apart([], 6.5, 0.0, 100.0).tolist() == []
-    assert len(apart([1.0] * 40, 6.5, 0.0, 100.0)) == 40
+    assert spread_heights([], 6.5, 0.0, 100.0).tolist() == []
+    assert len(spread_heights([1.0] * 40, 6.5, 0.0, 100.0)) == 40
 
 
 def test_a_curve_of_single_samples_is_a_dot_with_its_interval(tmp_path: Path) -> None:

@@ -12,27 +12,27 @@ from rlbhpc.report.draw.chart import (
     Axis,
     Chart,
     Colours,
-    apart,
     k_axis,
     linear_axis,
     log_axis,
     row_axis,
+    spread_heights,
     step_axis,
 )
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.paper import paper
 from rlbhpc.report.phrases import (
     adjusted_p,
-    bounded,
-    bounds,
-    bounds_at,
-    ends,
+    count_text,
+    interval_columns,
+    interval_text,
+    interval_texts,
+    number_text,
     p_value,
-    percent,
-    plain,
-    several,
-    share,
-    signed,
+    percent_text,
+    points_text,
+    printable,
+    probability_text,
 )
 from rlbhpc.report.terminal import block_curves
 from rlbhpc.stats import Interval
@@ -96,15 +96,16 @@ def test_numbers_in_words() -> None:
         *np.array([[0.1, 0.2], [0.0, 0.1], [0.2, 0.3]]), "t", "m", 0.9, np.array([True, False])
     )
     assert [
-        [percent(NAN), percent(0.1234), signed(NAN), signed(0.1), signed(-0.0123)],
+        [percent_text(NAN), percent_text(0.1234)]
+        + [points_text(value) for value in (NAN, 0.1, -0.0123)],
         [p_value(p) for p in (NAN, 0, 0.0004, 0.0005, 0.01, 0.9994, 0.9995, 1)],
-        [share(p) for p in (0, 0.001, 0.0049, 0.005, 0.5, 0.994, 0.996, 1)],
+        [probability_text(p) for p in (0, 0.001, 0.0049, 0.005, 0.5, 0.994, 0.996, 1)],
         [adjusted_p(0.01, 0.02, n) for n in (1, 2)] + [adjusted_p(0.0001, NAN, 2)],
-        [bounds(None), bounds(some, 1), bounds(some, 0, sign=True), bounds(interval(0.5))],
-        bounds_at([1, 4, 8], np.array([1, 8]), some),
-        [ends(interval(NAN)), ends(interval(1234.5), 1), ends(interval(0.5, sound=False))],
-        [several(1, "problem"), several(0, "problem"), several(2000, "problem")],
-        [plain("a\nb\tc\x1b"), plain("a\nb\tc\x1b", lines=True), plain("plain")],
+        [interval_text(None), interval_text(some, 1), interval_text(some, 0, sign=True), interval_text(interval(0.5))],
+        interval_texts([1, 4, 8], np.array([1, 8]), some),
+        [number_text(interval(NAN)), number_text(interval(1234.5), 1), number_text(interval(0.5, sound=False))],
+        [count_text(1, "problem"), count_text(0, "problem"), count_text(2000, "problem")],
+        [printable("a\nb\tc\x1b"), printable("a\nb\tc\x1b", lines=True), printable("plain")],
     ] == [
         ["–", "12.3", "–", "+10.0", "-1.2"],
         ["–", "< .001", "< .001", ".001", ".010", ".999", "1", "1"],
@@ -117,7 +118,7 @@ def test_numbers_in_words() -> None:
         ["a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}",
          "a\nb\tc\N{REPLACEMENT CHARACTER}", "plain"],
     ]  # fmt: skip
-    assert list(bounded("value", None, "its_", sound=True)) == [
+    assert list(interval_columns("value", None, "its_", sound=True)) == [
         "value",
         "its_lower",
         "its_upper",
@@ -147,4 +148,4 @@ def test_a_model_has_the_colour_of_its_arm_and_colours_begin_anew() -> None:
     ],
 )
 def test_names_move_no_further_than_they_must(heights: list[float], places: list[float]) -> None:
-    assert apart(heights, 10.0, 0.0, 100.0).tolist() == pytest.approx(places)
+    assert spread_heights(heights, 10.0, 0.0, 100.0).tolist() == pytest.approx(places)

@@ -12,7 +12,7 @@ import pytest
 
 from rlbhpc.report.claim import CLAIM
 from rlbhpc.report.gather import gather
-from rlbhpc.report.phrases import bounds, figure, percent, signed
+from rlbhpc.report.phrases import file_number, interval_text, percent_text, points_text
 from rlbhpc.report.write import write_report
 from rlbhpc.stats import Interval
 from rlbhpc.stats.interval import Target
@@ -34,24 +34,24 @@ ULP = 2**-53
     ],
 )
 def test_a_figure_has_no_noise(value: float, printed: float) -> None:
-    assert figure(value) == printed
-    assert math.copysign(1, figure(value)) == 1
+    assert file_number(value) == printed
+    assert math.copysign(1, file_number(value)) == 1
 
 
 def test_equal_values_are_printed_alike_whatever_their_last_bits() -> None:
     for value in (0.0625, 0.4375, 0.0005):
         nearby = value * (1 + 4 * ULP * np.arange(-2, 3))
-        assert len({percent(v) for v in nearby}) == 1
-        assert len({signed(-v) for v in nearby}) == 1
+        assert len({percent_text(v) for v in nearby}) == 1
+        assert len({points_text(-v) for v in nearby}) == 1
         intervals = [Interval(v, v, v, Target.FIXED, "m") for v in nearby]
-        assert len({bounds(interval) for interval in intervals}) == 1
+        assert len({interval_text(interval) for interval in intervals}) == 1
 
 
 def test_nothing_is_less_than_nothing() -> None:
-    assert signed(-0.0002) == "+0.0"
-    assert percent(-0.0002) == "0.0"
+    assert points_text(-0.0002) == "+0.0"
+    assert percent_text(-0.0002) == "0.0"
     tiny = Interval(-1e-17, -0.0002, -0.0, Target.FIXED, "m")
-    assert bounds(tiny, sign=True) == "+0.0 [+0.0, +0.0]"
+    assert interval_text(tiny, sign=True) == "+0.0 [+0.0, +0.0]"
     assert tiny.sign == 0, "which −1e-17 is not below"
     assert not np.signbit(tiny.upper)
 
@@ -65,4 +65,4 @@ def test_no_file_of_a_report_holds_noise(tmp_path: Path) -> None:
     card = next(path for path in paths if path.name == CLAIM)
     json.loads(card.read_text(), parse_float=lambda text: values.append(float(text)))
     assert len(values) > 500
-    assert [value for value in values if value != figure(value)] == []
+    assert [value for value in values if value != file_number(value)] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.phrases import bounds
+from rlbhpc.report.phrases import interval_text
 from rlbhpc.report.write import escaped, latex
 
 
@@ -25,6 +25,6 @@ def test_tables_are_whole(report: Report) -> None:
         assert len(cells) > 1 and len(set(cells)) == 1
     for one in report.measured:
         assert one.curve is not None
-        assert bounds(one.curve.interval, 0).partition(" ")[0] in text
+        assert interval_text(one.curve.interval, 0).partition(" ")[0] in text
     (one,) = report.final
     assert str(one.answer.word) in text

@@ -12,7 +12,7 @@ import pytest
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.answer import comparison, conditions
 from rlbhpc.report.aspects.perplexity import evolutions, scored
-from rlbhpc.report.aspects.responses import TOKENS, amount, budgets, responses
+from rlbhpc.report.aspects.responses import TOKENS, budget_text, budgets, responses
 from rlbhpc.report.aspects.training import training
 from rlbhpc.report.gather import gather
 from rlbhpc.stats import pass_at_k, pass_hat_k
@@ -178,7 +178,7 @@ def test_a_straggler_ends_no_budget(tmp_path: Path) -> None:
 
 
 def test_budgets_have_no_exponent() -> None:
-    texts = [amount(budget) for budget in (0.0123, 12.34, 999.4, 999.6, 1414.2, 5.2e6)]
+    texts = [budget_text(budget) for budget in (0.0123, 12.34, 999.4, 999.6, 1414.2, 5.2e6)]
     assert texts == ["0.0123", "12.3", "999", "1,000", "1,414", "5,200,000"]
 
 

@@ -18,7 +18,7 @@ from rlbhpc import report as room
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Report, some_problems
 from rlbhpc.report.aspects import aspects_of, coverage
-from rlbhpc.report.aspects.checkpoints import chosen
+from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
 from rlbhpc.report.aspects.graders import lay_beside
 from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.prompts import prompts
@@ -226,7 +226,7 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
         put_samples(study, arm, right, step, logprob_sum=lambda problem, sample: np.nan)
     tables.put_counts(study.layout, "base", "other", "base", {(0, "other/1"): (4, 1)})
     report = gather(tmp_path)
-    assert bool(chosen(report)) == (problems == n == 2)
+    assert bool(chosen_checkpoints(report)) == (problems == n == 2)
     assert script("sharpening").sharpenings(report) == []
     base = next(arm for arm in report.measured if arm.group == f"base/{SET}")
     plain = report.arms["base"]

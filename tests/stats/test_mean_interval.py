@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlbhpc.report.phrases import bounds, ends
+from rlbhpc.report.phrases import interval_text, number_text
 from rlbhpc.stats import Interval, ProblemWeights
 from rlbhpc.stats.interval import mean_interval
 
@@ -34,7 +34,7 @@ def test_what_simulation_does_not_support_is_marked(values: list[float], sound: 
     found = mean_of(values)
     assert bool(found.sound) is sound
     assert bool(found.notes) is not sound
-    for printed in (bounds(found), ends(found)):
+    for printed in (interval_text(found), number_text(found)):
         assert printed.endswith(" ?") is not sound
 
 
@@ -49,4 +49,4 @@ def test_at_an_end_the_rule_of_three_holds(share: float) -> None:
 def test_an_unknown_value_leaves_no_interval() -> None:
     found = mean_of([0.5] * 30 + [float("nan")])
     assert np.isnan([found.estimate, found.lower, found.upper]).all()
-    assert bounds(found).startswith("– [–, –]")
+    assert interval_text(found).startswith("– [–, –]")

@@ -16,7 +16,7 @@ from rlbhpc.report.aspects.robustness import strictness
 from rlbhpc.report.compare import Comparison, common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import UNSOUND, bounded, bounds, several, signed
+from rlbhpc.report.phrases import UNSOUND, count_text, interval_columns, interval_text, points_text
 from rlbhpc.stats import Answer, Interval
 from rlbhpc.stats.decision import decide, rate_text, supporting
 from rlbhpc.stats.joint import Finding
@@ -37,7 +37,7 @@ def conditions(report: Report, pair: Comparison) -> str:
     An answer holds for these alone.
     """
     sides = pair.trained, pair.base
-    both_asked = [asked_of(report, side) for side in sides]
+    both_asked = [settings_of(report, side) for side in sides]
     more = [name for name in MoreSampling.model_fields if any(name in a for a in both_asked)]
     labels = {"temperature": "temperature", "top_p": "top-p"}
     labels |= {name: name.replace("_", " ") for name in (*more, "prompt", "grader")}
@@ -49,7 +49,7 @@ def conditions(report: Report, pair: Comparison) -> str:
     return f"Checkpoint: {steps}; {settings}; K = {pair.reach:,}."
 
 
-def asked_of(report: Report, side: Measured) -> dict[str, Any]:
+def settings_of(report: Report, side: Measured) -> dict[str, Any]:
     """How an arm was sampled and judged, as its study says, else as its samples do."""
     stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
     sampling = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
@@ -102,14 +102,14 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "trained": pair.trained.arm,
         "step": pair.trained.step,
         "answer": answer.headline,
-        **found("lost", answer.lost),
+        **finding_columns("lost", answer.lost),
         "lost_count": answer.lost.count,
-        **found("gained", answer.gained),
+        **finding_columns("gained", answer.gained),
         "gained_count": answer.gained.count,
         "problems": len(pair.problems),
         "problems_left_out": len(pair.left_out),
         "k": pair.reach,
-        **bounded("difference", pair.net),
+        **interval_columns("difference", pair.net),
         **further,
         "crossings": ", ".join(str(k) for k in crossing.first_k.tolist()),
         "crossing_sets": " ".join(str(part) for part in crossing.sets),
@@ -123,7 +123,7 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
     }
 
 
-def found(name: str, finding: Finding) -> dict[str, object]:
+def finding_columns(name: str, finding: Finding) -> dict[str, object]:
     """Columns of what was lost, or gained."""
     return {
         name: str(finding.verdict),
@@ -166,12 +166,12 @@ def counts_text(pair: Comparison) -> str:
 
 def net_text(pair: Comparison) -> str:
     """``net −4.1 [−8.0, −0.5]``: the difference at the largest k with its interval."""
-    return f"net {bounds(pair.net, sign=True)}"
+    return f"net {interval_text(pair.net, sign=True)}"
 
 
-def quick(pair: Comparison) -> str:
+def net_at_one_text(pair: Comparison) -> str:
     """The difference at k = 1."""
-    return signed(float(pair.pointwise.estimate[0]))
+    return points_text(float(pair.pointwise.estimate[0]))
 
 
 def tip_text(pair: Comparison) -> str:
@@ -226,7 +226,7 @@ def matrix(report: Report) -> ET.Element:
     if any(_kind(pair) == "open" and pair.net.sign for pair in report.final):
         doubt += (
             " Where an interval without 0 stands beside ?, the word needs more: words share one "
-            f"error over all questions of {several(len(report.final), 'comparison')}, and each "
+            f"error over all questions of {count_text(len(report.final), 'comparison')}, and each "
             "interval has its own."
         )
     words = note(
@@ -261,7 +261,7 @@ def comparison_line(pair: Comparison) -> str:
     return (
         f"{sign(pair)} {pair.trained.arm} against {pair.base.arm} on {pair.problem_set}: "
         f"{pair.answer.headline}; {counts_text(pair)}; {net_text(pair)} at k = {pair.reach:,}, "
-        f"{quick(pair)} at k = 1"
+        f"{net_at_one_text(pair)} at k = 1"
     )
 
 
@@ -394,7 +394,7 @@ def pooled_answers(report: Report) -> list[Node]:
         nodes.append(el("p", head, f" {' '.join(recipe.words)}"))
     rows: list[list[Cell]] = [
         [mean.name, mean.trained, mean.base, len(mean.sets), mean.k,
-         bounds(mean.first, sign=True), bounds(mean.last, sign=True)]
+         interval_text(mean.first, sign=True), interval_text(mean.last, sign=True)]
         for mean in means(report)
     ]  # fmt: skip
     if rows:
@@ -408,12 +408,13 @@ def pooled_lines(report: Report) -> list[str]:
     of_recipes = [
         f"{recipe.title}: {recipe.answer.headline}; only base {recipe.answer.lost.count}, only "
         f"trained {recipe.answer.gained.count} of {recipe.answer.lost.problems:,}; net "
-        f"{bounds(recipe.answer.net, sign=True)}"
+        f"{interval_text(recipe.answer.net, sign=True)}"
         for recipe in recipes(report)
     ]
     of_means = [
-        f"{mean.name}: {mean.trained} against {mean.base} {bounds(mean.first, sign=True)} at "
-        f"k = 1, {bounds(mean.last, sign=True)} at k = {mean.k:,}"
+        f"{mean.name}: {mean.trained} against {mean.base} "
+        f"{interval_text(mean.first, sign=True)} at k = 1, "
+        f"{interval_text(mean.last, sign=True)} at k = {mean.k:,}"
         for mean in means(report)
     ]
     return of_recipes + of_means
@@ -433,10 +434,10 @@ def _row(recipe: Recipe) -> dict[str, object]:
         "recipe": recipe.name,
         "arms": " ".join(recipe.arms),
         "answer": answer.headline,
-        **found("lost", answer.lost),
-        **found("gained", answer.gained),
+        **finding_columns("lost", answer.lost),
+        **finding_columns("gained", answer.gained),
         "k": answer.k,
-        **bounded("difference", answer.net),
+        **interval_columns("difference", answer.net),
         "sd_seeds": spread.seeds if spread else math.nan,
         "sd_problems": spread.problems if spread else math.nan,
         "sd_rest": spread.rest if spread else math.nan,
@@ -452,7 +453,7 @@ def means_frame(pooled: list[Mean]) -> pd.DataFrame:
             "base": mean.base,
             "trained": mean.trained,
             "k": k,
-            **bounded("difference", interval),
+            **interval_columns("difference", interval),
         }
         for mean in pooled
         for k, interval in ((1, mean.first), (mean.k, mean.last))

@@ -27,7 +27,7 @@ from rlbhpc.report.draw.chart import (
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured, powers_of_two
-from rlbhpc.report.phrases import bounded, bounds, signed
+from rlbhpc.report.phrases import interval_columns, interval_text, points_text
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.stats.selection import choose_checkpoint, even_odd
 
@@ -58,7 +58,7 @@ class Chosen:
 
 
 @once
-def chosen(report: Report) -> list[Chosen]:
+def chosen_checkpoints(report: Report) -> list[Chosen]:
     """Choose a checkpoint of each line with two or more, by pass@1 and by pass@K."""
     return [choice for line in report.lines for choice in _of_line(report, line)]
 
@@ -71,7 +71,7 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     width = min(arm.width for arm in every)
     if len(problems) < 2 or width < 2:
         return []
-    base, *checkpoints = (halves(report, arm, problems, width) for arm in every)
+    base, *checkpoints = (count_even_and_odd(report, arm, problems, width) for arm in every)
     reach = min(half.reach for arm in (base, *checkpoints) for half in arm)
     if not reach:
         return []
@@ -87,11 +87,11 @@ def _of_line(report: Report, line: Line) -> list[Chosen]:
     return choices
 
 
-def halves(
+def count_even_and_odd(
     report: Report, arm: Measured, problems: tuple[str, ...], width: int
 ) -> tuple[Counts, Counts]:
     """Count even and odd samples of an arm once; a base is compared with several."""
-    key = (halves, id(arm), problems, width)
+    key = (count_even_and_odd, id(arm), problems, width)
     if key not in report.memo:
         assert arm.verdicts is not None
         report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :width])
@@ -115,9 +115,9 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     rows: list[list[Cell]] = [
         [
             pair.trained.step,
-            bounds(pair.pointwise, 0, sign=True),
+            interval_text(pair.pointwise, 0, sign=True),
             pair.reach,
-            bounds(pair.net, sign=True),
+            interval_text(pair.net, sign=True),
         ]
         for pair in line_up
     ]
@@ -181,7 +181,7 @@ def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
             **pair.key,
             "metric": name,
             "k": k,
-            **bounded("difference", interval, sound=True),
+            **interval_columns("difference", interval, sound=True),
         }
         for pair in line_up
         for name, k, interval in (
@@ -193,13 +193,13 @@ def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
 
 def section(report: Report) -> Iterator[Node]:
     """Show what a checkpoint is worth on samples that did not choose it."""
-    choices = chosen(report)
+    choices = chosen_checkpoints(report)
     if not choices:
         return
     rows: list[list[Cell]] = [
         [choice.chosen.arm, choice.base.problem_set, f"pass@{choice.k:,}", choice.chosen.step,
-         choice.checkpoints, choice.problems, signed(choice.on_even),
-         bounds(choice.on_odd, sign=True)]
+         choice.checkpoints, choice.problems, points_text(choice.on_even),
+         interval_text(choice.on_odd, sign=True)]
         for choice in choices
     ]  # fmt: skip
     heads = ["arm", "set", "chosen by", "step", "of", "problems",
@@ -220,8 +220,8 @@ def _worth(choice: Chosen) -> str:
     return (
         f"{choice.chosen.arm} on {choice.base.problem_set}: the best of {choice.checkpoints} "
         f"checkpoints by pass@{choice.k:,} is step {choice.chosen.step:,}; on samples that had no "
-        f"part in that, {verdicts[int(choice.on_odd.sign)]}: {bounds(choice.on_odd, sign=True)} "
-        "points."
+        f"part in that, {verdicts[int(choice.on_odd.sign)]}: "
+        f"{interval_text(choice.on_odd, sign=True)} points."
     )
 
 
@@ -237,7 +237,7 @@ def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
             "k": choice.k,
             "problems": choice.problems,
             "difference_even": choice.on_even,
-            **bounded("difference_odd", choice.on_odd, sound=True),
+            **interval_columns("difference_odd", choice.on_odd, sound=True),
         }
         for choice in choices
     )
@@ -256,7 +256,7 @@ ASPECT = Aspect(
     comparison,
     lambda report: {
         "steps": steps_frame(report.every_comparison),
-        "chosen_checkpoints": chosen_frame(chosen(report)),
+        "chosen_checkpoints": chosen_frame(chosen_checkpoints(report)),
     },
     charts=charts,
 )

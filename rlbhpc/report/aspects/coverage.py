@@ -25,7 +25,14 @@ from rlbhpc.report.draw.chart import (
 )
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import adjusted_p, bounds, equals_p, percent, several, stacked
+from rlbhpc.report.phrases import (
+    adjusted_p,
+    count_text,
+    equals_p,
+    interval_text,
+    percent_text,
+    stack_rows,
+)
 from rlbhpc.stats import accuracy_histogram
 from rlbhpc.stats.coverage_table import BINS
 from rlbhpc.stats.priors import carries_rates, flip_probability
@@ -51,8 +58,8 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     for name, words in CELLS.items():
         cell = getattr(pair.solved, name).tolist()
         ids = _ids([pair.problems[i] for i in cell], links) if "only" in name else ""
-        rows.append([words, len(cell), percent(pair.solved.shares[name]), ids])
-    caption = f"Solved at least once in {several(pair.solved_in, 'sample')}"
+        rows.append([words, len(cell), percent_text(pair.solved.shares[name]), ids])
+    caption = f"Solved at least once in {count_text(pair.solved_in, 'sample')}"
     p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
     yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
     fitted = carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
@@ -66,7 +73,7 @@ def _again(report: Report, pair: Comparison) -> str:
     cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
     return (
         f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
-        f"Only one of the two solves {several(differ, 'problem')}; a model sampled twice would "
+        f"Only one of the two solves {count_text(differ, 'problem')}; a model sampled twice would "
         f"differ from itself on about {by_chance:.1f}, so that {differ - by_chance:+z.1f} is churn."
     )
 
@@ -156,7 +163,7 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "trained_right": trained.c[order],
         }
         parts.append(columns)
-    return stacked(parts)
+    return stack_rows(parts)
 
 
 def _counted(report: Report) -> list[Comparison]:
@@ -179,7 +186,7 @@ def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
-        f"minus base: {bounds(pair.never_solved, sign=True)} points."
+        f"minus base: {interval_text(pair.never_solved, sign=True)} points."
     )
     yield figure(caption, histogram_chart(pair, report.colours))
 
@@ -210,7 +217,7 @@ def bars_panel(frame: pd.DataFrame, base: str, trained: str, title: str = "") ->
 
 def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Problems per bin of accuracy, of both sides."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": side.problem_set,
             "side": name,

@@ -24,13 +24,13 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import (
     adjusted_p,
-    bounded,
-    bounds,
-    percent,
-    several,
-    share,
-    signed,
-    stacked,
+    count_text,
+    interval_columns,
+    interval_text,
+    percent_text,
+    points_text,
+    probability_text,
+    stack_rows,
 )
 from rlbhpc.stats.joint import FACTOR
 
@@ -49,11 +49,11 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     rows: list[list[Cell]] = [
         [
             k,
-            percent(float(pair.rates[0][i])),
-            percent(float(pair.rates[1][i])),
-            signed(float(pair.pointwise.estimate[i])),
-            bounds(pair.pointwise, i, sign=True).partition(" ")[2] or "–",
-            bounds(pair.curve.band, i, sign=True).partition(" ")[2],
+            percent_text(float(pair.rates[0][i])),
+            percent_text(float(pair.rates[1][i])),
+            points_text(float(pair.pointwise.estimate[i])),
+            interval_text(pair.pointwise, i, sign=True).partition(" ")[2] or "–",
+            interval_text(pair.curve.band, i, sign=True).partition(" ")[2],
             bool(pair.curve.informative[i]),
         ]
         for i, k in enumerate(pair.curve.k.tolist())
@@ -62,12 +62,12 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     level = f"{100 * report.settings.prob:g} %"
     heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
              "k ≤ n/4"]  # fmt: skip
-    caption = f"Difference in pass@k, points, {several(len(pair.problems), 'problem')}"
+    caption = f"Difference in pass@k, points, {count_text(len(pair.problems), 'problem')}"
     yield table(caption, heads, rows)
     yield el(
         "p",
         f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
-        f"{share(crossing.probability)}. Moved at any k: p "
+        f"{probability_text(crossing.probability)}. Moved at any k: p "
         f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
     )
     if pair.answer.factors:
@@ -144,7 +144,7 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Trained − base with both intervals, one row per comparison and k."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": pair.base.problem_set,
             "base": pair.base.arm,
@@ -154,7 +154,7 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "k": pair.curve.k,
             "base_pass_at_k": pair.rates[0],
             "trained_pass_at_k": pair.rates[1],
-            **bounded("difference", pair.pointwise),
+            **interval_columns("difference", pair.pointwise),
             "band_lower": pair.curve.band.lower,
             "band_upper": pair.curve.band.upper,
             "sound": pair.pointwise.sound,
@@ -191,7 +191,7 @@ def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
     yield el(
         "p",
         f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
-        f"{bounds(pair.gap, sign=True)} points; smaller is better.",
+        f"{interval_text(pair.gap, sign=True)} points; smaller is better.",
     )
 
 
@@ -215,7 +215,7 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
         {
             **pair.key,
             "k": pair.gap_k,
-            **bounded("delta_se", pair.gap, sound=True),
+            **interval_columns("delta_se", pair.gap, sound=True),
             "problems": len(pair.problems),
         }
         for pair in pairs

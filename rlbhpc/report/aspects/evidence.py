@@ -19,7 +19,7 @@ from rlbhpc.report.aspect import Aspect, Part, Report, has_samples, once
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import several
+from rlbhpc.report.phrases import count_text
 from rlbhpc.stats.coverage_table import rarest_first
 from rlbhpc.store import samples
 from rlbhpc.store.questions import read_questions
@@ -175,7 +175,7 @@ def _responses(
 
 
 @once
-def beside(report: Report) -> bool:
+def has_own_page(report: Report) -> bool:
     """Whether the evidence is so long that it has a page of its own."""
     every = [case for part in evidence(report) for case in part.cases]
     texts = [shown.text for case in every for shown in (*case.responses, *case.other)]
@@ -184,7 +184,7 @@ def beside(report: Report) -> bool:
 
 def case_links(report: Report, pair: Comparison) -> dict[str, str]:
     """Address of the responses behind each problem of a comparison that has some."""
-    page = EVIDENCE_PAGE if beside(report) else ""
+    page = EVIDENCE_PAGE if has_own_page(report) else ""
     return {
         case.problem: f"{page}#{case.anchor}"
         for part in evidence(report)
@@ -195,13 +195,13 @@ def case_links(report: Report, pair: Comparison) -> dict[str, str]:
 
 def section(report: Report) -> Iterator[Node]:
     """The cases, or where they stand."""
-    if not beside(report):
+    if not has_own_page(report):
         yield from cases(report, evidence(report))
         return
     number = sum(len(part.cases) for part in evidence(report))
     yield el(
         "p",
-        f"{several(number, 'problem')} with the responses that were right, and what the other "
+        f"{count_text(number, 'problem')} with the responses that were right, and what the other "
         "side wrote: ",
         el("a", EVIDENCE_PAGE, href=EVIDENCE_PAGE),
         ", beside this page.",
@@ -232,7 +232,7 @@ def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
             both = el("div", right, wrong, class_="pair", id=case.anchor)
             yield el("details", el("summary", head), *question, both)
         if part.side.left_out:
-            yield note(f"Not shown: {several(part.side.left_out, 'problem')}.")
+            yield note(f"Not shown: {count_text(part.side.left_out, 'problem')}.")
 
 
 def _side(head: str, responses: tuple[Response, ...]) -> ET.Element:

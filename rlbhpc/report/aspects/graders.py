@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, has_samples, once, read
+from rlbhpc.report.aspect import Aspect, Part, Report, has_samples, once, read_columns
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.draw.chart import (
     DOTTED,
@@ -26,7 +26,13 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import Pair, gather
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, several, stacked
+from rlbhpc.report.phrases import (
+    count_text,
+    interval_columns,
+    interval_text,
+    percent_text,
+    stack_rows,
+)
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.audit.rates import ErrorRate, load_error_rates
@@ -134,7 +140,7 @@ def _grader(report: Report, arm: Measured) -> str:
     if not has_samples(report, arm):
         return ""
     first = arm.sampled_problems[0]
-    names = read(report, arm, [first], ("sample", "grader"))["grader"].unique().to_pylist()
+    names = read_columns(report, arm, [first], ("sample", "grader"))["grader"].unique().to_pylist()
     return ", ".join(sorted(name for name in names if name))
 
 
@@ -162,8 +168,9 @@ def section(report: Report) -> Iterator[Node]:
             for i in sorted({0, int(np.searchsorted(arm.k, arm.k[-1] // 4)), last}, reverse=True):
                 counts = (arm.gained, arm.lost, arm.solved[1], arm.solved[0])
                 rows.append(
-                    [arm.of.label, int(arm.k[i]), percent(float(arm.rates[0][i])),
-                     percent(float(arm.rates[1][i])), bounds(arm.difference, i, sign=True),
+                    [arm.of.label, int(arm.k[i]), percent_text(float(arm.rates[0][i])),
+                     percent_text(float(arm.rates[1][i])),
+                     interval_text(arm.difference, i, sign=True),
                      *(count if i == last else None for count in counts)]
                 )  # fmt: skip
         heads = ["arm", "k", "own, %", "other, %", "other − own, points", "samples gained", "lost",
@@ -190,13 +197,13 @@ def regraded_chart(arms: Sequence[Regraded], colours: Colours) -> Chart:
 
 def regraded_frame(arms: Sequence[Regraded]) -> pd.DataFrame:
     """pass@k under both graders and their difference, one row per arm and k."""
-    return stacked(
+    return stack_rows(
         {
             **arm.of.key,
             "k": arm.k,
             "own": arm.rates[0],
             "other": arm.rates[1],
-            **bounded("difference", arm.difference),
+            **interval_columns("difference", arm.difference),
             "own_grader": arm.graders[0],
             "other_grader": arm.graders[1],
         }
@@ -210,7 +217,7 @@ def _graders(arms: Sequence[Regraded]) -> str:
     changed = sum(arm.gained + arm.lost for arm in arms)
     return (
         f"Grader of the run: {own}; the other: {other}. They differ on "
-        f"{several(changed, 'sample')} of the compared arms."
+        f"{count_text(changed, 'sample')} of the compared arms."
     )
 
 
@@ -218,8 +225,8 @@ def _answer(own: Comparison, other: Comparison) -> str:
     """Say whether the answer hangs on the grader."""
     first, second = own.answer.headline, other.answer.headline
     differences = (
-        f"{bounds(own.net, sign=True)} points at k = {own.reach:,}, and "
-        f"{bounds(other.net, sign=True)} at k = {other.reach:,} under the other grader"
+        f"{interval_text(own.net, sign=True)} points at k = {own.reach:,}, and "
+        f"{interval_text(other.net, sign=True)} at k = {other.reach:,} under the other grader"
     )
     if first == second:
         return f"{own.title}: {first} under both graders; {differences}."

@@ -13,7 +13,7 @@ from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import UNSOUND, bounded, bounds_at, stacked
+from rlbhpc.report.phrases import UNSOUND, interval_columns, interval_texts, stack_rows
 
 # Columns of k in a table, the largest among them.
 _COLUMNS = 6
@@ -79,11 +79,11 @@ def _panel(set_name: str, arms: Sequence[Measured], reach: int, colours: Colours
 
 def curves_frame(measured: Sequence[Measured]) -> pd.DataFrame:
     """pass@k with its interval, one row per arm, step, set and k."""
-    return stacked(
+    return stack_rows(
         {
             **arm.key,
             "k": arm.curve.k,
-            **bounded("pass_at_k", arm.curve.interval, sound=True),
+            **interval_columns("pass_at_k", arm.curve.interval, sound=True),
             "problems": arm.curve.support,
             "at_most_quarter_n": arm.curve.informative,
         }
@@ -107,16 +107,16 @@ def _with_curves(report: Report) -> list[Measured]:
 def pass_at_k_table(report: Report, caption: str, arms: Sequence[Measured]) -> ET.Element:
     """Show pass@k of some arms with intervals, the largest k always in sight."""
     reach = max(int(arm.curve.k[-1]) for arm in arms if arm.curve)
-    sizes = thinned(report.k(reach))
+    sizes = spread_evenly(report.k(reach))
     rows: list[list[Cell]] = [
-        [arm.label, len(arm.curve_rows), *bounds_at(sizes, arm.curve.k, arm.curve.interval)]
+        [arm.label, len(arm.curve_rows), *interval_texts(sizes, arm.curve.k, arm.curve.interval)]
         for arm in arms
         if arm.curve
     ]
     return table(caption, ["arm", "problems", *(f"k = {k:,}" for k in sizes)], rows, last=True)
 
 
-def thinned(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
+def spread_evenly(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
     """Some of rising sizes, spread evenly, the first and the last among them."""
     chosen = np.linspace(0, len(sizes) - 1, min(most, len(sizes))).round().astype(int)
     return [sizes[i] for i in np.unique(chosen).tolist()]

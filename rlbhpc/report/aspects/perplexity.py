@@ -16,7 +16,7 @@ from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, once
 from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel, log_axis, row_axis, step_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import stacked
+from rlbhpc.report.phrases import stack_rows
 from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
 from rlbhpc.store.cube_schema import SCORES
 from rlbhpc.verify.verdict import Status
@@ -231,7 +231,7 @@ def perplexity_steps_chart(lines: Sequence[Evolution], colours: Colours) -> Char
 
 def perplexity_steps_frame(lines: Sequence[Evolution]) -> pd.DataFrame:
     """Mean over problems of median perplexity, one row per pair and step."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": line.problem_set,
             "source": line.source,

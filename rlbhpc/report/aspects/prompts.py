@@ -13,7 +13,7 @@ from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.selection import PromptSpread, prompt_spread
 
@@ -88,10 +88,10 @@ def section(report: Report) -> Iterator[Node]:
             k = model.spread.k
             for i in sorted({0, len(k) // 2, len(k) - 1}, reverse=True):
                 values = ", ".join(
-                    f"{name} {percent(float(model.spread.values[j, i]))}"
+                    f"{name} {percent_text(float(model.spread.values[j, i]))}"
                     for j, name in enumerate(model.spread.prompts)
                 )
-                rows.append([model.label, int(k[i]), values, bounds(model.spread.spread, i)])
+                rows.append([model.label, int(k[i]), values, interval_text(model.spread.spread, i)])
         heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
         yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
     if prompts(report):
@@ -117,7 +117,7 @@ def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
 
 def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
     """pass@k by prompt, one row per model, step, prompt and k, with the spread at that k."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": model.problem_set,
             "model": model.model,
@@ -125,7 +125,7 @@ def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
             "prompt": name,
             "k": model.spread.k,
             "pass_at_k": values,
-            **bounded("best_minus_worst", model.spread.spread, sound=True),
+            **interval_columns("best_minus_worst", model.spread.spread, sound=True),
         }
         for model in models
         for name, values in zip(model.spread.prompts, model.spread.values, strict=True)
@@ -144,8 +144,8 @@ def _reach(model: Prompts) -> str:
             continue
         clear = "" if float(gap.lower) > 0 else ", which noise alone could make"
         phrases.append(
-            f"at k = {int(model.spread.k[i]):,} by {bounds(gap)} points ({best} best, {worst} "
-            f"worst{clear})"
+            f"at k = {int(model.spread.k[i]):,} by {interval_text(gap)} points "
+            f"({best} best, {worst} worst{clear})"
         )
     return f"The template alone moves {model.label} {' and '.join(dict.fromkeys(phrases))}."
 

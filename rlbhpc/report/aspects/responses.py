@@ -14,8 +14,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, cells, charts_by_set, once_each, tables_of
-from rlbhpc.report.aspects.pass_at_k import thinned
+from rlbhpc.report.aspect import (
+    Aspect,
+    Part,
+    Report,
+    charts_by_set,
+    once_each,
+    read_variables,
+    tables_of,
+)
+from rlbhpc.report.aspects.pass_at_k import spread_evenly
 from rlbhpc.report.draw.chart import (
     DOTTED,
     Chart,
@@ -29,7 +37,7 @@ from rlbhpc.report.draw.chart import (
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, ends, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, number_text, stack_rows
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import budget_curve
 from rlbhpc.store import left_out
@@ -57,7 +65,9 @@ class Responses:
 @once_each
 def responses(report: Report) -> Iterator[Responses]:
     """Measure lengths and entropies of every arm and step that has samples."""
-    for arm, (tokens, entropy) in cells(report, report.measured, ("n_tokens", "entropy_sum")):
+    for arm, (tokens, entropy) in read_variables(
+        report, report.measured, ("n_tokens", "entropy_sum")
+    ):
         counted = arm.judged & (tokens > 0)
         has_entropy = counted & ~np.isnan(entropy)
         every_known = bool((has_entropy == counted).all())
@@ -79,7 +89,7 @@ def _sums(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.asarray(np.where(mask, values, 0).sum(axis=1, dtype=np.float64))
 
 
-def of_compared(report: Report) -> list[Responses]:
+def compared_responses(report: Report) -> list[Responses]:
     """Those of the arms that are compared at their last step."""
     compared = {id(arm) for arm in report.compared}
     return [measure for measure in responses(report) if id(measure.of) in compared]
@@ -94,7 +104,8 @@ def section(report: Report) -> Iterator[Node]:
             "arms with one step as a level; pass@K against entropy, the last step a dot."
         )
         rows: list[list[Cell]] = [
-            [m.of.arm, m.of.step, ends(m.entropy, 3), ends(m.tokens, 0)] for m in measures
+            [m.of.arm, m.of.step, number_text(m.entropy, 3), number_text(m.tokens, 0)]
+            for m in measures
         ]
         heads = ["arm", "step", "entropy, nat per token", "tokens per response"]
         yield el("h3", f"{set_name}: entropy and length")
@@ -155,8 +166,8 @@ def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             **measure.of.key,
-            **bounded("entropy", measure.entropy, "entropy_"),
-            **bounded("tokens", measure.tokens, "tokens_"),
+            **interval_columns("entropy", measure.entropy, "entropy_"),
+            **interval_columns("tokens", measure.tokens, "tokens_"),
             "pass_at_1": measure.of.curve.interval.estimate[0],
             "k": measure.of.curve.k[-1],
             "pass_at_k": measure.of.curve.interval.estimate[-1],
@@ -241,7 +252,7 @@ def budgets(report: Report) -> Iterator[Budget]:
     Hours are those of the devices that made the responses, without loading the model; they are
     known where the run sampled all compared arms itself.
     """
-    priced = [written for written in of_compared(report) if not np.isnan(written.cost).any()]
+    priced = [written for written in compared_responses(report) if not np.isnan(written.cost).any()]
     rates = speeds(report.folder)
     for _, of_set in report.by_set(priced):
         arms = [written.of for written in of_set]
@@ -304,11 +315,11 @@ def budget_section(report: Report) -> Iterator[Node]:
         # From the first budget up to the last that all arms can use.
         usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
         last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
-        columns = thinned(range(last + 1), _COLUMNS)
+        columns = spread_evenly(range(last + 1), _COLUMNS)
         rows: list[list[Cell]] = [
             [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
         ]
-        heads = ["arm", *(amount(spent[i]) for i in columns)]
+        heads = ["arm", *(budget_text(spent[i]) for i in columns)]
         caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
         yield table(caption, heads, rows, last=True)
 
@@ -328,24 +339,24 @@ def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
 
 def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
     """pass@budget with its interval, one row per arm and budget."""
-    return stacked(
+    return stack_rows(
         {
             **curve.of.key,
             "unit": curve.unit,
             "budget": curve.spent,
-            **bounded("pass_at_budget", curve.interval),
+            **interval_columns("pass_at_budget", curve.interval),
         }
         for curve in curves
     )
 
 
-def amount(budget: float) -> str:
+def budget_text(budget: float) -> str:
     """Three digits of a budget; all digits, and no exponent, from 1,000 on."""
     return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
 
 
 def _cell(interval: Interval, place: int) -> str:
-    return "–" if np.isnan(interval.estimate[place]) else bounds(interval, place)
+    return "–" if np.isnan(interval.estimate[place]) else interval_text(interval, place)
 
 
 def budget_charts(report: Report) -> Iterator[tuple[str, Chart]]:

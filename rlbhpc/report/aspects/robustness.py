@@ -15,7 +15,7 @@ from rlbhpc.report.draw.chart import Chart, Colours, Panel, points_axis, row_axi
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import COUNTERPARTS
-from rlbhpc.report.phrases import bounded, bounds
+from rlbhpc.report.phrases import interval_columns, interval_text
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def strictness(report: Report, pair: Comparison) -> str:
         decides = pair.base.decided_by
         word, other_word = pair.answer.headline, counterpart.answer.headline
         nets = (
-            f"net {bounds(counterpart.net, sign=True)} points at k = {counterpart.reach:,} and not "
-            f"{bounds(pair.net, sign=True)}"
+            f"net {interval_text(counterpart.net, sign=True)} points at k = {counterpart.reach:,} "
+            f"and not {interval_text(pair.net, sign=True)}"
         )
         if word == other_word:
             return f"By {COUNTERPARTS[decides]} verdicts the answer is the same: {word}; {nets}."
@@ -123,7 +123,7 @@ def section(report: Report) -> Iterator[Node]:
         )
         rows: list[list[Cell]] = [
             [c.of.trained.arm, c.changed, c.pair.answer.headline, c.pair.reach,
-             bounds(c.pair.net, sign=True), bounds(c.pair.pointwise, 0, sign=True)]
+             interval_text(c.pair.net, sign=True), interval_text(c.pair.pointwise, 0, sign=True)]
             for c in tried
         ]  # fmt: skip
         heads = ["trained", "condition", "answer", "K", "net, points", "at k = 1, points"]
@@ -156,7 +156,7 @@ def robustness_frame(tried: Sequence[Condition]) -> pd.DataFrame:
             "condition": condition.changed,
             "answer": condition.pair.answer.headline,
             "k": condition.pair.reach,
-            **bounded("net", condition.pair.net),
+            **interval_columns("net", condition.pair.net),
             "difference_at_1": float(np.asarray(condition.pair.pointwise.estimate)[0]),
         }
         for condition in tried

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import ANSWERED, BOTH
-from rlbhpc.report.aspect import Aspect, Part, Report, cells, once_each, tables_of
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, read_variables, tables_of
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import bounded, bounds, percent, stacked
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import Interval
 from rlbhpc.stats.verifier_error import chance_at_k
 from rlbhpc.store.cube_schema import answer_id
@@ -53,8 +53,8 @@ def section(report: Report) -> Iterator[Node]:
         shares = (t.no_answer, t.timeouts, t.truncated)
         floors = chance_at_k(RATES, arm.counts[arm.sampled].reach)
         rows.append(
-            [arm.label, arm.problem_set, *(percent((n or 0) / t.judged) for n in shares),
-             *(percent(float(floor)) for floor in floors)]
+            [arm.label, arm.problem_set, *(percent_text((n or 0) / t.judged) for n in shares),
+             *(percent_text(float(floor)) for floor in floors)]
         )  # fmt: skip
     if not rows:
         return
@@ -125,7 +125,7 @@ def own_frame(report: Report) -> pd.DataFrame:
         {
             **arm.key,
             "statistic": name,
-            **bounded("value", value, sound=True),
+            **interval_columns("value", value, sound=True),
         }
         for arm, name, value in own_statistics(report)
     )
@@ -134,8 +134,8 @@ def own_frame(report: Report) -> pd.DataFrame:
 def own_section(report: Report) -> Iterator[Node]:
     """One table over all of them."""
     rows = [
-        [name, arm.problem_set, arm.label, percent(float(value.estimate)),
-         f"{percent(value.low)} to {percent(value.high)}"]
+        [name, arm.problem_set, arm.label, percent_text(float(value.estimate)),
+         f"{percent_text(value.low)} to {percent_text(value.high)}"]
         for arm, name, value in own_statistics(report)
     ]  # fmt: skip
     if rows:
@@ -179,7 +179,7 @@ class Memorised:
 def memorised(report: Report) -> Iterator[Memorised]:
     """Read every probe of a run."""
     probes = [arm for arm in report.measured if PROBE in report.provenance.get(arm.group, {})]
-    for arm, (ids,) in cells(report, probes, ("answer",)):
+    for arm, (ids,) in read_variables(report, probes, ("answer",)):
         # Of the samples that every problem is asked for: up to its last right one, right ones
         # abound.
         counts, problems = arm.equal_counts(arm.rows), arm.sampled_problems
@@ -201,8 +201,8 @@ def memorised_section(report: Report) -> Iterator[Node]:
             result.of.label,
             f"{100 * result.share:g} %",
             len(result.completed),
-            bounds(result.completion),
-            bounds(result.answer),
+            interval_text(result.completion),
+            interval_text(result.answer),
             ", ".join(result.known[:NAMED]) + (" …" if len(result.known) > NAMED else ""),
         ]
         for result in results
@@ -221,7 +221,7 @@ def memorised_section(report: Report) -> Iterator[Node]:
 
 def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
     """One row per arm, probe and problem."""
-    return stacked(
+    return stack_rows(
         {
             **result.of.key,
             "shown": result.share,

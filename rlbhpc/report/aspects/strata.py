@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from rlbhpc.problems.problem import STRATA
 from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
-from rlbhpc.report.aspects.checkpoints import halves
+from rlbhpc.report.aspects.checkpoints import count_even_and_odd
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, note, table
-from rlbhpc.report.phrases import bounded, bounds, percent
+from rlbhpc.report.phrases import interval_columns, interval_text, percent_text
 from rlbhpc.stats import Counts, Interval, ProblemWeights
 from rlbhpc.stats.difference import difference_curve
 
@@ -82,8 +82,8 @@ def _by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
     width = min(pair.base.width, pair.trained.width)
     if pair.base.verdicts is None or pair.trained.verdicts is None or width < 2:
         return
-    even, odd = halves(report, pair.base, pair.problems, width)
-    _, theirs = halves(report, pair.trained, pair.problems, width)
+    even, odd = count_even_and_odd(report, pair.base, pair.problems, width)
+    _, theirs = count_even_and_odd(report, pair.trained, pair.problems, width)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = even.c / even.n
     if np.isnan(rate).any():
@@ -92,7 +92,7 @@ def _by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
     part = np.searchsorted(edges, rate)
     for number in np.unique(part).tolist():
         which = part == number
-        low, high = percent(float(rate[which].min())), percent(float(rate[which].max()))
+        low, high = percent_text(float(rate[which].min())), percent_text(float(rate[which].max()))
         name = f"{low} %" if low == high else f"{low} to {high} %"
         yield from _stratum(report, pair, (BY_RATE, name), which, (odd, theirs))
 
@@ -132,9 +132,9 @@ def _stratum(
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """The strata of one comparison."""
     rows: list[list[Cell]] = [
-        [f"{stratum.by}: {stratum.name}", stratum.problems, percent(stratum.base),
-         bounds(stratum.first, sign=True), stratum.lost, stratum.gained, stratum.k,
-         bounds(stratum.last, sign=True)]
+        [f"{stratum.by}: {stratum.name}", stratum.problems, percent_text(stratum.base),
+         interval_text(stratum.first, sign=True), stratum.lost, stratum.gained, stratum.k,
+         interval_text(stratum.last, sign=True)]
         for stratum in strata(report)
         if stratum.of is pair
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def strata_frame(parts: list[Stratum]) -> pd.DataFrame:
             "lost": part.lost,
             "gained": part.gained,
             "k": k,
-            **bounded("difference", interval, sound=True),
+            **interval_columns("difference", interval, sound=True),
         }
         for part in parts
         for k, interval in ((1, part.first), (part.k, part.last))

@@ -89,7 +89,7 @@ def section(report: Report) -> Iterator[Node]:
     rows: list[list[Cell]] = []
     for model in models:
         for name in METRICS:
-            ends = tenths(model.frame[name]) if name in model.frame else None
+            ends = first_and_last_tenth(model.frame[name]) if name in model.frame else None
             if ends is not None:
                 rows.append([model.model, name, int(model.frame[name].count()), *ends])
     heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
@@ -145,7 +145,7 @@ def training_frame(models: Sequence[Training]) -> pd.DataFrame:
     return whole[["model", "metric", "train_step", "value"]]
 
 
-def tenths(column: pd.Series) -> tuple[float, float] | None:
+def first_and_last_tenth(column: pd.Series) -> tuple[float, float] | None:
     """Means of the first and the last tenth of a curve: one step alone is noise."""
     values = column.dropna().to_numpy()
     if not len(values):

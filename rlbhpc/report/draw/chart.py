@@ -370,7 +370,7 @@ class Chart:
         return self.numbers if isinstance(self.numbers, pd.DataFrame) else self.numbers()
 
 
-def apart(heights: Sequence[float], least: float, low: float, high: float) -> Array:
+def spread_heights(heights: Sequence[float], least: float, low: float, high: float) -> Array:
     """Move rising heights as little as it takes to stand ``least`` apart, within low and high."""
     # Less its rank each, heights only have to rise: runs that fall take their mean.
     groups: list[tuple[float, int]] = []

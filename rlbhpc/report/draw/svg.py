@@ -24,7 +24,7 @@ from rlbhpc.report.draw.chart import (
     Mark,
     Panel,
     Stroke,
-    apart,
+    spread_heights,
 )
 from rlbhpc.report.markup import Node, el
 from rlbhpc.stats.interval import without_noise
@@ -117,7 +117,7 @@ def _ends(panel: Panel) -> Iterator[Node]:
     """Names beside the ends of their curves, moved apart where they would overlap."""
     named = [(float(panel.y.place(end.y)), _short(end.name), end) for end in panel.ends]
     named.sort(key=lambda entry: entry[:2])
-    places = apart([height for height, _, _ in named], _LINE / panel.height, 0.0, 1.0)
+    places = spread_heights([height for height, _, _ in named], _LINE / panel.height, 0.0, 1.0)
     for (_, short, end), place in zip(named, places.tolist(), strict=True):
         whole = [el("title", end.name)] if short != end.name else []
         square = el("tspan", "■", fill=end.colour)
