@@ -31,6 +31,11 @@ LEVELS: Final = np.arange(1, 20) / 20
 _COLUMNS: Final = (0.1, 0.5, 0.9)
 
 
+def fitted(report: Report) -> list[Measured]:
+    """The compared arms that have problems and samples enough for a distribution of rates."""
+    return [arm for arm in report.compared if carries_rates(arm.counts)]
+
+
 @dataclass(frozen=True)
 class Covered:
     """Cover@τ and the area of an arm; where it is compared, the differences to its base too."""
@@ -47,7 +52,7 @@ class Covered:
 def covered(report: Report) -> list[Covered]:
     """Work out both for the compared arms."""
     last = {id(pair.trained): pair for pair in report.final}
-    return [_of(report, arm, last.get(id(arm))) for arm in report.fitted]
+    return [_of(report, arm, last.get(id(arm))) for arm in fitted(report)]
 
 
 def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:

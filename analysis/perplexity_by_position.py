@@ -134,8 +134,8 @@ def _where(arm: Positions) -> str:
     if not clear:
         return f"{arm.of.label} is about as sure of itself at all three places."
     return (
-        f"{arm.of.label} is surest in the {surest} tokens, "
-        f"{number_text(arm.parts[surest], 3)}, and least sure in the {least} ones, {number_text(arm.parts[least], 3)}."
+        f"{arm.of.label} is surest in the {surest} tokens, {number_text(arm.parts[surest], 3)}, "
+        f"and least sure in the {least} ones, {number_text(arm.parts[least], 3)}."
     )
 
 

@@ -26,9 +26,15 @@ from rlbhpc.stats import (
     pass_hat_k,
 )
 from rlbhpc.stats.extrapolation import FixedCurve, fixed_curve
+from rlbhpc.stats.priors import carries_rates
 
 #: Draws of the metrics that ask for all or most of them to be right.
 DRAWS: Final = 8
+
+
+def fitted(report: Report) -> list[Measured]:
+    """The compared arms that have problems and samples enough for a distribution of rates."""
+    return [arm for arm in report.compared if carries_rates(arm.counts)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Reliability:
 @once
 def reliability(report: Report) -> list[Reliability]:
     """Work out the metrics of the compared arms, at the same k for all arms of a problem set."""
-    arms = report.fitted
+    arms = fitted(report)
     draws = dict.fromkeys((arm.problem_set for arm in arms), DRAWS)
     for arm in arms:
         least = arm.equal_counts(arm.rows).reach

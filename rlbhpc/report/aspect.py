@@ -28,7 +28,6 @@ from rlbhpc.report.markup import Node
 from rlbhpc.report.measured import Measured, at_step, powers_of_two, rows_at, take_rows
 from rlbhpc.stats import Interval, ProblemWeights
 from rlbhpc.stats.interval import mean_interval, paired_interval, ratio_interval
-from rlbhpc.stats.priors import carries_rates
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import Arm
@@ -91,11 +90,6 @@ class Report:
         sides = [side for pair in self.final for side in (pair.base, pair.trained)]
         arms = sides or [arm for arm in self.measured if arm.sampled.any()]
         return list({id(arm): arm for arm in arms}.values())
-
-    @cached_property
-    def fitted(self) -> list[Measured]:
-        """The compared arms that have problems and samples enough for a distribution of rates."""
-        return [arm for arm in self.compared if carries_rates(arm.counts)]
 
     def groups(self, kind: str) -> Iterator[xr.Dataset]:
         """Groups of one kind in the run's results."""

@@ -189,10 +189,6 @@ class Comparison:
             f"the first {self.reach:,} samples of each problem.",
         )
 
-    def sharing(self, comparisons: int) -> Comparison:
-        """The same as one of so many that share the error of their words."""
-        return replace(self, comparisons=comparisons)
-
     @cached_property
     def pointwise(self) -> Interval:
         """Trained minus base at each k; at k = 1 as the answer gives it, maybe without bounds."""

@@ -101,9 +101,11 @@ def test_numbers_in_words() -> None:
         [p_value(p) for p in (NAN, 0, 0.0004, 0.0005, 0.01, 0.9994, 0.9995, 1)],
         [probability_text(p) for p in (0, 0.001, 0.0049, 0.005, 0.5, 0.994, 0.996, 1)],
         [adjusted_p(0.01, 0.02, n) for n in (1, 2)] + [adjusted_p(0.0001, NAN, 2)],
-        [interval_text(None), interval_text(some, 1), interval_text(some, 0, sign=True), interval_text(interval(0.5))],
+        [interval_text(None), *(interval_text(some, i, sign=not i) for i in (1, 0)),
+         interval_text(interval(0.5))],
         interval_texts([1, 4, 8], np.array([1, 8]), some),
-        [number_text(interval(NAN)), number_text(interval(1234.5), 1), number_text(interval(0.5, sound=False))],
+        [number_text(interval(NAN)), number_text(interval(1234.5), 1),
+         number_text(interval(0.5, sound=False))],
         [count_text(1, "problem"), count_text(0, "problem"), count_text(2000, "problem")],
         [printable("a\nb\tc\x1b"), printable("a\nb\tc\x1b", lines=True), printable("plain")],
     ] == [

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.phrases import interval_text
-from rlbhpc.report.write import escaped, latex
+from rlbhpc.report.phrases import escape_latex, interval_text
+from rlbhpc.report.write import latex
 
 
 def test_what_latex_acts_on_is_escaped() -> None:
-    assert escaped("a_b & 50 % of $x$ {#1} ~^\\") == (
+    assert escape_latex("a_b & 50 % of $x$ {#1} ~^\\") == (
         r"a\_b \& 50 \% of \$x\$ \{\#1\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
     )
-    assert "\x1b" not in escaped("\x1b[31m")
+    assert "\x1b" not in escape_latex("\x1b[31m")
 
 
 def test_tables_are_whole(report: Report) -> None:

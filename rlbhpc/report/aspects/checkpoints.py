@@ -205,23 +205,11 @@ def section(report: Report) -> Iterator[Node]:
     heads = ["arm", "set", "chosen by", "step", "of", "problems",
              "even: trained − base", "odd: trained − base"]  # fmt: skip
     yield el("h3", "A checkpoint that the data chose")
-    if len(choices) <= 6:
-        yield from (el("p", _worth(choice)) for choice in choices)
     yield table("Best checkpoints, chosen by even samples, points", heads, rows, last=True)
     yield note(
         "The best of several checkpoints looks better than it is on the samples that chose "
         "it. So even samples choose, and odd samples report, of the base as well. The answer "
         "above is that of the last checkpoint, which nobody chose by its results."
-    )
-
-
-def _worth(choice: Chosen) -> str:
-    verdicts = {1: "it leads the base", -1: "it trails the base", 0: "no difference is certain"}
-    return (
-        f"{choice.chosen.arm} on {choice.base.problem_set}: the best of {choice.checkpoints} "
-        f"checkpoints by pass@{choice.k:,} is step {choice.chosen.step:,}; on samples that had no "
-        f"part in that, {verdicts[int(choice.on_odd.sign)]}: "
-        f"{interval_text(choice.on_odd, sign=True)} points."
     )
 
 

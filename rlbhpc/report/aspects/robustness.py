@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,8 @@ def by_counterpart(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
         if base is None or trained is None or base.curve is None or trained.curve is None:
             continue
         if len(set(base.sampled_problems) & set(trained.sampled_problems)) > 1:
-            yield pair, compare(base, trained, report.settings).sharing(pair.comparisons)
+            again = compare(base, trained, report.settings)
+            yield pair, replace(again, comparisons=pair.comparisons)
 
 
 def strictness(report: Report, pair: Comparison) -> str:

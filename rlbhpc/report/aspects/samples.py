@@ -1,4 +1,4 @@
-"""What became of the samples, and what the verifier's errors may make of the curves."""
+"""What became of the samples, what a study's own statistics say, and what models remember."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import Interval
-from rlbhpc.stats.verifier_error import chance_at_k
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.sweep.remember import PROBE
-
-#: Shares of wrong answers accepted for which the floor is shown.
-RATES: Final = (1e-5, 1e-4, 1e-3)
 
 
 def section(report: Report) -> Iterator[Node]:
@@ -51,23 +47,12 @@ def section(report: Report) -> Iterator[Node]:
         if not t.judged or t.timeouts is None:
             continue
         shares = (t.no_answer, t.timeouts, t.truncated)
-        floors = chance_at_k(RATES, arm.counts[arm.sampled].reach)
-        rows.append(
-            [arm.label, arm.problem_set, *(percent_text((n or 0) / t.judged) for n in shares),
-             *(percent_text(float(floor)) for floor in floors)]
-        )  # fmt: skip
+        percents = [percent_text((number or 0) / t.judged) for number in shares]
+        rows.append([arm.label, arm.problem_set, *percents])
     if not rows:
         return
-    heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %",
-             *(f"f = {rate:g}" for rate in RATES)]  # fmt: skip
-    caption = "Shares of judged samples; floor in percent that false positives at a rate f make"
-    yield el("h3", "The verifier")
-    yield table(caption, heads, rows)
-    yield note(
-        "The floor is the pass@K, at the largest K that all problems have, of problems that are "
-        "never solved, if the verifier accepts a wrong answer with probability f: 1 − (1 − f)^K. "
-        "A curve that does not rise above the floor of the audited f shows nothing."
-    )
+    heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %"]
+    yield table("Shares of judged samples", heads, rows)
 
 
 def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
@@ -89,7 +74,6 @@ ASPECT = Aspect(
     Part.SAMPLES,
     section,
     tables=lambda report: {"samples": samples_frame(report.measured)},
-    metrics=("chance@k",),
 )
 
 
