@@ -32,7 +32,7 @@ from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
-from rlbhpc.report.phrases import bounded, bounds, several, stacked
+from rlbhpc.report.phrases import count_text, interval_columns, interval_text, stack_rows
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
@@ -292,16 +292,18 @@ def section(report: Report) -> Iterator[Node]:
         for i in _ends(len(k)):
             row: list[Cell] = [int(k[i])]
             for side in comparison.envelopes:
-                row += [float(side.temperature[i]), bounds(side.interval, i)]
-            rows.append([*row, bounds(comparison.difference, i, sign=True)])
+                row += [float(side.temperature[i]), interval_text(side.interval, i)]
+            rows.append([*row, interval_text(comparison.difference, i, sign=True)])
         heads = ["k", f"best T of {comparison.base}", "pass@k, %"]
         heads += [f"best T of {comparison.trained}", "pass@k, %", "trained − base, points"]
-        caption = f"Each model at its best temperature, {several(comparison.problems, 'problem')}"
+        caption = (
+            f"Each model at its best temperature, {count_text(comparison.problems, 'problem')}"
+        )
         yield table(caption, heads, rows)
     for set_name, matches in report.by_set(matched(report)):
         rows = [
             [match.trained, match.of.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
-             int(match.k[i]), bounds(match.difference, i, sign=True)]
+             int(match.k[i]), interval_text(match.difference, i, sign=True)]
             for match in matches
             for i in _ends(len(match.k))
         ]  # fmt: skip
@@ -346,17 +348,17 @@ def temperature_chart(comparison: Temperatures, colours: Colours) -> Chart:
 
 def temperature_frame(comparisons: Sequence[Temperatures]) -> pd.DataFrame:
     """Both envelopes with their temperatures and the difference, one row per pair and k."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": comparison.problem_set,
             "base": comparison.base,
             "trained": comparison.trained,
             "k": base.k,
-            **bounded("base_pass_at_k", base.interval, "base_"),
+            **interval_columns("base_pass_at_k", base.interval, "base_"),
             "base_temperature": base.temperature,
-            **bounded("trained_pass_at_k", trained.interval, "trained_"),
+            **interval_columns("trained_pass_at_k", trained.interval, "trained_"),
             "trained_temperature": trained.temperature,
-            **bounded("difference", comparison.difference, sound=True),
+            **interval_columns("difference", comparison.difference, sound=True),
             "problems": comparison.problems,
         }
         for comparison in comparisons
@@ -366,7 +368,7 @@ def temperature_frame(comparisons: Sequence[Temperatures]) -> pd.DataFrame:
 
 def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
     """Differences at equal entropy, one row per base arm, trained model and k."""
-    return stacked(
+    return stack_rows(
         {
             "problem_set": match.of.problem_set,
             "base": match.of.arm,
@@ -374,7 +376,7 @@ def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
             "entropy": match.entropy,
             "temperature": match.temperature,
             "k": match.k,
-            **bounded("difference", match.difference),
+            **interval_columns("difference", match.difference),
         }
         for match in matches
     )
@@ -386,7 +388,7 @@ def _left(match: Matched) -> str:
     return (
         f"With {match.trained} at a temperature of {match.temperature:.2f}, where it is as random "
         f"as {match.of.label} ({match.entropy:.3f} nat per token), {leads[int(last.sign)]} at "
-        f"k = {int(match.k[-1]):,}: {bounds(last, sign=True)} points."
+        f"k = {int(match.k[-1]):,}: {interval_text(last, sign=True)} points."
     )
 
 

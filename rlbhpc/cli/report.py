@@ -79,7 +79,7 @@ def report(
     from rlbhpc.cli.shared import screen
     from rlbhpc.report.aspects.graders import lay_beside
     from rlbhpc.report.gather import gather, read_pair
-    from rlbhpc.report.phrases import several
+    from rlbhpc.report.phrases import count_text
     from rlbhpc.report.terminal import print_answer, print_notes, print_report
     from rlbhpc.report.write import as_records, write_report
 
@@ -98,14 +98,14 @@ def report(
         print_notes(gathered, console)
     if writes:
         paths = write_report(gathered, out)
-        click.echo(f"{paths[0]} and {several(len(paths) - 1, 'file')} beside it.")
+        click.echo(f"{paths[0]} and {count_text(len(paths) - 1, 'file')} beside it.")
         if opens:
             click.launch(str(paths[0]))
     if figures is not None:
         from rlbhpc.report.paper import DEFAULT_STYLE, save_figures
 
         drawn = save_figures(gathered, figures, style or DEFAULT_STYLE)
-        click.echo(f"{several(len(drawn), 'file')} for a paper in {figures}.")
+        click.echo(f"{count_text(len(drawn), 'file')} for a paper in {figures}.")
     return exit_code(gathered)
 
 

@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from rlbhpc.engines.completion import finish_name
-from rlbhpc.report.phrases import plain, several
+from rlbhpc.report.phrases import count_text, printable
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.samples import Found
 from rlbhpc.verify.audit.judgements import WORDS, load_judgements
@@ -41,14 +41,14 @@ _VERDICTS: Final = {status: status.name.lower().replace("_", " ") for status in 
 
 def _visible(value: Any) -> Any:
     """Show no character of a text that hides or reorders others."""
-    return plain(value, lines=True) if type(value) is str else value
+    return printable(value, lines=True) if type(value) is str else value
 
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("rlbhpc.view"), autoescape=True, undefined=jinja2.StrictUndefined,
     trim_blocks=True, lstrip_blocks=True, finalize=_visible,
 )  # fmt: skip
-_TEMPLATES.filters |= {"several": several, "rich": text.rich}
+_TEMPLATES.filters |= {"several": count_text, "rich": text.rich}
 
 
 @dataclass(frozen=True)

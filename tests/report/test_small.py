@@ -212,7 +212,8 @@ def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> No
 
 def test_a_thing_is_found_once(report: Report) -> None:
     again = replace(report)
-    assert not again.memo and again.fitted == report.fitted
+    assert not again.memo and again.compared == report.compared
+    assert again.compared is again.compared
 
 
 @pytest.mark.parametrize(("problems", "n"), [(2, 2), (2, 1), (1, 2)])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.report.phrases import plain
+from rlbhpc.report.phrases import printable
 from rlbhpc.store.questions import Question, put_questions
 from rlbhpc.store.samples import Found
 from rlbhpc.view.pages import Site, problem_page, search_page, table_page
@@ -69,7 +69,7 @@ def test_every_page_takes_them_for_text(tmp_path: Path) -> None:
     parsed = harmless(page)
     assert parsed.tags["script"] == parsed.tags["style"] == 1
     for text in every:
-        assert plain(text, lines=True) in parsed.text
+        assert printable(text, lines=True) in parsed.text
     harmless(table_page(Site(every[5]), run, pair, run.by_difference(pair)))
     hits = [Hit(f"{SET}/0", pair.left, 0, text, text, text) for text in every]
     parsed = harmless(search_page(Site("run"), run, pair, every[7], every[9], hits, 3))
