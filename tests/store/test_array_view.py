@@ -209,8 +209,8 @@ def test_curves_of_all_arms_sets_and_steps(tree: xr.DataTree) -> None:
     found = curves.sel(arm="rl", problem_set=SET, step=100)
     assert found.pass_at_k.sel(k=1).item() == pytest.approx(expected)
     assert found.support.sel(k=2).item() == enough.sum()
-    lower, upper = found.bounds.sel(k=1).values
-    assert lower < expected < upper
+    assert found.bounds.sel(k=1).shape == (2,)
+    assert found.bounds.sel(k=1).isnull().all(), "so few problems have no interval that holds"
     assert curves.pass_at_k.sel(arm="base", step=50).isnull().all()
     assert "seed" in curves.attrs
     xr.testing.assert_identical(curves, tree.rlb.curves([1, 2], seed=0))
