@@ -436,9 +436,9 @@ def refuse(*words: object) -> bool:
 @pytest.mark.parametrize(
     ("part", "name", "fault", "what", "found"),
     [
-        (doctor, "create", lambda path, holder: True, "exclusive create", NO),
-        (doctor, "create", lambda path, holder: False, "exclusive create", NO),
-        (doctor, "create", refuse, "exclusive create", ("Operation not permitted", *NO[1:])),
+        (doctor, "create_claim", lambda path, holder: True, "exclusive create", NO),
+        (doctor, "create_claim", lambda path, holder: False, "exclusive create", NO),
+        (doctor, "create_claim", refuse, "exclusive create", ("Operation not permitted", *NO[1:])),
         (Path, "replace", copy_over, "rename replaces whole files", NO),
         (Path, "replace", lambda new, old: new, "rename replaces whole files", NO),
         (time, "time", lambda now=time.time: now() + 6.0, "clock against the file server", None),

@@ -150,6 +150,7 @@ def test_training_on_several_nodes_runs_under_srun_and_torchrun(
     tmp_path: Path, stubs: Stubs
 ) -> None:
     stubs.add("srun", 'while [[ "$1" == --* ]]; do shift; done; exec "$@"')
+    stubs.add("scontrol", "echo node7; echo node8")
     stubs.add("python")
     cluster = cluster_of(tmp_path, train={"nodes": 2, "gpus": 4, "cpus": 16}, rlbhpc=["rlbhpc"])
     launch = launch_in(tmp_path / "s", cluster, text=TRAINED, options=read_options(["-c", "32"]))

@@ -138,7 +138,7 @@ def test_a_teacher_that_learns_from_itself_is_a_cycle(study_file: Path) -> None:
     [
         ("arms.base.model=bas", "arms.base.model: unknown model 'bas'; allowed: base, line, rl, "),
         ("arms.base.model=bas", "far; did you mean base?"),
-        ("arms.base.prompt=qwen-boxd", "unknown prompt 'qwen-boxd'; allowed: bare, code-r1, "),
+        ("arms.base.prompt=qwen-boxd", "unknown prompt 'qwen-boxd'; allowed: bare, boxed, "),
         ("arms.base.prompt=qwen-boxd", "did you mean qwen-boxed?"),
         ("arms.base.prompt=nowhere.txt", "arms.base.prompt: no such prompt file"),
         ("problem_sets.mine={path: x}", "'mine' is not a registered problem set; say with `set:`"),
