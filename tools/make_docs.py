@@ -27,12 +27,56 @@ HEADS = Path(__file__).parent / "pages"
 _TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
 _RULES = "<!-- generated from rlbhpc/verify/answer/patterns.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
+# How the values of a message are said in the tables of the study file.
+_SHORT = (
+    ("a list, of which each item is ", "list of "),
+    ("a mapping from names to ", "mapping to "),
+    ("text that is not empty, of at most 2,000 characters", "text"),
+    ("the name of a prompt, or a path that ends in .txt", "prompt or `.txt` file"),
+    ("the name of a registered problem set, or", "a name, or"),
+    (", or a file such as ./mine.py or ./mine.py:name", " or file"),
+    (", or a file such as ./mine.py", " or file"),
+    ("a whole number from ", "integer, "),
+    (" and up to ", ", at most "),
+    ("true or false", "boolean"),
+    (", see below", ""),
+    ("a n", "n"),
+    ("a path", "path"),
+    ("list of name", "list of names"),
+    ("list of names or file", "list of names or files"),
+    ("list of integer,", "list of integers,"),
+)
 
 
 def study_file() -> str:
     """The reference of the study file, from its schema."""
     head = (HEADS / "study-file.md").read_text()
-    return head + "\n" + "\n".join(_sections("", "The whole file", StudyFile))
+    page = head + "\n" + "\n".join(_sections("", "The whole file", StudyFile))
+    return "\n".join(_rows_once(page.split("\n")))
+
+
+def _rows_once(lines: list[str]) -> Iterator[str]:
+    """The lines with short values; rows that an earlier table has are named below their table."""
+    title = ""
+    shown: dict[str, str] = {}
+    again: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+        if not line and again:
+            for place, keys in again.items():
+                yield f"\nAlso, as in {place}: {', '.join(keys)}."
+            again = {}
+        if line.startswith("| `"):
+            place = shown.setdefault(line, title)
+            if place != title:
+                again.setdefault(place, []).append(line.split(" | ")[0].removeprefix("| "))
+                continue
+            key, value, rest = line.split(" | ", 2)
+            for words, short in _SHORT:
+                value = value.replace(words, short)
+            line = f"{key} | {value} | {rest}"
+        yield line
 
 
 def _sections(path: str, title: str, entry: type[Entry]) -> Iterator[str]:
