@@ -1,7 +1,7 @@
 """Truths that a critic would try the answer on, and how often it holds there.
 
-``python -m tests.stats.critics 40`` prints the table of docs/statistics.md, ``… 40 topics`` the
-rows whose name holds a word. Every second study has its arms exchanged.
+``python -m tests.stats.critics 40`` prints a table of them, ``… 40 topics`` the rows whose name
+holds a word. Every second study has its arms exchanged.
 """
 
 from __future__ import annotations
