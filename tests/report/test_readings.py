@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,16 @@ def test_one_panel_holds_all_conditions(read: Report) -> None:
     assert frame["condition"].tolist() == ["as asked", "lenient verdicts"]
     strict, lenient = frame["net"]
     assert lenient < strict, "the base gains by leniency"
+
+
+def test_a_verifier_with_one_reading_adds_no_condition(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "run", PROBLEMS, N)
+    rng = np.random.default_rng(3)
+    for arm, step in (("base", 0), ("rl", 100)):
+        put_samples(study, arm, rng.random((PROBLEMS, N)) < 0.3, step, lenient={})
+    report = gather(tmp_path / "run")
+    assert conditions_tried(report) == []
+    assert strictness(report, report.final[0]) == ""
 
 
 def test_errors_of_the_study_go_into_the_answer(read: Report) -> None:

@@ -14,7 +14,7 @@ from rlbhpc.report.compare import Comparison, compare
 from rlbhpc.report.draw.chart import Chart, Colours, Panel, points_axis, row_axis
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import COUNTERPARTS
+from rlbhpc.report.measured import COUNTERPARTS, Measured
 from rlbhpc.report.phrases import interval_columns, interval_text
 
 
@@ -33,14 +33,21 @@ class Condition:
 
 @once_each
 def by_counterpart(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
-    """Last comparisons, each with itself by the verdict that does not decide."""
+    """Last comparisons, each with itself by the verdict that does not decide, if that differs."""
     for pair in report.final:
         base, trained = pair.base.counterpart, pair.trained.counterpart
         if base is None or trained is None or base.curve is None or trained.curve is None:
             continue
+        if _counts_agree(pair.base, base) and _counts_agree(pair.trained, trained):
+            continue
         if len(set(base.sampled_problems) & set(trained.sampled_problems)) > 1:
             again = compare(base, trained, report.settings)
             yield pair, replace(again, comparisons=pair.comparisons)
+
+
+def _counts_agree(decided: Measured, counterpart: Measured) -> bool:
+    """Whether both verdicts count the same right samples, as of a verifier with one reading."""
+    return np.array_equal(decided.counts.c, counterpart.counts.c)
 
 
 def strictness(report: Report, pair: Comparison) -> str:
