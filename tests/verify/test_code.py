@@ -152,7 +152,7 @@ def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(code, "_idle", {})
     code.reached_tier.cache_clear()
     try:
-        with pytest.raises(UserError, match=r"T1: no seccomp.*--unsafe"):
+        with pytest.raises(UserError, match=r"T1: no seccomp.*unsafe: true"):
             verify("code", "", FENCED, SQUARES)
         monkeypatch.setenv(code.UNSAFE, "1")
         verdict = verify("code", "", FENCED, SQUARES)

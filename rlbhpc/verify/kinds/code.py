@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 # Raised whenever a verdict could come out otherwise than before.
 VERSION: Final = 3
 FORMATS: Final[dict[str, Format]] = {"livecodebench": livecodebench, "evalplus": evalplus}
-# Set by `--unsafe`, for this process and those it starts: run even without any confinement.
+# Set where a study says `unsafe: true`, for this process and those it starts: run even where
+# nothing confines a program.
 UNSAFE: Final = "RLBHPC_UNSAFE_SANDBOX"
 
 # verify() waits for processes, so threads run programs in parallel.
@@ -69,7 +70,7 @@ def reached_tier() -> Tier:
         return Tier(seccomp=False)
     raise UserError(
         f"no safe way to run programs here: {report.reason}; run on another node, or accept that "
-        "what a model wrote runs with all your rights, with --unsafe"
+        "what a model wrote runs with all your rights: `verification: {unsafe: true}` in the study"
     )
 
 
