@@ -149,7 +149,8 @@ def stock(block: Block, n: int) -> Bitmap:
     cells = [Cell(block.arm, block.step, *problem) for problem in fingerprints]
     tokens = TOKENS * np.bitwise_count(bits).sum(axis=1, dtype=np.float64)
     rows = dict(zip(cells, range(count), strict=True))
-    return Bitmap(block.arm, bits, bits & np.uint8(0b01010101), tokens, _rows=rows)
+    planes = np.stack([bits, bits & np.uint8(0b01010101), np.zeros_like(bits)])
+    return Bitmap(block.arm, planes, tokens, _rows=rows)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from transformers import AutoImageProcessor, AutoModelForImageTextToText
 from rlbhpc.engines import pictures
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
+from rlbhpc.engines.hf import backend
 from rlbhpc.engines.pictures import decode_images
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
@@ -143,16 +144,16 @@ def test_pixels_are_kept_up_to_a_number_of_bytes(
     seeing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for six patches of 1,176 values: two small images of four are too many."""
-    monkeypatch.setattr(pictures, "KEPT", 6 * 1176 * 4)
-    eyes = pictures.Sight(seeing)
+    monkeypatch.setattr(backend, "KEPT", 6 * 1176 * 4)
+    eyes = backend.Sight(seeing)
     first = eyes.pixels(tuple(FIGURES[:1]))
-    assert first[0].nbytes > pictures.KEPT
+    assert first[0].nbytes > backend.KEPT
     assert eyes.pixels(tuple(FIGURES[:1])) is first, "the last one stays, however large"
     for seed in range(3):
         images = (png(seed, 28, 28),)
         assert eyes.pixels(images) is eyes.pixels(images)
         assert [*eyes._kept] == [images]
-    monkeypatch.setattr(pictures, "KEPT", 8 * 1176 * 4)
+    monkeypatch.setattr(backend, "KEPT", 8 * 1176 * 4)
     eyes.pixels((png(3, 28, 28),))
     assert [*eyes._kept] == [(png(seed, 28, 28),) for seed in (2, 3)]
     with pytest.raises(UserError, match=r"^the prompt marks 2 images and has 1$"):

@@ -26,7 +26,7 @@ def test_ask_goes_on_after_a_kill_while_its_jobs_are_in_the_queue(site: Site) ->
     study.write_text(text + "engine: {name: hf, dtype: float32, options: {rows: 32}}\n")
     site.own()
     run = site.folder / "runs" / "rl-against-model"
-    words = (site.python, "-m", "rlbhpc", "ask", *pair)
+    words = (site.python, "-m", "rlbhpc", "ask", *pair, "--yes")
     with ThreadPoolExecutor(1) as background:
         first = background.submit(site.run, *words)
         site.until("jobs in the queue", lambda: bool(site.queue()) or first.done())

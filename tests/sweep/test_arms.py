@@ -12,7 +12,6 @@ from rlbhpc.cli.check import check
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE
 from rlbhpc.report.gather import gather
-from rlbhpc.report.page import page
 from rlbhpc.study.load import load_study
 from tests.children import Child
 from tests.report.scripts import script
@@ -53,4 +52,3 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     (best,) = SCRIPT.best_prompts(report)
     assert best.of.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(SCRIPT.best_prompt_frame([best]))
-    assert "under the best prompt" in page(report)
