@@ -255,7 +255,7 @@ def test_a_qos_that_refuses_is_told_and_leaves_nothing_in_the_queue(site: Site) 
     site.root("sacctmgr", "-iQ", "modify", "user", USER, "set", "qos+=closed")
     full = refused("closed")
     assert full.returncode == 75
-    assert "none of this size, time or qos" in full.stderr
+    assert "QOSMaxSubmitJobPerUserLimit" in full.stderr and "--width" in full.stderr
     site.rlbhpc("launch", *words)
     site.idle()
     assert site.status(str(site.folder / "runs" / "tiny"))["missing"] == 0
@@ -268,7 +268,9 @@ def test_the_rehearsal_brings_one_task_back_and_not_the_other(site: Site, place:
     table = site.cluster(**(site.image() if place == "image" else {}))
     runs = str(site.folder / "runs")
     text = site.rlbhpc("doctor", runs, "--rehearse", "--cluster", str(table))
-    assert text.splitlines()[1:] == [
+    # Why a job waits is told as long as it does; how long that is depends on the queue.
+    told = [line for line in text.splitlines()[1:] if not line.startswith("in the queue: ")]
+    assert told == [
         "both tasks started, with rlbhpc in them",
         "the warned task drained",
         "it came back by itself, and ended",

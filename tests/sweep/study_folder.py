@@ -26,7 +26,7 @@ RECIPE: dict[str, Any] = {
     },
 }  # fmt: skip
 # These refuse to train where nothing is ever solved, and are right.
-NEED_SUCCESS = {"dapo", "prorl", "success-gate"}
+NEED_SUCCESS = {"dapo", "prorl", "success-gate", "ttrl"}
 CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 
