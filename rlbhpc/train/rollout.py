@@ -282,9 +282,6 @@ def _judge_completion(
     if completion.finish is not Finish.ERROR:
         finish = finish_name(completion.finish)
         verdict = strict_verdict(run.judge.verify(problem, completion.text, finish))
-        # What training rewards is stated, whatever decides in the study: a last number that
-        # happens to be right would be learnt.
-        verdict = replace(verdict, status=verdict.strict)
         reward = run.judge.reward(
             Judged(
                 problem, completion.text, len(completion.token_ids), run.settings.max_tokens,
