@@ -77,7 +77,9 @@ def audit(
     sample = draw(stored, answers, responses, seed)
     if judgements is not None:
         taken = exchange_judgements(layout, sample, judgements)
-        shared.tell(f"{judgements}: {taken:,} judgements taken; {_left(layout, sample):,} to read")
+        shared.tell(
+            f"{judgements}: {taken:,} judgements taken; {_count_waiting(layout, sample):,} to read"
+        )
     elif not as_json and _is_terminal():
         _read_responses(layout, sample)
     rates = load_error_rates(layout)
@@ -125,7 +127,7 @@ def _asked_word() -> Word | None:
 # --- what came of it -----------------------------------------------------------------------------
 
 
-def _left(layout: Layout, sample: Audit) -> int:
+def _count_waiting(layout: Layout, sample: Audit) -> int:
     return len(sample.queue(load_judgements(layout)))
 
 
@@ -153,7 +155,7 @@ def _print(
         for side, r in rates.items()
     ]  # fmt: skip
     print_table("Error rates of the verdicts, with 95 % intervals", heads, rows)
-    remaining = _left(layout, sample)
+    remaining = _count_waiting(layout, sample)
     if remaining:
         click.echo(
             f"{remaining:,} drawn responses are to be read: give the command at a terminal, or "
@@ -180,7 +182,7 @@ def _record(
             | {"name": stratum.name, "size": stratum.size, "drawn": len(stratum.drawn)}
             for stratum in sample.strata
         ],
-        "to_read": _left(layout, sample),
+        "to_read": _count_waiting(layout, sample),
         "second_readings": [
             dict(zip(("rules", "math_verify", "judge", "answers", "samples"), row, strict=True))
             for row in crosstable(answers.values())

@@ -131,10 +131,10 @@ def visible(text: str, *, lines: bool = True) -> str:
     layout_chars = {"\n", "\t"} if lines else set()
     if text.isprintable():
         return text
-    return "".join(char if char in layout_chars else _shown(char) for char in text)
+    return "".join(char if char in layout_chars else _escape(char) for char in text)
 
 
-def _shown(char: str) -> str:
+def _escape(char: str) -> str:
     if unicodedata.category(char) not in _HIDDEN:
         return char
     code = ord(char)

@@ -313,10 +313,10 @@ def rehearse(
     number = (own / "job").read_text()
     say(f"job {number} is in the queue; its files are in {own}")
     steps: list[tuple[str, Callable[[], bool]]] = [
-        ("both tasks started, with rlbhpc in them", lambda: _said(own, 0, 1, word="started")),
-        ("the warned task drained", lambda: _said(own, 0, word="drained")),
-        ("it came back by itself, and ended", lambda: _said(own, 0, word="resumed")),
-        ("the cancelled task drained", lambda: _said(own, 1, word="drained")),
+        ("both tasks started, with rlbhpc in them", lambda: _has_logged(own, 0, 1, word="started")),
+        ("the warned task drained", lambda: _has_logged(own, 0, word="drained")),
+        ("it came back by itself, and ended", lambda: _has_logged(own, 0, word="resumed")),
+        ("the cancelled task drained", lambda: _has_logged(own, 1, word="drained")),
         ("it stays away", lambda: slurm.queue([int(number)], clusters) == []),
     ]
     for step, (what, happened) in enumerate(steps):
@@ -334,11 +334,11 @@ def rehearse(
             slurm.ask("scancel", number, clusters=clusters)
             return False
         say(what)
-        if step == 0 and not _said(own, 0, word="drained"):
+        if step == 0 and not _has_logged(own, 0, word="drained"):
             slurm.ask("scancel", "--signal=USR1", "--batch", f"{number}_0", clusters=clusters)
         if step == 2:
             slurm.ask("scancel", f"{number}_1", clusters=clusters)
-    if _said(own, 1, word="resumed"):
+    if _has_logged(own, 1, word="resumed"):
         say(f"but it came back all the same; see {own}")
         return False
     shutil.rmtree(own, ignore_errors=True)
@@ -402,7 +402,7 @@ def _call(own: Path, cluster: Cluster) -> str:
     return " \\\n    ".join(lines)
 
 
-def _said(own: Path, *tasks: int, word: str) -> bool:
+def _has_logged(own: Path, *tasks: int, word: str) -> bool:
     paths = [own / f"events.{task}" for task in tasks]
     return all(path.exists() and word in path.read_text().split() for path in paths)
 
@@ -428,7 +428,7 @@ def _wait(
     while (now := time.monotonic()) < end:
         if happened():
             return True
-        if _said(own, 0, word="broken") or _said(own, 1, word="broken"):
+        if _has_logged(own, 0, word="broken") or _has_logged(own, 1, word="broken"):
             return False
         for row in (queue() or ()) if now >= look else ():
             look = now + LOOK

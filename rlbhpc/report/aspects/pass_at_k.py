@@ -122,11 +122,11 @@ def spread_evenly(sizes: Sequence[int], most: int = _COLUMNS) -> list[int]:
     return [sizes[i] for i in np.unique(chosen).tolist()]
 
 
-def _compared(report: Report) -> list[Measured]:
+def _select_compared(report: Report) -> list[Measured]:
     return [arm for name in report.problem_sets for arm in compared_arms(report, name)]
 
 
-charts = charts_by_set("pass_at_k", _compared, set_chart)
+charts = charts_by_set("pass_at_k", _select_compared, set_chart)
 every_checkpoint = charts_by_set("pass_at_k", _with_curves, set_chart)
 
 ASPECT = Aspect(
