@@ -20,8 +20,9 @@ keys.t = () => find("#table")?.click();
 keys.n = () => find("#next")?.click();
 keys.p = () => find("#previous")?.click();
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=range]), select, textarea, dialog");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, event.key)) return;
+  // A dialog that has just closed keeps the focus until the next frame, so the target doesn't tell.
+  const typing = event.target.closest("input:not([type=range]), select, textarea");
+  if (typing || find("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey || !Object.hasOwn(keys, event.key)) return;
   event.preventDefault();
   keys[event.key]();
 });

@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,9 @@ _ALONE = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
+
+
+PATIENCE_SECONDS = 120
 
 
 class Browser:
@@ -89,6 +93,13 @@ class Browser:
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
 
+    def wait_until(self, condition: str) -> None:
+        """Wait until an expression is true in the page, a frame at a time."""
+        self.ask(
+            f"new Promise(done => {{ const look = () => ({condition}) ? done() "
+            ": requestAnimationFrame(look); look(); })"
+        )
+
     def press(self, key: str, text: str = "") -> None:
         """Press and release a key."""
         named = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "End": 35, "Escape": 27}
@@ -140,6 +151,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._replies], [], [], PATIENCE_SECONDS)
+            assert ready, f"the browser said nothing for {PATIENCE_SECONDS} s"
             part = self._replies.read(1 << 16)
             assert part, "the browser went away"
             self._rest += part

@@ -127,7 +127,8 @@ def canary(path: Path) -> Path:
     for key in ("models", "arms", "recipes"):
         for name in NEED_SUCCESS & set(there[key]):
             small[key][name] = None
-    voted_on = [one["problems"] for one in tree["recipes"].values() if one["algorithm"] == "ttrl"]
+    recipes = [recipe for recipe in tree["recipes"].values() if recipe]
+    voted_on = [recipe["problems"] for recipe in recipes if recipe["algorithm"] == "ttrl"]
     for name in voted_on:
         path.with_name("letter.py").write_text(LETTER_VERIFIER)
         small["problem_sets"].setdefault(name, {})["verifier"] = "./letter.py"

@@ -67,7 +67,7 @@ def test_keys_are_enough(window: Browser, address: str, run: OpenRun) -> None:
     window.follow("j", "j")
     assert "b=1" in window.ask(PATH)
     window.press("w", "w")
-    window.ask("new Promise(done => setTimeout(done, 1000))")
+    window.wait_until("document.querySelector('[aria-pressed=true]') !== null")
     pressed = "[...document.querySelectorAll('[aria-pressed=true]')].map(e => e.dataset.word)"
     assert window.ask(pressed) == ["wrong"]
     assert [(key.arm, key.sample) for key in load_judgements(run.layout)] == [("rl", 1)]
