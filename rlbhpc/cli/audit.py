@@ -26,8 +26,16 @@ from rlbhpc.sweep.audit import (
     exchange_judgements,
     read_again,
 )
-from rlbhpc.verify.audit.judgements import Judgement, Word, load_judgements, store_judgement
-from rlbhpc.verify.audit.rates import ErrorRate, ErrorRates, Side, load_error_rates
+from rlbhpc.verify.error_audit import (
+    ErrorRate,
+    ErrorRates,
+    Judgement,
+    Side,
+    Word,
+    load_error_rates,
+    load_judgements,
+    store_judgement,
+)
 from rlbhpc.verify.kinds.judge import open_judge
 
 _KEYS: Final[Mapping[str, Word]] = {"r": "right", "w": "wrong", "u": "unclear"}

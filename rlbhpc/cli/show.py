@@ -15,7 +15,7 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.store.questions import Question
 from rlbhpc.store.samples import Found
 from rlbhpc.verify.verdict import Status
-from rlbhpc.view.browse import Browser, Choice, ProblemRow, SampleRow
+from rlbhpc.view.run import Browser, Choice, ProblemRow, SampleRow
 
 
 @click.command(

@@ -43,7 +43,7 @@ def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[st
     """
     if problems and out is None:
         raise click.UsageError("--problem goes with -o; in the browser, choose it in the table")
-    from rlbhpc.view.copy import write_copy
+    from rlbhpc.view.pages import write_copy
     from rlbhpc.view.run import OpenRun
     from rlbhpc.view.server import LOOPBACK, serve
 

@@ -29,7 +29,7 @@ from rlbhpc.study.load import study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
-from rlbhpc.verify.audit.rates import Side, load_error_rates
+from rlbhpc.verify.error_audit import Side, load_error_rates
 
 #: Replicates where no study says how many.
 REPLICATES: Final = 1000

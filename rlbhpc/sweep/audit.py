@@ -22,20 +22,22 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.again import Record, Stored
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.audit.judgements import (
+from rlbhpc.verify.error_audit import (
     Judgement,
+    Side,
+    Stratum,
     checked_word,
     load_judgements,
     read_lines,
     store_judgement,
+    write_sample,
 )
-from rlbhpc.verify.audit.rates import Side, Stratum, write_sample
 from rlbhpc.verify.kinds.judge import Comparison, Judge, ask
 from rlbhpc.verify.running.pool import shared_pool
 from rlbhpc.verify.verdict import Status
 
 #: Math-Verify alone, in a killable worker.
-MATH_VERIFY: Final = "rlbhpc.verify.audit.second_reader:decide"
+MATH_VERIFY: Final = "rlbhpc.verify.running.second_reader:decide"
 #: A problem with at most so many right samples is rarely solved: these decide curves at large k.
 FEW_RIGHT: Final = 3
 # In the order in which they are read, so many of each before the next round.

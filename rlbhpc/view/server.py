@@ -24,7 +24,7 @@ import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
-from rlbhpc.verify.audit.judgements import WORDS, Judgement, store_judgement
+from rlbhpc.verify.error_audit import WORDS, Judgement, store_judgement
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view.pages import Site, problem_page, search_page, table_page
 from rlbhpc.view.run import OpenRun, Pair, Side, state_of

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.running.batch import verify_many
 from rlbhpc.verify.sandbox import self_test
 from rlbhpc.verify.sandbox.box import Sandbox

@@ -15,8 +15,13 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep import audit as auditing
 from rlbhpc.sweep.again import Stored
 from rlbhpc.sweep.audit import draw, read_again
-from rlbhpc.verify.audit.judgements import Judgement, load_judgements, store_judgement
-from rlbhpc.verify.audit.rates import Stratum, load_error_rates
+from rlbhpc.verify.error_audit import (
+    Judgement,
+    Stratum,
+    load_error_rates,
+    load_judgements,
+    store_judgement,
+)
 from tests.cli.test_store_verbs import call
 from tests.responses import sums_study, write_responses
 from tests.verify.judge_server import Server

@@ -14,8 +14,7 @@ from rlbhpc.store import tables
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.remember import PROBE
-from rlbhpc.verify.audit.judgements import Judgement, Word, store_judgement
-from rlbhpc.verify.audit.rates import Side, Stratum, write_sample
+from rlbhpc.verify.error_audit import Judgement, Side, Stratum, Word, store_judgement, write_sample
 from tests.report.made import SET, make_study, put_samples
 from tests.store.made import put_training
 from tests.store.test_rollouts import rows as rollout_rows

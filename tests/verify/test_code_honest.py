@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox
 from tests.verify.honest import AWKWARD, MISJUDGED_ELSEWHERE, WITH_FILES

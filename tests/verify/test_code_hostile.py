@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox, World, open_sandbox

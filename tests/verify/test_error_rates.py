@@ -11,15 +11,18 @@ from scipy.stats import beta, binom
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.judgements import Judgement, Word, load_judgements, store_judgement
-from rlbhpc.verify.audit.rates import (
+from rlbhpc.verify.error_audit import (
+    Judgement,
     Side,
     Stratum,
     StratumCount,
+    Word,
     error_rate,
     error_rates,
     load_error_rates,
+    load_judgements,
     read_sample,
+    store_judgement,
     write_sample,
 )
 

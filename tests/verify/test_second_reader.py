@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlbhpc.verify.audit.second_reader import decide
+from rlbhpc.verify.running.second_reader import decide
 
 SUM = r"\sum_{k=1}^{4} k"
 

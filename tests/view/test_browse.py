@@ -10,8 +10,8 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.verify.verdict import Status
-from rlbhpc.view import browse
-from rlbhpc.view.browse import Browser, Choice
+from rlbhpc.view import run
+from rlbhpc.view.run import Browser, Choice
 from tests.report.golden import agree
 from tests.report.made import SET, make_study, put_counts, put_samples
 
@@ -50,7 +50,7 @@ def test_rows_of_every_choice(looked: Path, monkeypatch: pytest.MonkeyPatch) -> 
     agree("browse", [line for choice in CHOICES for line in rows_of(looked, choice)])
     whole = list(Browser(looked, Choice()).samples())
     assert len(whole) == 2 * 4 * 6 and len(Browser(looked, Choice(problem="2")).responses()) == 12
-    monkeypatch.setattr(browse, "_CELLS_AT_ONCE", 13)  # two problems of a step at a time
+    monkeypatch.setattr(run, "_CELLS_AT_ONCE", 13)  # two problems of a step at a time
     assert list(Browser(looked, Choice()).samples()) == whole
 
 

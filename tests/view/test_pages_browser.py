@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.store.samples import Found
-from rlbhpc.verify.audit.judgements import load_judgements
-from rlbhpc.view.copy import write_copy
-from rlbhpc.view.pages import Site, problem_page
+from rlbhpc.verify.error_audit import load_judgements
+from rlbhpc.view.pages import Site, problem_page, write_copy
 from rlbhpc.view.run import OpenRun
 from rlbhpc.view.server import serve
 from tests.report.browser import Browser, browser

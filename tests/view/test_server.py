@@ -13,7 +13,7 @@ import pytest
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.study import Study
-from rlbhpc.verify.audit.judgements import load_judgements
+from rlbhpc.verify.error_audit import load_judgements
 from rlbhpc.view.run import OpenRun
 from rlbhpc.view.server import Server, serve
 from tests.report.made import SET, put_samples

@@ -35,7 +35,7 @@ from rlbhpc.report.phrases import (
 )
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.rates import ErrorRate, load_error_rates
+from rlbhpc.verify.error_audit import ErrorRate, load_error_rates
 from rlbhpc.verify.verdict import Status
 
 

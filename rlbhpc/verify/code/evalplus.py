@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.judgement import Judgement, Returned, Strictness, big_fields, parse
+from rlbhpc.verify.code import programs
+from rlbhpc.verify.code.programs import Judgement, Returned, Strictness, big_fields, parse
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Shape
@@ -181,7 +181,7 @@ class _Task:
 
 def extract(response: str, problem: Problem, strictness: Strictness) -> str:
     """Return the program of a response: the last block that defines the function."""
-    return extraction.program(response, problem.extras["entry_point"])
+    return programs.program(response, problem.extras["entry_point"])
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:

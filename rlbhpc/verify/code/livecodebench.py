@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.judgement import Judgement, Returned, Strictness, big_fields, parse
+from rlbhpc.verify.code import programs
+from rlbhpc.verify.code.programs import Judgement, Returned, Strictness, big_fields, parse
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode
@@ -111,10 +111,10 @@ class Test(NamedTuple):
 def extract(response: str, problem: Problem, strictness: Strictness) -> str:
     """Return the program of a response."""
     if strictness is Strictness.COMPAT:
-        return extraction.last_block(response)
+        return programs.last_block(response)
     name = problem.extras.get("func_name") or ""
     starter = problem.extras.get("starter_code") or ""
-    return extraction.program(response, "Solution" if "class Solution" in starter else name)
+    return programs.program(response, "Solution" if "class Solution" in starter else name)
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:

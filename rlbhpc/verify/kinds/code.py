@@ -21,8 +21,8 @@ import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code import evalplus, extraction, livecodebench
-from rlbhpc.verify.code.judgement import Format, Strictness
+from rlbhpc.verify.code import evalplus, livecodebench, programs
+from rlbhpc.verify.code.programs import Format, Strictness
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Tier
 from rlbhpc.verify.sandbox.probe import self_test
@@ -88,7 +88,7 @@ def lent_sandbox(preload: str = "") -> Iterator[Sandbox]:
 
 def distinct(response: str) -> str:
     """Return the part of a response that decides its verdict: its blocks of code."""
-    return "\0".join(f"{block.language}\n{block.text}" for block in extraction.blocks(response))
+    return "\0".join(f"{block.language}\n{block.text}" for block in programs.blocks(response))
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.kinds import code
 from rlbhpc.verify.verdict import Verdict
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.judgement import parse
+from rlbhpc.verify.code import programs
+from rlbhpc.verify.code.programs import parse
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict
@@ -55,7 +55,7 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge an answer to a task, or a proposal of one."""
     if problem is None or problem.verifier != "program-task":
         raise ValueError("a task on a program is judged by its problem")
-    text = extraction.answer_part(response)
+    text = programs.answer_part(response)
     try:
         if problem.extras["role"] == "propose":
             return _propose(problem.extras, text)
@@ -129,7 +129,7 @@ def run(program: str, inputs: Sequence[str | None]) -> list[str]:
 
 def _program(text: str) -> str:
     """The last block of code, or what follows the first ``def f(`` that stands without a fence."""
-    blocks = [block.text for block in extraction.blocks(text) if "def f(" in block.text]
+    blocks = [block.text for block in programs.blocks(text) if "def f(" in block.text]
     if blocks:
         return blocks[-1].strip()
     start = text.find("def f(")

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import ends_in_box, last_balanced
-from rlbhpc.verify.code import extraction
-from rlbhpc.verify.code.judgement import parse
+from rlbhpc.verify.code import programs
+from rlbhpc.verify.code.programs import parse
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict
@@ -55,7 +55,7 @@ def distinct(response: str, finish: str = "") -> str:
 
     A response that was cut within a box has none.
     """
-    text = extraction.answer_part(response)
+    text = programs.answer_part(response)
     if "<answer>" not in response:
         cut = finish == "length" and ends_in_box(text)
         text = "" if cut else last_balanced(text[-MOST_ANSWER:])

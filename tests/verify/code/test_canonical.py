@@ -6,7 +6,7 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import evalplus, livecodebench
-from rlbhpc.verify.code.judgement import Format, Strictness
+from rlbhpc.verify.code.programs import Format, Strictness
 from rlbhpc.verify.verdict import Status
 from tests.verify.code import generated
 from tests.verify.conftest import RecordingSandbox

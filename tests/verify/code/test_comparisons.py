@@ -10,8 +10,8 @@ import pytest
 
 from rlbhpc.verify.code import evalplus
 from rlbhpc.verify.code.evalplus import python_inputs
-from rlbhpc.verify.code.judgement import parse
 from rlbhpc.verify.code.livecodebench import same_output, same_output_exactly, same_value
+from rlbhpc.verify.code.programs import parse
 from rlbhpc.verify.sandbox.wire import Opaque
 
 

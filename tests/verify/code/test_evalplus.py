@@ -8,7 +8,7 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import evalplus
-from rlbhpc.verify.code.judgement import Strictness
+from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox
 

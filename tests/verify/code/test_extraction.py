@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlbhpc.verify.code.extraction import last_block, program
+from rlbhpc.verify.code.programs import last_block, program
 
 F = "def f(x):\n    return x"
 

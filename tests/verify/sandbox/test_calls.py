@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.verify.code.judgement import parse
+from rlbhpc.verify.code.programs import parse
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode, Shape
 from tests.verify.conftest import RecordingSandbox
 

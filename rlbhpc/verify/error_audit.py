@@ -1,27 +1,18 @@
-r"""Error rates of a verifier from judgements of a stratified sample, per arm, with intervals.
+"""What people say of single responses: one line each in ``audit/judgements.jsonl`` of a run.
 
-What is audited are two shares: of the responses that the verdict accepted, those whose answer is
-wrong (false right), and of those that it refused, those whose answer is right (false wrong). Each
-is a mean over strata. With :math:`N_h` responses in stratum h of N, :math:`n_h` of them read at
-random and :math:`x_h` found in error, each error weighs :math:`w_h = N_h / (N n_h)`, and
-
-.. math:: y = \sum_h w_h x_h, \qquad v = \sum_h w_h^2 x_h, \qquad w = \max_h w_h.
-
-The interval is Clopper and Pearson's on the counts that a simple random sample with this mean and
-variance would have, as Fay and Feuer (1997) form them for rates: below :math:`k = y^2 / v` of
-:math:`n = y / v`; above :math:`k = (y + w)^2 / (v + w^2)` of :math:`n = (y + w) / (v + w^2)`, where
-one error more, of the heaviest stratum, is added. With one stratum, or equal weights, it is exactly
-Clopper and Pearson's. A mean above one half is read from the other side.
+The question is whether the answer that a response gives is right, whatever its verdict.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from scipy.special import betaincinv
 
@@ -29,7 +20,108 @@ from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.verify.audit.judgements import Judgement, Word, load_judgements
+
+Word = Literal["right", "wrong", "unclear"]
+WORDS: Final[tuple[Word, ...]] = get_args(Word)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one reader says of one response."""
+
+    key: SampleKey
+    word: Word
+    reader: str = ""
+    note: str = ""
+
+
+def store_judgement(layout: Layout, judgement: Judgement) -> None:
+    """Append one line; of several on the same response the last one counts."""
+    path = layout.judgements
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = judgement.key._asdict() | {
+        "judgement": judgement.word,
+        "reader": judgement.reader,
+        "note": judgement.note,
+    }
+    line = json.dumps(record, ensure_ascii=False) + "\n"
+    # A reader that was killed while writing may have left a line without its end.
+    start = "" if _ends_a_line(path) else "\n"
+    with path.open("a", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(start + line)
+
+
+def _ends_a_line(path: Path) -> bool:
+    if not path.exists() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def load_judgements(layout: Layout) -> dict[SampleKey, Judgement]:
+    """Read the last judgement of every response; nothing where nobody has judged.
+
+    A line that is no JSON was cut off by a kill: its response is shown again.
+    """
+    judgements: dict[SampleKey, Judgement] = {}
+    for number, record in read_lines(layout.judgements):
+        place = f"{layout.judgements}:{number}"
+        try:
+            key = SampleKey(
+                str(record["arm"]), int(record["step"]), str(record["problem"]),
+                int(record["sample"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{place}: names no response; needed are arm, step, problem and sample; "
+                "mend or remove the line"
+            ) from None
+        word = checked_word(place, record.get("judgement"))
+        judgements[key] = Judgement(
+            key, word, str(record.get("reader", "")), str(record.get("note", ""))
+        )
+    return judgements
+
+
+def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Line number and content of each JSON object of a file; nothing where there is no file."""
+    records = []
+    if path.exists():
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                records.append((number, record))
+    return records
+
+
+def checked_word(place: str, word: object) -> Word:
+    """A judgement as somebody wrote it, if it is one of the three words."""
+    if word not in WORDS:
+        raise UserError(f"{place}: judgement {word!r}; allowed: {', '.join(WORDS)}")
+    return word
+
+
+# ---- rates ---------------------------------------------------------------------------------------
+# Error rates of a verifier from judgements of a stratified sample, per arm, with intervals.
+#
+# What is audited are two shares: of the responses that the verdict accepted, those whose answer is
+# wrong (false right), and of those that it refused, those whose answer is right (false wrong).
+# Each is a mean over strata. With :math:`N_h` responses in stratum h of N, :math:`n_h` of them
+# read at random and :math:`x_h` found in error, each error weighs :math:`w_h = N_h / (N n_h)`, and
+#
+# .. math:: y = \sum_h w_h x_h, \qquad v = \sum_h w_h^2 x_h, \qquad w = \max_h w_h.
+#
+# The interval is Clopper and Pearson's on the counts that a simple random sample with this mean
+# and variance would have, as Fay and Feuer (1997) form them for rates: below :math:`k = y^2 / v`
+# of :math:`n = y / v`; above :math:`k = (y + w)^2 / (v + w^2)` of :math:`n = (y + w) / (v + w^2)`,
+# where one error more, of the heaviest stratum, is added. With one stratum, or equal weights, it
+# is exactly Clopper and Pearson's. A mean above one half is read from the other side.
+
 
 FORMAT: Final = "rlbhpc-audit-2"
 PROBABILITY: Final = 0.95
