@@ -2,6 +2,6 @@
 
 import rlbhpc.cli.sampling
 import rlbhpc.cli.train
-import rlbhpc.engines.hf.engine
+import rlbhpc.engines.hf_engine
 import rlbhpc.train.loop
 import rlbhpc.train.prepare  # noqa: F401

@@ -62,7 +62,7 @@ MODULES = {
         "class Sign(Algorithm):\n"
         "    def advantages(self, signals):\n        return spread(signals.rewards, signals)\n"
     ),
-    "theirs_engines": "from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n",
+    "theirs_engines": "from rlbhpc.engines.hf_engine import HfEngine as ENGINE\n",
     "theirs_statistics": "def statistic(n, c):\n    return (c == n).astype(float)\n",
 }
 ENTRY_POINTS = """

@@ -145,7 +145,7 @@ def test_a_byte_of_a_plugin_makes_stale_what_it_decides(
 @pytest.mark.slow
 def test_a_byte_of_an_engine_makes_stale_what_it_draws(folder: Path) -> None:
     engine = folder / "engine.py"
-    engine.write_text("from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n")
+    engine.write_text("from rlbhpc.engines.hf_engine import HfEngine as ENGINE\n")
     arm = f"arms.mine={{model: base, engine: {engine}}}"
     before = load_study(folder / "own.yaml", [arm])
     assert "ENGINE" in brought(folder / "own.yaml", [arm])[str(engine)]
@@ -189,7 +189,7 @@ def test_a_training_goes_on_only_by_the_verifier_that_it_began_with(folder: Path
 
 def test_a_byte_of_a_teachers_engine_makes_another_model(folder: Path) -> None:
     engine = folder / "engine.py"
-    engine.write_text("from rlbhpc.engines.hf.engine import HfEngine as ENGINE\n")
+    engine.write_text("from rlbhpc.engines.hf_engine import HfEngine as ENGINE\n")
     changes = [
         "recipes={pupil: {algorithm: sft, teacher: {arm: base}}}",
         "models.rl={train: {from: base, recipe: pupil}, steps: [1]}",

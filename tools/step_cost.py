@@ -15,7 +15,7 @@ from transformers import Qwen2Config
 
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.forecast import memory_of, without_data
-from rlbhpc.train.lora import plain_size
+from rlbhpc.train.policy import plain_size
 from rlbhpc.train.settings import Settings
 
 #: From the published config.json of each Qwen2.5.

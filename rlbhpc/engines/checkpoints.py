@@ -68,7 +68,7 @@ def gather(parts: Path, target: Path) -> None:
     """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
     import torch
 
-    from rlbhpc.engines.hf.backend import skeleton, stored_weights, whole_weights
+    from rlbhpc.engines.hf_model import skeleton, stored_weights, whole_weights
 
     config = configuration(target)
     dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
@@ -319,7 +319,7 @@ def _convert_zero(folder: Path, tag: str, target: Path) -> None:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     from safetensors.torch import save_file
 
-    from rlbhpc.engines.hf.backend import skeleton, stored_weights
+    from rlbhpc.engines.hf_model import skeleton, stored_weights
 
     try:
         state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag)

@@ -108,9 +108,9 @@ VLLM_MEMORY: Final = 0.9
 # Settings stand here as well, so that a study is checked in no time and where there is no torch.
 # Each module is imported only when its engine is asked for.
 ENGINES: dict[str, Kind] = {
-    "hf": Kind("rlbhpc.engines.hf.engine", "HfEngine", ("rows", "dtype", "device")),
+    "hf": Kind("rlbhpc.engines.hf_engine", "HfEngine", ("rows", "dtype", "device")),
     "vllm": Kind(
-        "rlbhpc.engines.vllm.engine", "VllmEngine",
+        "rlbhpc.engines.vllm_engine", "VllmEngine",
         ("rows", "dtype", "max_length", "tensor_parallel", "data_parallel", "memory", "options"),
     ),
     "endpoint": Kind(

@@ -95,7 +95,7 @@ def weight_bytes(folder: Path, dtype: str) -> int:
     is_plain = not config.keys() & {"quantization_config", "auto_map"}
     if not is_plain or util.find_spec("torch") is None:
         return sum(path.stat().st_size for path in weight_files(folder))
-    from rlbhpc.engines.hf.backend import skeleton  # loads torch
+    from rlbhpc.engines.hf_model import skeleton  # loads torch
 
     parameters = sum(weight.numel() for weight in skeleton(folder).parameters())
     return parameters * (4 if dtype == "float32" else 2)

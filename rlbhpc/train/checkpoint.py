@@ -27,7 +27,7 @@ from rlbhpc.files import sync_folder
 from rlbhpc.study.content import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.run import Export
+from rlbhpc.train.rollout import Export
 
 log = logging.getLogger(__name__)
 

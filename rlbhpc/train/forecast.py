@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedModel
 
-from rlbhpc.engines.hf.backend import model_kind, read_config
+from rlbhpc.engines.hf_model import model_kind, read_config
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.schema import Recipe
@@ -24,8 +24,14 @@ from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble
 from rlbhpc.train.checkpoint import read_progress, states
 from rlbhpc.train.deepspeed_engine import BUCKET
 from rlbhpc.train.learner import DTYPES
-from rlbhpc.train.lora import adapt, plain_size
-from rlbhpc.train.policy import BYTES_PER_LOGIT, Policy, chunk_rows, recompute_layers
+from rlbhpc.train.policy import (
+    BYTES_PER_LOGIT,
+    Policy,
+    adapt,
+    chunk_rows,
+    plain_size,
+    recompute_layers,
+)
 from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 

@@ -17,19 +17,19 @@ from torch.nn.utils.rnn import pad_sequence
 from rlbhpc.engines.distribution import settle_vector_math
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Algorithm, Cells
-from rlbhpc.train.batch import MicroBatch, Response, assemble, split
-from rlbhpc.train.lora import adapt, whole_weights
-from rlbhpc.train.losses import (
+from rlbhpc.train.algorithms.algorithm import (
     MAX_K3,
     MAX_LOG_RATIO,
+    Algorithm,
+    Cells,
     log_ratios,
     off_policy_weights,
     reference_penalty,
     responses_in_band,
     row_weights,
 )
-from rlbhpc.train.policy import Critic, Policy, recompute_layers
+from rlbhpc.train.batch import MicroBatch, Response, assemble, split
+from rlbhpc.train.policy import Critic, Policy, adapt, recompute_layers, whole_weights
 from rlbhpc.train.settings import Settings
 
 # Share of the median length of an embedding below which a token counts as never trained.

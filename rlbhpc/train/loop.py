@@ -24,12 +24,10 @@ from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Store
+from rlbhpc.train.algorithms.algorithm import Batch, Store, explained_variance
 from rlbhpc.train.dynamics import Logs, Progress
 from rlbhpc.train.learner import Learner, PolicyScorer, Update
-from rlbhpc.train.losses import explained_variance
-from rlbhpc.train.rollout import batch_of, blank_of, collect
-from rlbhpc.train.run import Run
+from rlbhpc.train.rollout import Run, batch_of, blank_of, collect
 
 
 def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: Progress) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.engines.hf.backend import SEEING, read_config
+from rlbhpc.engines.hf_model import SEEING, read_config
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -20,7 +20,7 @@ from rlbhpc.train.forecast import settings_here
 from rlbhpc.train.policy import sight_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
-from rlbhpc.train.run import Export, Judge, Prompt, Run
+from rlbhpc.train.rollout import Export, Judge, Prompt, Run
 from rlbhpc.train.sft import Distillation, learning_pairs
 from rlbhpc.verify.running.pool import verify_apart
 

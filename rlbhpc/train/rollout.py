@@ -1,12 +1,14 @@
-"""One step's rollout: prompts to judged responses on all ranks, and what of them is learnt from."""
+"""What one training run is made of: prompts, a judge of responses, and where its models go."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,93 @@ from torch import Tensor
 from rlbhpc.engines.completion import Completion, Finish, Request, finish_name
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.folder import steady_length
-from rlbhpc.engines.hf.backend import Sight
+from rlbhpc.engines.hf_model import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.sweep.drain import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Rounds, Scorer, Store
+from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Rounds, Scorer, Store
 from rlbhpc.train.batch import Response, Rollout, Shown
 from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import pad_rows
 from rlbhpc.train.rewards import Judged
-from rlbhpc.train.run import Prompt, Run
+from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
+
+# How images are cut; transformers 5 writes the second where older versions wrote the first.
+EYES = ("preprocessor_config.json", "processor_config.json")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A problem with its prompt, tokenised once; an image is marked by one token."""
+
+    problem: Problem
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What turns a completion into a reward: a verifier and a reward function.
+
+    ``verify`` is told the problem, the text and how it ended.
+    """
+
+    verify: Callable[[Problem, str, str], Verdict]
+    reward: Callable[[Judged], float]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Where the model of one step goes, and what its record says of it: see ``study.origin``."""
+
+    folder: Path
+    made_by: str
+    run: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    ``name`` is the model of the study that comes out of it, and enters the seeds of its rollouts.
+    It starts from ``base``, keeps training state and dynamics in ``folder``, and puts the model at
+    each step where ``exports`` says. A penalty is measured against ``reference``, None for
+    ``base``. ``ask`` puts a problem that an algorithm makes itself into the recipe's prompt.
+    """
+
+    name: str
+    base: Path
+    folder: Path
+    exports: dict[int, Export]
+    settings: Settings
+    algorithm: Algorithm
+    prompts: Sequence[Prompt]
+    judge: Judge
+    sight: Sight | None = None
+    reference: Path | None = None
+    ask: Callable[[Problem], Prompt] | None = None
+
+    @property
+    def identity(self) -> str:
+        """Digest of what must stay the same for a run to go on."""
+        parts = [
+            self.name,
+            self.settings.essence,
+            repr(self.algorithm),
+            *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
+            (self.base / "config.json").read_text(),
+        ]
+        if any(p.problem.images for p in self.prompts):  # how many tokens an image is
+            files = [self.base / name for name in EYES]
+            parts.append(next(file for file in files if file.is_file()).read_text())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+# ---- rollout -------------------------------------------------------------------------------------
+# One step's rollout: prompts to judged responses on all ranks, and what of them is learnt from.
+
 
 NOTHING = np.array([], np.int32)
 

@@ -33,8 +33,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.dynamics import Progress, StepLog
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.rollout import draw_order
-from rlbhpc.train.run import Export
+from rlbhpc.train.rollout import Export, draw_order
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
 

@@ -217,7 +217,7 @@ def _ours(model: str, n: int) -> Callable[[], int]:
 
 def _bare(model: str, n: int, side: str) -> Callable[[], int]:
     """``bare``, ``bare without log-probs``, or ``bare without seeds``, which has neither."""
-    from rlbhpc.engines.vllm.engine import _set_environment
+    from rlbhpc.engines.vllm_engine import _set_environment
 
     _set_environment(DTYPE)
     seeded = side != "bare without seeds"

@@ -143,7 +143,7 @@ def test_a_text_is_scored_a_few_rows_at_a_time(
     vllm: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For the log-probs of a whole text vLLM has left no room beside its cache."""
-    from rlbhpc.engines.vllm import worker
+    from rlbhpc.engines import vllm_worker as worker
 
     text, rows = ((1, 2, 3), tuple(range(5, 25))), []
 

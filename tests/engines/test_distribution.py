@@ -10,8 +10,8 @@ import torch
 
 from rlbhpc.engines import distribution
 from rlbhpc.engines.distribution import entropy, invert, log_distribution, uniforms
-from rlbhpc.engines.hf.backend import Slots, Window, round_up, width_for
-from rlbhpc.engines.hf.engine import Past, bar, cut, draw, nucleus
+from rlbhpc.engines.hf_engine import Past, bar, cut, draw, nucleus
+from rlbhpc.engines.hf_model import Slots, Window, round_up, width_for
 from rlbhpc.study.keys import Sampling
 
 pytestmark = pytest.mark.engine

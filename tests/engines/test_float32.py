@@ -20,7 +20,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from rlbhpc.engines.vllm import engine  # noqa: E402
+from rlbhpc.engines import vllm_engine as engine  # noqa: E402
 
 # Triton compiles for a GPU that is not there.
 HOPPER = GPUTarget("cuda", 90, 32)

@@ -18,6 +18,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 from torch.nn import Parameter
 
 from rlbhpc.engines import checkpoints
+from rlbhpc.engines import hf_model as backend
 from rlbhpc.engines.checkpoints import (
     _adapt_weight,
     _match_names,
@@ -37,8 +38,7 @@ from rlbhpc.engines.folder import (
     steady_length,
     weight_files,
 )
-from rlbhpc.engines.hf import backend
-from rlbhpc.engines.pictures import decode_images
+from rlbhpc.engines.hf_model import decode_images
 from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
 from rlbhpc.errors import UserError
 

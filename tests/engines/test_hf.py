@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from rlbhpc.engines import hf_engine
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf import engine as hf_engine
-from rlbhpc.engines.hf.backend import ATTENTION, NARROWEST, STRIDE, round_up
-from rlbhpc.engines.hf.engine import KEPT, Sampler
+from rlbhpc.engines.hf_engine import KEPT, Sampler
+from rlbhpc.engines.hf_model import ATTENTION, NARROWEST, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling

@@ -60,8 +60,8 @@ def test_what_an_engine_takes_where_nothing_is_said(kind: str) -> None:
 LOGIN_NODE = """
 import sys
 import rlbhpc.engines.checkpoints, rlbhpc.engines.endpoint, rlbhpc.engines.engine
-import rlbhpc.engines.pictures, rlbhpc.engines.checkpoints, rlbhpc.engines.folder
-import rlbhpc.engines.tokens, rlbhpc.engines.tiny, rlbhpc.engines.vllm.engine
+import rlbhpc.engines.checkpoints, rlbhpc.engines.folder
+import rlbhpc.engines.tokens, rlbhpc.engines.tiny, rlbhpc.engines.vllm_engine
 import rlbhpc.train.algorithms, rlbhpc.train.recipes, rlbhpc.train.rewards
 import rlbhpc.train.settings
 print({"torch", "transformers", "vllm", "PIL"} & set(sys.modules))
@@ -162,8 +162,8 @@ def test_room_for_more_than_a_model_holds_is_refused(
     def begun(_: str) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr("rlbhpc.engines.vllm.engine._set_environment", begun)
-    monkeypatch.setattr("rlbhpc.engines.vllm.engine.Tokens", lambda _: None)
+    monkeypatch.setattr("rlbhpc.engines.vllm_engine._set_environment", begun)
+    monkeypatch.setattr("rlbhpc.engines.vllm_engine.Tokens", lambda _: None)
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 64}')
     for length in (None, 1, 64):
         with pytest.raises(InterruptedError):

@@ -119,7 +119,7 @@ def test_rows_that_move_keep_what_they_have_written(hf: Engine) -> None:
 
 
 def test_what_a_cut_leaves_may_be_as_good_as_impossible(vllm: Engine) -> None:
-    from rlbhpc.engines.vllm.worker import _log_weights
+    from rlbhpc.engines.vllm_worker import _log_weights
 
     scaled = torch.tensor([[0.0, -200.0]])
     weights, tokens = torch.softmax(scaled, -1), torch.tensor([[1]])

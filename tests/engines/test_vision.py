@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
-from rlbhpc.engines import pictures
+from rlbhpc.engines import hf_model
+from rlbhpc.engines import hf_model as backend
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf import backend
-from rlbhpc.engines.pictures import decode_images
+from rlbhpc.engines.hf_model import decode_images
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -113,14 +113,14 @@ def test_transparent_places_are_paper() -> None:
 
 def test_pictures_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples of a problem share them, and no number of large images fills the memory."""
-    monkeypatch.setattr(pictures, "KEPT", 2 * 28 * 28 * 4)
-    monkeypatch.setattr(pictures, "_kept", {})
+    monkeypatch.setattr(hf_model, "KEPT", 2 * 28 * 28 * 4)
+    monkeypatch.setattr(hf_model, "_kept", {})
     large = (png(9, 112, 112),)
     assert decode_images(large) is decode_images(large), "the last one stays, however large"
     small = [(png(seed, 28, 28),) for seed in range(3)]
     for images in small:
         decode_images(images)
-    assert [*pictures._kept] == small[1:]
+    assert [*hf_model._kept] == small[1:]
 
 
 def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
-from rlbhpc.engines.vllm.engine import _set_environment
+from rlbhpc.engines.vllm_engine import _set_environment
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 

@@ -23,8 +23,7 @@ from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.batch import SPREAD, Response, assemble
 from rlbhpc.train.forecast import memory_of, without_data
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.lora import adapt
-from rlbhpc.train.policy import Policy
+from rlbhpc.train.policy import Policy, adapt
 from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64

@@ -25,7 +25,7 @@ from rlbhpc.sweep.drain import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import states
 from rlbhpc.train.loop import train
-from rlbhpc.train.run import Export, Judge, Prompt, Run
+from rlbhpc.train.rollout import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.train.support import endless, quiet, start_ranks, train_until_warned

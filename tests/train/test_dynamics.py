@@ -16,7 +16,7 @@ from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import make_reward
-from rlbhpc.train.run import Judge, Prompt, Run
+from rlbhpc.train.rollout import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.train.support import quiet

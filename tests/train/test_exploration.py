@@ -17,10 +17,16 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Signals
-from rlbhpc.train.losses import log_ratios, row_weights
+from rlbhpc.train.algorithms.algorithm import (
+    Algorithm,
+    Batch,
+    Cells,
+    Signals,
+    log_ratios,
+    row_weights,
+)
 from rlbhpc.train.prepare import prepare
-from rlbhpc.train.run import Run
+from rlbhpc.train.rollout import Run
 
 pytestmark = pytest.mark.engine
 

@@ -28,7 +28,7 @@ from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, Update
 from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import make_reward
-from rlbhpc.train.run import Export, Judge, Prompt, Run
+from rlbhpc.train.rollout import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.train.sft import Distillation, fine_tune
 from rlbhpc.verify.verdict import Status, Verdict

@@ -95,7 +95,7 @@ def test_every_stage_learns_the_same(model: Path) -> None:
 
 def test_a_small_product_outlasts_bfloat16() -> None:
     """Far below a weight's last digit: what is rounded still is W plus the product, on average."""
-    from rlbhpc.train.lora import LowRank
+    from rlbhpc.train.policy import LowRank
 
     random = torch.Generator().manual_seed(1)
     plain = torch.nn.Linear(512, 512, bias=False).to(torch.bfloat16)
@@ -120,7 +120,7 @@ def test_a_small_product_outlasts_bfloat16() -> None:
 def test_a_model_that_adapters_would_miss_is_refused(family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rlbhpc.train.lora import adapt
+    from rlbhpc.train.policy import adapt
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
     rest = {"intermediate_size": 64, "num_key_value_heads": 2} if family == "mixtral" else {}
@@ -133,7 +133,7 @@ def test_a_model_that_adapters_would_miss_is_refused(family: str) -> None:
 def test_sampling_gets_a_model_without_adapters(tmp_path: Path, tied: bool) -> None:
     from rlbhpc.train import checkpoint
     from rlbhpc.train.policy import Policy
-    from rlbhpc.train.run import Export
+    from rlbhpc.train.rollout import Export
     from tests.train.step_case import responses
 
     model = make_tiny_model(tmp_path / "tiny", hidden_size=32, tie_word_embeddings=tied)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlbhpc.train.algorithms.ppo import PPO
-from rlbhpc.train.losses import (
+from rlbhpc.train.algorithms.algorithm import (
     explained_variance,
     log_ratios,
     off_policy_weights,
@@ -18,6 +17,7 @@ from rlbhpc.train.losses import (
     row_weights,
     surrogate,
 )
+from rlbhpc.train.algorithms.ppo import PPO
 
 pytestmark = [pytest.mark.engine, pytest.mark.core]
 

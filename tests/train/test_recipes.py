@@ -33,7 +33,7 @@ from rlbhpc.train.forecast import (
 )
 from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
-from rlbhpc.train.run import Judge, Prompt, Run
+from rlbhpc.train.rollout import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.train.sft import Distillation
 from rlbhpc.verify.verdict import Status, Verdict

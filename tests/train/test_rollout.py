@@ -18,7 +18,7 @@ import torch
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.engines.hf.backend import Sight
+from rlbhpc.engines.hf_model import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import Sampling
@@ -30,13 +30,15 @@ from rlbhpc.train.batch import Response, Rollout
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.rewards import Judged
 from rlbhpc.train.rollout import (
+    Judge,
+    Prompt,
+    Run,
     _judge_completion,
     _play_rounds,
     _sample_on_all_ranks,
     roll_out,
     rollout_engine,
 )
-from rlbhpc.train.run import Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

@@ -26,7 +26,7 @@ from rlbhpc.train.algorithms.grpo import GRPO
 from rlbhpc.train.checkpoint import states
 from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import Judged, make_reward
-from rlbhpc.train.run import Export, Judge, Prompt, Run
+from rlbhpc.train.rollout import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 

@@ -20,11 +20,11 @@ from rlbhpc.train.algorithms.algorithm import (
     group_mean,
     group_size,
     group_std,
+    log_ratios,
     reward_to_go,
     spread,
     whiten,
 )
-from rlbhpc.train.losses import log_ratios
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status

@@ -243,7 +243,7 @@ def test_a_prompt_of_tokens_that_nothing_has_trained_is_told(
     from rlbhpc.sweep.drain import Drain
     from rlbhpc.train.algorithms import make_algorithm
     from rlbhpc.train.loop import train
-    from rlbhpc.train.run import Judge, Prompt, Run
+    from rlbhpc.train.rollout import Judge, Prompt, Run
     from rlbhpc.train.settings import Settings
 
     base = tmp_path / "base"

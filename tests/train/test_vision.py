@@ -20,7 +20,7 @@ from PIL import Image
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf.backend import Sight, skeleton, whole_weights
+from rlbhpc.engines.hf_model import Sight, skeleton, whole_weights
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
@@ -31,8 +31,7 @@ from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.loop import refuse_a_mixture, train
 from rlbhpc.train.policy import sight_of
-from rlbhpc.train.rollout import rollout_engine
-from rlbhpc.train.run import Export, Judge, Prompt, Run
+from rlbhpc.train.rollout import Export, Judge, Prompt, Run, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.train.support import quiet

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from rlbhpc.study.complaints import Share, Weight
 from rlbhpc.study.fields import Count
-from rlbhpc.train.algorithms.algorithm import Algorithm, Cells, Signals, spread
+from rlbhpc.train.algorithms.algorithm import MAX_LOG_RATIO, Algorithm, Cells, Signals, spread
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.losses import MAX_LOG_RATIO
 
 
 @dataclass(frozen=True)

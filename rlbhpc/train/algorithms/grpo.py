@@ -12,6 +12,7 @@ from torch import Tensor, zeros_like
 from rlbhpc.study.complaints import Share, Weight, Whole
 from rlbhpc.study.fields import Count
 from rlbhpc.train.algorithms.algorithm import (
+    MAX_LOG_RATIO,
     Algorithm,
     Batch,
     Cells,
@@ -24,7 +25,6 @@ from rlbhpc.train.algorithms.algorithm import (
     scored_where,
     spread,
 )
-from rlbhpc.train.losses import MAX_LOG_RATIO
 
 SuccessShare = Annotated[float, Field(ge=0, lt=1)]
 

@@ -22,7 +22,7 @@ from rlbhpc.engines.distribution import (
 )
 from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion, too_long
 from rlbhpc.engines.folder import steady_length
-from rlbhpc.engines.hf.backend import (
+from rlbhpc.engines.hf_model import (
     Backend,
     Slots,
     Window,

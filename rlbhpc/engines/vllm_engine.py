@@ -17,7 +17,6 @@ import numpy as np
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.engine import VLLM_MEMORY, Ahead, Score, failed_completion, too_long
 from rlbhpc.engines.folder import context_length, sees
-from rlbhpc.engines.pictures import decode_images
 from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -89,7 +88,7 @@ class VllmEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         from rlbhpc.engines.distribution import settle_vector_math
-        from rlbhpc.engines.vllm.worker import keep_measured
+        from rlbhpc.engines.vllm_worker import keep_measured
 
         self._keep = keep_measured
         settle_vector_math()
@@ -110,7 +109,7 @@ class VllmEngine:
             # Sampling is what the request says, not what generation_config.json adds to it.
             "generation_config": "vllm",
             "disable_log_stats": True,
-            "worker_extension_cls": "rlbhpc.engines.vllm.worker.Extension",
+            "worker_extension_cls": "rlbhpc.engines.vllm_worker.Extension",
             # Pixels as the model's own processor makes them: normalised on the device, those of
             # vLLM 0.32 come out wrong without a word.
             **({NORMALISE: False} if self.sees and NORMALISE in engine_args else {}),
@@ -138,6 +137,8 @@ class VllmEngine:
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
         """Outputs as they finish, and a failed completion for each request that was refused."""
         import torch
+
+        from rlbhpc.engines.hf_model import decode_images
 
         # A thread of its own begins with the first GPU.
         torch.cuda.set_device(self._device)
@@ -234,7 +235,7 @@ class VllmEngine:
     @cached_property
     def _skeleton(self) -> Any:
         """The transformers module whose weights are handed over by name."""
-        from rlbhpc.engines.hf.backend import skeleton
+        from rlbhpc.engines.hf_model import skeleton
 
         return skeleton(self._folder)
 
@@ -243,7 +244,7 @@ class VllmEngine:
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._wake_up("weights")
-        from rlbhpc.engines.hf.backend import stored_weights, whole_weights
+        from rlbhpc.engines.hf_model import stored_weights, whole_weights
 
         missing: set[str] = set()
 

@@ -1,1 +1,0 @@
-"""The reference engine: our own batched, seeded sampler on any transformers causal model."""
