@@ -11,8 +11,8 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.judge import deciding
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.judge import rule_without_place
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.verify.registry import verify
 from tests.studies import write_unloadable_model
 
@@ -24,7 +24,7 @@ def sums_study(folder: Path, text: str, problems: int) -> Study:
     (folder / "sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (folder / "sums.yaml").write_text(text)
     study = load_study(folder / "sums.yaml")
-    remember(study)
+    store_study(study)
     return study
 
 
@@ -41,7 +41,8 @@ def write_responses(
                 writer.append(
                     Sample(
                         SampleKey(arm, 0, problem.id, i), fingerprint, i, int(verdict.strict), 0, 3,
-                        -1.0, 1.0, verdict.canonical, deciding(verdict.rule), verdict.grader, text,
+                        -1.0, 1.0, verdict.canonical, rule_without_place(verdict.rule), verdict.grader,
+                        text,
                         strict=int(verdict.strict), lenient=int(verdict.status),
                     )
                 )  # fmt: skip

@@ -23,8 +23,8 @@ from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought, self_contained
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan, presence
-from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.sweep.plan import make_plan, read_presence
+from rlbhpc.sweep.remember import load_plan, store_study
 from rlbhpc.train.algorithms import check_algorithm
 from rlbhpc.train.recipes import check_recipes
 from rlbhpc.train.rewards import make_reward
@@ -234,14 +234,14 @@ def test_jobs_refuse_another_package_than_the_study_was_planned_with(
 ) -> None:
     planned = self_contained(load_study(study))
     assert planned.plugins == load_study(study).plugins
-    remember(planned)
-    missing = presence(planned.layout, list(planned.blocks()))
+    store_study(planned)
+    missing = read_presence(planned.layout, list(planned.blocks()))
     path = make_plan(planned, missing, 1000).save(planned.layout.plans)
-    recall(path)
+    load_plan(path)
     metadata(site, "2.0")
     forget()
     with pytest.raises(UserError, match=r"was planned with .*rlb-theirs-1\.0.*2\.0"):
-        recall(path)
+        load_plan(path)
 
 
 def test_a_problem_of_an_unknown_verifier_names_those_of_packages(site: Path) -> None:

@@ -24,7 +24,7 @@ from rlbhpc.study.lineage import begin_training
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import brought, self_contained
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.pool import refuse_what_raises
@@ -488,15 +488,15 @@ def rewarded(folder: Path, text: str) -> float:
 @pytest.mark.slow
 def test_who_edits_a_verifier_is_told_of_the_verdicts_before(folder: Path) -> None:
     study = folder / "own.yaml"
-    remember(load_study(study))
+    store_study(load_study(study))
     assert "Nothing changed since the last run." in run("check", study)
     with (folder / "verifier.py").open("a") as text:
         text.write("# a remark\n")
     told = run("check", study)
     assert "problem_sets.sums.verifier: verifier.py@" in told
     assert "Stored samples of sums keep the verdicts of the verifier before" in told
-    assert remember(load_study(study)) == ["sums"]
-    assert remember(load_study(study)) == []
+    assert store_study(load_study(study)) == ["sums"]
+    assert store_study(load_study(study)) == []
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 from rlbhpc.launch.cluster import load_cluster
 from rlbhpc.launch.prepare import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.plan import Plan, make_plan, presence
+from rlbhpc.sweep.plan import Plan, make_plan, read_presence
 from tests.sweep import study_folder as made
 from tools import step_cost
 
@@ -59,8 +59,8 @@ def row(name: str, length: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = made.study_folder(Path(folder), name, whole)
         study, full = load_study(file, ()), load_study(file, ("sampling.stop_after=0",))
-        there = presence(study.layout, list(study.blocks()))
-        asked = make_plan(full, presence(full.layout, list(full.blocks())), SHARD)
+        there = read_presence(study.layout, list(study.blocks()))
+        asked = make_plan(full, read_presence(full.layout, list(full.blocks())), SHARD)
         # A plan expects responses as long as they may be; here they have the length assumed.
         shorter = asked.samples * length / asked.tokens
         plan = make_plan(study, there, round(SHARD / shorter))

@@ -15,7 +15,7 @@ from rlbhpc.cli.shared import print_json, print_table, visible
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.again import StoredRun
 from rlbhpc.sweep.audit import (
     Answers,
     Audit,
@@ -80,7 +80,7 @@ def audit(
     """
     layout = Layout(run)
     keep(layout.logs, "audit", layout.attempts)
-    stored = Stored(layout, arm, step)
+    stored = StoredRun(layout, arm, step)
     answers = read_again(stored, workers, open_judge(judge, key_env) if judge else None)
     sample = draw(stored, answers, responses, seed)
     if judgements is not None:

@@ -37,9 +37,9 @@ from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.local import run_plan
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
-from rlbhpc.sweep.plan import Plan, Presence, make_plan, presence
+from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
 from rlbhpc.sweep.progress import duration
-from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.sweep.remember import load_plan, store_study
 
 if TYPE_CHECKING:
     from rlbhpc.stats.joint import Finding
@@ -101,13 +101,13 @@ def plan(
     resolved = load_study(study, overrides)
     _, site = choose(cluster or resolved.file.cluster)
     reject_what_jobs_would(resolved, site)
-    present = presence(resolved.layout, list(resolved.blocks()))
+    present = read_presence(resolved.layout, list(resolved.blocks()))
     looks: list[LookRecord | Waiting] = []
     if until is not None:
         from rlbhpc.sweep.until import take_looks  # loads SciPy
 
         looks = take_looks(resolved, present, Until(until), budget)
-        present = presence(resolved.layout, list(resolved.blocks()))
+        present = read_presence(resolved.layout, list(resolved.blocks()))
     gpus_per_copy = resolved.file.engine.tensor_parallel
     copies = copies_per_task(site, gpus_per_copy)
     new_plan = make_plan(resolved, present, shard_tokens, copies=copies)
@@ -367,8 +367,8 @@ def sample(
     check_verifiers(resolved)
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
     reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
-    tell_of_old_verdicts(remember(resolved), tell)
-    plan = make_plan(resolved, presence(resolved.layout, blocks), shard_tokens, retry_failed)
+    tell_of_old_verdicts(store_study(resolved), tell)
+    plan = make_plan(resolved, read_presence(resolved.layout, blocks), shard_tokens, retry_failed)
     print_summary(plan)
     if not plan.samples:
         return NOTHING_TO_DO
@@ -382,7 +382,7 @@ def sample(
         code = run_plan(resolved, plan, path, drain, workers, backwards=bool(others))
     if not drain.requested:
         seal_and_clean(resolved.layout)
-    if code == 0 and any(p.missing for p in presence(resolved.layout, blocks)):
+    if code == 0 and any(p.missing for p in read_presence(resolved.layout, blocks)):
         return INCOMPLETE
     # A worker that was killed leaves work undone; the same command goes on from there.
     return TRY_AGAIN if code > 128 else code
@@ -399,7 +399,7 @@ def run(plan: Path, shards: str | None, limit: float | None, grace: float) -> in
     A process works for each copy of the model that the GPUs hold. Samples that somebody has made
     in the meantime are not made again.
     """
-    study, loaded = recall(plan, None if shards is None else _numbers(shards))
+    study, loaded = load_plan(plan, None if shards is None else _numbers(shards))
     keep(study.layout.logs, "run")
     with Drain(grace, limit) as drain:
         return run_plan(study, loaded, plan, drain)

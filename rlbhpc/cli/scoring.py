@@ -18,7 +18,7 @@ from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.match import match
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.score import State, score_all, state
 
 
@@ -50,7 +50,7 @@ def score(
     requests = [resolved.file.scores[name] for name in names]
     answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
     reject_strangers(resolved, answering | {request.model for request in requests})
-    remember(resolved)
+    store_study(resolved)
     before = state(resolved, names)
     with Drain(limit=limit) as drain:
         too_long = score_all(resolved, before, drain, tell)

@@ -13,7 +13,7 @@ from rlbhpc.cli.shared import print_json, print_table, tell, visible
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.store.questions import Question
-from rlbhpc.store.samples import Found
+from rlbhpc.store.samples import StoredSample
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view.run import Browser, Choice, ProblemRow, SampleRow
 
@@ -102,7 +102,7 @@ def _show_responses(browser: Browser, as_json: bool) -> int:
     return DONE if matches else NOTHING_TO_DO
 
 
-def _values(found: Found, question: Question | None) -> dict[str, Any]:
+def _values(found: StoredSample, question: Question | None) -> dict[str, Any]:
     sample, origin = found
     key = sample.key
     tokens = sample.n_tokens

@@ -14,10 +14,10 @@ from rlbhpc.store import left_out
 from rlbhpc.store.compact import compact as derive
 from rlbhpc.store.merge import merge as join
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.reader import purged
+from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.seal import IDLE_HOURS, seal_and_clean, seal_run
 from rlbhpc.store.seal import gc as clean
-from rlbhpc.store.sources import Sources, of_run
+from rlbhpc.store.sources import Sources, groups_of_run
 from rlbhpc.study.layout import Layout
 
 
@@ -55,7 +55,7 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
         for (arm, set_name), sealed in done.items()
     ]
     notes = [note for sealed in done.values() for note in sealed.notes]
-    left_out.tell(run, notes)
+    left_out.warn_left_out(run, notes)
     if as_json:
         print_json({"groups": rows, "notes": [note.text for note in notes]})
     else:
@@ -85,7 +85,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     if seal:
         seal_and_clean(layout)
     done = derive(layout, rebuild=rebuild)
-    left_out.tell(run, done.notes)
+    left_out.warn_left_out(run, done.notes)
     if as_json:
         print_json(
             {
@@ -122,12 +122,12 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "gc", layout.attempts)
-    done = [clean(layout, *group, idle_hours=idle) for group in of_run(layout)]
+    done = [clean(layout, *group, idle_hours=idle) for group in groups_of_run(layout)]
     removed = [path for cleaning in done for path in cleaning.removed]
     freed = sum(cleaning.freed for cleaning in done)
     kept = [journal for cleaning in done for journal in cleaning.kept]
     notes = [skipped.note for cleaning in done for skipped in cleaning.skipped]
-    left_out.tell(run, notes)
+    left_out.warn_left_out(run, notes)
     if as_json:
         names = [str(path) for path in removed]
         stay = [{"path": str(path), "reason": reason} for path, reason in kept]
@@ -155,8 +155,8 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     layout = Layout(run)
     keep(layout.logs, "merge", layout.attempts)
     done = join(layout, Layout(other))
-    left_out.tell(run, [skipped.note for skipped in done.skipped])
-    left_out.tell(other, purged(Sources.survey(Layout(other))))
+    left_out.warn_left_out(run, [skipped.note for skipped in done.skipped])
+    left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))
     names = {"copied": done.copied, "left_out": done.left_out}
     notes = {"twins": done.twins, "skipped": done.skipped}
     if as_json:

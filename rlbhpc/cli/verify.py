@@ -17,8 +17,8 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import Verification
-from rlbhpc.sweep.again import Comparison, Stored, grade_again
-from rlbhpc.sweep.judge import kind_of
+from rlbhpc.sweep.again import Comparison, StoredRun, grade_again
+from rlbhpc.sweep.judge import verifier_kind
 from rlbhpc.verify.registry import KINDS
 
 _SHOWN: Final = 20
@@ -48,7 +48,7 @@ def verify(
     """
     layout = Layout(run)
     keep(layout.logs, "verify", layout.attempts)
-    stored = Stored(layout, arm, step)
+    stored = StoredRun(layout, arm, step)
     kind = partial(_kind, grader, stored.verification)
     comparisons = grade_again(stored, kind, None if into is None else Layout(into), workers)
     by_group = {str(group): comparison for group, comparison in comparisons.items()}
@@ -66,7 +66,7 @@ def verify(
 
 def _kind(grader: str | None, verification: Verification, problem: Problem) -> str:
     """The grader that was asked for, on problems of its kind; on others that of the study."""
-    own = kind_of(problem, verification)
+    own = verifier_kind(problem, verification)
     if not own and grader is None:
         raise UserError(
             f"{problem.id} was imported, and no study says what judges it; name a grader, such as "

@@ -27,7 +27,7 @@ from rlbhpc.exchange.formats.rows import fields, file_ending, json_lines, open_u
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
-from rlbhpc.store.grid import Grid, natural
+from rlbhpc.store.grid import Grid, natural_order
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.questions import put_questions, stored_questions
 from rlbhpc.store.sources import Group
@@ -182,7 +182,7 @@ def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
         raise UserError(f"{folder}: no such file or folder")
     forms: dict[Path, Form] = {}
     others: list[str] = []
-    for path in sorted(folder.iterdir(), key=lambda path: natural(path.name)):
+    for path in sorted(folder.iterdir(), key=lambda path: natural_order(path.name)):
         if path.is_dir():
             others += [f"{path.name}/"] * (not path.name.startswith("."))
         # A copy such as ``a.jsonl.bak`` would be taken for more samples.
@@ -369,7 +369,7 @@ def _store_samples(
     }
     questions = put_questions(layout, target.arm, target.problem_set, samples.questions)
     provenance = {"imported": imported, **questions}
-    grid.ask(layout, target.arm, target.problem_set, target.model, cells, provenance)
+    grid.request_samples(layout, target.arm, target.problem_set, target.model, cells, provenance)
 
 
 def _stored_plan(layout: Layout, target: Target) -> Grid | None:
@@ -379,7 +379,7 @@ def _stored_plan(layout: Layout, target: Target) -> Grid | None:
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
     """Digests of the samples that the arm has, and those on which a verifier failed."""
     columns = ("step", "problem", "sample", "digest", "verdict")
-    table = stored_samples.rows(layout, Group(target.arm, target.problem_set), columns)
+    table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}
     failed = set()
     for chunk in table.to_batches():

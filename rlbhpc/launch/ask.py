@@ -41,7 +41,7 @@ from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
-from rlbhpc.sweep.plan import Plan, make_plan, presence
+from rlbhpc.sweep.plan import Plan, make_plan, read_presence
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.
@@ -115,7 +115,7 @@ def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
         file.write(study.text(Path.cwd()))
         file.flush()
         resolved = load_study(Path(file.name), overrides)
-    blocks = presence(resolved.layout, list(resolved.blocks()))
+    blocks = read_presence(resolved.layout, list(resolved.blocks()))
     plan = make_plan(resolved, blocks, SHARD_TOKENS)
     say(f"it would draw {plan.samples:,} samples, {_cost(resolved, plan)}")
 

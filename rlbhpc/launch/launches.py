@@ -39,7 +39,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import there
 from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import Plan, Presence, Shard, presence
+from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
 
 SENDING = "sending"
 # Seconds between two signs of life.
@@ -287,7 +287,7 @@ class Made:
         """Look at what was measured before, then measure again."""
         if self._measure is not None and is_made(self._study, self.folder, job, self._measure):
             return True
-        self._measure = Gaps(presence(self._study.layout, list(self._study.blocks())))
+        self._measure = Gaps(read_presence(self._study.layout, list(self._study.blocks())))
         return is_made(self._study, self.folder, job, self._measure)
 
     @cached_property
@@ -380,7 +380,7 @@ class Gaps:
         for span in shard.spans:
             present, row_of = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
             if present is not None and span.problem in row_of:
-                count += present.lacking(row_of[span.problem], span.start, span.stop)
+                count += present.count_missing(row_of[span.problem], span.start, span.stop)
         return count
 
 
@@ -496,7 +496,7 @@ def in_queue(study: Study, folders: Sequence[LaunchFolder]) -> list[slurm.Row] |
     unseen = hidden_launches(folders, rows or ())
     if rows is None or not unseen:
         return rows
-    measure = Gaps(presence(study.layout, list(study.blocks())))
+    measure = Gaps(read_presence(study.layout, list(study.blocks())))
     claims = study.layout.claims
     fresh = {
         name

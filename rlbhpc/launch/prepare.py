@@ -41,8 +41,8 @@ from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
-from rlbhpc.sweep.plan import Plan, Presence, Shard, make_plan, presence
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.plan import Plan, Presence, Shard, make_plan, read_presence
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
 from rlbhpc.verify.registry import KINDS
 from rlbhpc.verify.running.pool import refuse_what_raises
@@ -99,7 +99,7 @@ def prepare(
     running = [_Running(folder, own) for folder in folders if (own := folder.own(rows or ()))]
     retired = _retire(resolved, running) if retrain else []
     training = reject_what_jobs_would(resolved, entry)
-    present = presence(resolved.layout, list(resolved.blocks()))
+    present = read_presence(resolved.layout, list(resolved.blocks()))
     _refuse_twice(running, training)
     copies = copies_per_task(entry, resolved.file.engine.tensor_parallel)
     missing = _uncovered(resolved, present, running)
@@ -108,7 +108,7 @@ def prepare(
     if running and not shards:
         plan, shards = _help(resolved, present, running) or (plan, ())
     # What is refused above leaves the study of the jobs that wait as it is.
-    judged = tuple(remember(resolved))
+    judged = tuple(store_study(resolved))
     counted: tuple[str, ...] = ()
     if rows is not None or shutil.which("squeue") is None:
         counted = tuple(script for folder in folders for script in folder.by_script)
@@ -283,7 +283,8 @@ def _uncovered(
             cell = (span.arm, span.set_name, span.step)
             spans.setdefault(cell, []).append((span.problem, span.start, span.stop))
     return [
-        p.counting(spans.get((p.block.arm, p.block.set_name, p.block.step), ())) for p in present
+        p.with_samples_present(spans.get((p.block.arm, p.block.set_name, p.block.step), ()))
+        for p in present
     ]
 
 

@@ -31,7 +31,7 @@ from rlbhpc.study.lineage import untrained
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices, shares
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.plan import presence
+from rlbhpc.sweep.plan import read_presence
 
 # A launch on this machine: the same scripts as local processes.
 
@@ -54,7 +54,7 @@ def reject_missing(launch: LaunchFolder) -> None:
     """Say what a launch was to make and has not."""
     study = stored_study(launch.path / SNAPSHOT)
     kinds = {job["kind"] for job in launch.jobs.values()}
-    missing = sum(block.missing for block in presence(study.layout, list(study.blocks())))
+    missing = sum(block.missing for block in read_presence(study.layout, list(study.blocks())))
     models = untrained(study, study.models) if "train" in kinds else []
     late = outdated_jobs(study.layout) if "light" in kinds else []
     if missing and "sample" in kinds:

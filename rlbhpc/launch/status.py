@@ -31,7 +31,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
-from rlbhpc.sweep.plan import Plan, Presence, Shard, presence
+from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
 
 TAIL_BYTES: Final = 64_000
 ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
@@ -96,7 +96,7 @@ def status(layout: Layout) -> Status:
     holder = at_work(layout)
     claimed = claimed_here(layout)
     # After the question who works: whoever ended since has stored what it made.
-    blocks = presence(layout, list(study.blocks()), strict=False)
+    blocks = read_presence(layout, list(study.blocks()), strict=False)
     measure = Gaps(blocks)
     attempts = read_attempts(layout)
     listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]

@@ -323,5 +323,5 @@ def read_columns(
 ) -> pa.Table:
     """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
     group = Group(arm.arm, arm.problem_set)
-    table = samples.answering(Layout(report.folder), group, arm.step, problems, columns)
+    table = samples.read_current_rows(Layout(report.folder), group, arm.step, problems, columns)
     return table.filter(pc.less(table["sample"], arm.width))

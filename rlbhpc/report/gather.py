@@ -80,7 +80,7 @@ def other_verdicts(
         own = plugins.planned_identity(study.plugins, "verifiers", (entry and entry.verifier) or "")
         if own is None or group not in layout.groups():
             continue
-        graders = samples.graders(layout, group)
+        graders = samples.count_graders(layout, group)
         stored["graders"] = sorted(graders)
         if others := sorted({*graders} - {own}):
             yield (

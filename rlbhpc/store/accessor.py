@@ -225,7 +225,7 @@ class DatasetAccessor(_Methods):
                 "rlbhpc.open_cube(<folder of the run>)"
             )
         numbers_of = {problem: numbers.tolist()}
-        matches = samples.find(Layout(Path(source)), group, numbers_of, set(steps.tolist()))
+        matches = samples.find_samples(Layout(Path(source)), group, numbers_of, set(steps.tolist()))
         fingerprints = np.atleast_1d(chosen["fingerprint"].values)
         requests = dict(zip(steps.tolist(), fingerprints, strict=True))
         # A join with holes turns whole numbers into floats.

@@ -26,7 +26,7 @@ from rlbhpc.store.cube import Version
 from rlbhpc.store.cube_schema import STRING
 from rlbhpc.store.grid import UNPLANNED, Grid
 from rlbhpc.store.left_out import DAMAGED, Note
-from rlbhpc.store.snapshot import View
+from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.verify.verdict import Status
 
@@ -284,7 +284,7 @@ class Derivation:
         grid = self.grid
         problems = grid.row(row)
         required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-        view = View(
+        view = DistinctSamples(
             self._rows.now,
             BAND_COLUMNS,
             problems=set(problems),

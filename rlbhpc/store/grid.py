@@ -124,7 +124,7 @@ class Grid:
                     )
             if required == fingerprint:
                 n = max(n, last + 1)
-        problems = sorted({p for _, p in unplanned} - set(self.problems), key=natural)
+        problems = sorted({p for _, p in unplanned} - set(self.problems), key=natural_order)
         steps = sorted({s for s, _ in unplanned} - set(self.steps))
         return replace(
             self,
@@ -213,7 +213,7 @@ def _planned_chunk(problems: int, n: int) -> Chunk:
     return Chunk(rows, max(1, min(n, CHUNK_CELLS // rows)))
 
 
-def ask(
+def request_samples(
     layout: Layout,
     arm: str,
     problem_set: str,
@@ -242,7 +242,7 @@ def ask(
         grid.save(path)
 
 
-def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
+def seal_units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
     """Cut a grid into units, problems at one step that share a part, in the grid's order."""
     total = len(grid.fingerprints) * grid.n
     rows = max(_UNIT_ROWS, -(-total // _UNITS))
@@ -258,6 +258,6 @@ def units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
                 yield unit
 
 
-def natural(problem: str) -> list[str | int]:
+def natural_order(problem: str) -> list[str | int]:
     """Sort key by which ``set/10`` comes after ``set/9``."""
     return [int(x) if i % 2 else x for i, x in enumerate(re.split(r"(\d+)", problem))]

@@ -85,7 +85,7 @@ def unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[
         skipped.append(Skipped(path, files.cause(error), UNREADABLE))
 
 
-def counts(notes: Iterable[Note]) -> dict[str, int]:
+def count_by_kind(notes: Iterable[Note]) -> dict[str, int]:
     """Count by kind what was left out; empty if nothing was."""
     totals: Counter[str] = Counter()
     for note in dict.fromkeys(notes):
@@ -93,12 +93,12 @@ def counts(notes: Iterable[Note]) -> dict[str, int]:
     return {kind: totals[kind] for kind in KINDS if totals[kind]}
 
 
-def tell(root: Path, notes: Iterable[Note]) -> None:
+def warn_left_out(root: Path, notes: Iterable[Note]) -> None:
     """Warn once of all that was left out of a run; what a kill left is the mildest of it."""
     distinct = sorted(dict.fromkeys(notes), key=lambda note: KINDS.index(note.kind))
     if not distinct:
         return
-    total = counts(distinct)
+    total = count_by_kind(distinct)
     words = ", ".join(f"{number:,} {kind}" for kind, number in total.items())
     lines = "; ".join(note.text for note in distinct[:_SHOWN])
     more = f"; and {len(distinct) - _SHOWN:,} more" if len(distinct) > _SHOWN else ""

@@ -33,7 +33,7 @@ from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.questions import put_questions, stored_questions
-from rlbhpc.store.snapshot import Snapshot, View
+from rlbhpc.store.snapshot import DistinctSamples, Snapshot
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -92,9 +92,9 @@ def merge(into: Layout, source: Layout) -> Merging:
             ours.parts + theirs.parts,
             ours.skipped + theirs.skipped,
         )
-        both = View(joined, ["seed", "n_tokens", "logprob_sum", "text"])
+        both = DistinctSamples(joined, ["seed", "n_tokens", "logprob_sum", "text"])
         _no_contradiction(both, into)
-        added += both.count - View(pair.ours).count
+        added += both.count - DistinctSamples(pair.ours).count
         twins.extend(_twins(both))
         skipped.extend(both.skipped)
     copied: list[Path] = []
@@ -136,7 +136,7 @@ def _requests(now: Snapshot, grid: Grid | None) -> dict[tuple[int, str], set[int
     return requests
 
 
-def _no_contradiction(both: View, into: Layout) -> None:
+def _no_contradiction(both: DistinctSamples, into: Layout) -> None:
     """Refuse when the two stores have different samples of one key."""
     conflicts = [
         conflict
@@ -154,7 +154,7 @@ def _more(count: int, what: str) -> str:
     return f", and {count - 1} more {what}{'s' * (count > 2)}" if count > 1 else ""
 
 
-def _twins(both: View) -> Iterator[str]:
+def _twins(both: DistinctSamples) -> Iterator[str]:
     """Find samples that share a seed, and responses that agree token by token."""
     keys = both.keys
     seeds = both.read(np.arange(both.count), ["seed"])["seed"].to_numpy()
@@ -180,7 +180,7 @@ def _twins(both: View) -> Iterator[str]:
                 yield _pair(cell, samples[0], samples[1], what)
 
 
-def _long_responses(both: View) -> Iterator[tuple[Cell, tuple[Any, ...], int]]:
+def _long_responses(both: DistinctSamples) -> Iterator[tuple[Cell, tuple[Any, ...], int]]:
     """Cell, what two that agree have in common, and number of each long response."""
     for _, table in both.batches(np.arange(both.count), _COMPARED):
         long = table.filter(pc.greater_equal(table["n_tokens"], _LONG))

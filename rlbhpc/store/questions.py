@@ -109,7 +109,7 @@ def read_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Questio
         if stored := stored_questions(layout, arm, set_name):
             return stored
     except UserError as error:
-        left_out.tell(layout.root, [Note(left_out.DAMAGED, str(error))])
+        left_out.warn_left_out(layout.root, [Note(left_out.DAMAGED, str(error))])
     with suppress(UserError, OSError):
         study = study_of(layout)
         if study is not None and arm in study.arms and set_name in study.problem_sets:

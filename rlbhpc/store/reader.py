@@ -92,7 +92,7 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
         except FileNotFoundError:
             # The version was swept, or a journal removed after sealing, a moment ago.
             continue
-        left_out.tell(folder, notes)
+        left_out.warn_left_out(folder, notes)
         return _tree(datasets, folder, notes)
     raise UserError(
         f"{layout.cube}: replaced again and again while it was opened; open it again", TRY_AGAIN
@@ -108,7 +108,7 @@ def _alone(store: Path) -> xr.DataTree:
         unlisted = [Note(*note) for note in version.sources.get("unlisted", [])]
         notes = unlisted + all_notes(version.sources)
     tree = _tree(datasets(open_overlay({}, real)), store, notes)
-    left_out.tell(store, notes or [])
+    left_out.warn_left_out(store, notes or [])
     return tree
 
 
@@ -136,7 +136,7 @@ def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | Non
         dataset.encoding["source"] = str(source)
     tree = xr.DataTree.from_dict(datasets)
     if notes is not None:
-        tree.attrs[left_out.ATTRIBUTE] = json.dumps(left_out.counts(notes))
+        tree.attrs[left_out.ATTRIBUTE] = json.dumps(left_out.count_by_kind(notes))
     return tree
 
 
@@ -165,7 +165,7 @@ def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Datas
     return mark_guessable(datasets(open_overlay(above, below))), notes
 
 
-def purged(sources: Sources) -> list[Note]:
+def purged_notes(sources: Sources) -> list[Note]:
     """What the cube has and no journal or part of a run has any more."""
     version = cube.current_version(sources.layout)
     base = Base.of(version)

@@ -16,12 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc.store import left_out, parts, sample_rows, snapshot
-from rlbhpc.store.grid import units
+from rlbhpc.store.grid import seal_units
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.reader import purged
+from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.snapshot import View
+from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.store.sources import Group, Rows, Sources
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Reading, Status, Verdict
@@ -29,14 +29,14 @@ from rlbhpc.verify.verdict import Reading, Status, Verdict
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class StoredSample(NamedTuple):
     """A sample, and the file below the run folder that it was read from."""
 
     sample: Sample
     origin: str
 
 
-def rows(
+def read_rows(
     layout: Layout,
     group: Group,
     columns: Sequence[str],
@@ -51,8 +51,8 @@ def rows(
     that cannot be read is an error here, and left out everywhere else.
     """
 
-    def read(files: Rows) -> tuple[pa.Table, View]:
-        view = View(files.now, columns, problems=problems, steps=steps)
+    def read(files: Rows) -> tuple[pa.Table, DistinctSamples]:
+        view = DistinctSamples(files.now, columns, problems=problems, steps=steps)
         which = np.arange(view.count)
         if below is not None:
             which = which[view.keys["sample"].to_numpy() < below]
@@ -61,26 +61,26 @@ def rows(
     return _steadily(layout, group, read, strict=True)
 
 
-def answering(
+def read_current_rows(
     layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
     """Read columns of the samples of some problems at one step that answer what is asked."""
     return _answering(layout, group, columns, problems=problems, steps={step}, verify=True)
 
 
-def find(
+def find_samples(
     layout: Layout,
     group: Group,
     samples: Mapping[str, Collection[int] | None],
     steps: Collection[int] | None = None,
-) -> list[Found]:
+) -> list[StoredSample]:
     """Read whole samples that answer what is asked, ordered by step, problem and sample.
 
     ``samples``: numbers of the samples of each problem; None where all are meant.
     """
 
-    def read(files: Rows) -> tuple[list[Found], View]:
-        view = View(files.now, None, problems=set(samples), steps=steps)
+    def read(files: Rows) -> tuple[list[StoredSample], DistinctSamples]:
+        view = DistinctSamples(files.now, None, problems=set(samples), steps=steps)
         number = view.keys["sample"].to_numpy()
         chosen = []
         for cell, of_cell in files.counted(view).items():
@@ -93,7 +93,7 @@ def find(
         keys = zip(*(view.keys[name].take(which).to_pylist() for name in _PLACE), strict=True)
         paths = dict(zip(keys, view.origins(which), strict=True))
         matches = [
-            Found(
+            StoredSample(
                 sample,
                 paths[sample.key.step, sample.key.problem, sample.key.sample]
                 .relative_to(layout.root)
@@ -105,11 +105,11 @@ def find(
 
     matches = _steadily(layout, group, read)
     if not matches:
-        left_out.tell(layout.root, purged(Sources.survey(layout)))
+        left_out.warn_left_out(layout.root, purged_notes(Sources.survey(layout)))
     return matches
 
 
-def graders(layout: Layout, group: Group) -> Counter[str]:
+def count_graders(layout: Layout, group: Group) -> Counter[str]:
     """Count the verdicts of each grader among the samples that answer what is asked."""
     counted = _answering(layout, group, ["grader"])["grader"].value_counts().to_pylist()
     # A generation that failed was not judged.
@@ -120,15 +120,19 @@ _PLACE = ("step", "problem", "sample")
 
 
 def _answering(layout: Layout, group: Group, columns: Sequence[str], **some: Any) -> pa.Table:
-    def read(files: Rows) -> tuple[pa.Table, View]:
-        view = View(files.now, columns, **some)
+    def read(files: Rows) -> tuple[pa.Table, DistinctSamples]:
+        view = DistinctSamples(files.now, columns, **some)
         return view.read(_joined(files.counted(view).values()), columns), view
 
     return _steadily(layout, group, read)
 
 
 def _steadily(
-    layout: Layout, group: Group, read: Callable[[Rows], tuple[T, View]], *, strict: bool = False
+    layout: Layout,
+    group: Group,
+    read: Callable[[Rows], tuple[T, DistinctSamples]],
+    *,
+    strict: bool = False,
 ) -> T:
     """Give what a read of a group gives, and tell what was left out."""
 
@@ -140,7 +144,7 @@ def _steadily(
 
     notes: list[Note] = []
     result = snapshot.steady(attempt)
-    left_out.tell(layout.root, notes)
+    left_out.warn_left_out(layout.root, notes)
     return result
 
 
@@ -164,10 +168,10 @@ Judge = Callable[[pa.Table], Sequence[Verdict | None]]
 def tables_by_cell(layout: Layout, group: Group, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Read the samples that count, the samples of one problem at one step at a time."""
     rows = Rows(layout, group)
-    view = View(rows.now, columns)
+    view = DistinctSamples(rows.now, columns)
     for which in rows.counted(view).values():
         yield view.read(which, columns)
-    left_out.tell(layout.root, [*rows.notes, *view.notes])
+    left_out.warn_left_out(layout.root, [*rows.notes, *view.notes])
 
 
 def rewrite(
@@ -185,10 +189,10 @@ def rewrite(
     an interrupted one is simply given again.
     """
     rows = Rows(layout, group)
-    view = View(rows.now)
+    view = DistinctSamples(rows.now)
     by_cell = rows.counted(view)
     written = 0
-    for unit in units(group.arm, rows.grid):
+    for unit in seal_units(group.arm, rows.grid):
         tables = [
             _rejudged(view.read(by_cell[cell]), judge, policy, decides)
             for cell in unit
@@ -197,7 +201,7 @@ def rewrite(
         if rows_of_unit := sum(table.num_rows for table in tables):
             parts.write(into.parts(*group), tables, policy)
             written += rows_of_unit
-    left_out.tell(layout.root, [*rows.notes, *view.notes])
+    left_out.warn_left_out(layout.root, [*rows.notes, *view.notes])
     return written
 
 

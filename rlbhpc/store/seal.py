@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from rlbhpc import files
 from rlbhpc.store import frames, left_out, parts, snapshot
-from rlbhpc.store.grid import Grid, units
+from rlbhpc.store.grid import Grid, seal_units
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.snapshot import Snapshot, View
-from rlbhpc.store.sources import Group, Rows, of_run
+from rlbhpc.store.snapshot import DistinctSamples, Snapshot
+from rlbhpc.store.sources import Group, Rows, groups_of_run
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
@@ -90,7 +90,7 @@ class _Sealer:
         self._arm, self._grid, self._policy = arm, grid, policy
         now = snapshot.take(layout, arm, set_name, verify=verify)
         self._listed = [skipped.note for skipped in now.skipped]
-        self._view = View(now)
+        self._view = DistinctSamples(now)
         for part in now.parts:
             self._view.damaged[part.path].update(part.damaged)
         self._rows = self._view.cells
@@ -102,7 +102,7 @@ class _Sealer:
     def run(self) -> Sealing:
         made: list[Path] = []
         sealed = open_ = 0
-        for unit in units(self._arm, self._grid):
+        for unit in seal_units(self._arm, self._grid):
             rows = [of_cell for cell in unit if (of_cell := self._complete(cell)) is not None]
             if len(rows) < len(unit):
                 open_ += 1
@@ -189,7 +189,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
     now = snapshot.take(layout, arm, set_name)
     damage = {part.path: parts.verify(part.path) for part in now.parts}
     intact = tuple(part for part in now.parts if not damage[part.path])
-    view = View(Snapshot(now.journals, intact, now.skipped))
+    view = DistinctSamples(Snapshot(now.journals, intact, now.skipped))
     needed = view.needed
     oldest = time.time() - idle_hours * 3600
     judged = [(journal, _reason(journal, needed, oldest)) for journal in now.journals]
@@ -279,7 +279,7 @@ def seal_run(
     policy = tokens or token_policy(layout)
     return {
         group: seal(layout, *group, Rows(layout, group).grid, policy, verify=verify)
-        for group in of_run(layout)
+        for group in groups_of_run(layout)
     }
 
 
@@ -287,5 +287,5 @@ def seal_and_clean(layout: Layout) -> None:
     """Seal what is complete and remove the journals that hold nothing else."""
     for group, sealed in seal_run(layout).items():
         log.debug("%s: %d parts sealed, %d left open", group, len(sealed.made), sealed.open)
-    for group in of_run(layout):
+    for group in groups_of_run(layout):
         gc(layout, *group)

@@ -248,7 +248,7 @@ class Conflict(NamedTuple):
         )
 
 
-class View:
+class DistinctSamples:
     """Every sample of a snapshot once, sorted by step, problem, fingerprint and sample.
 
     ``columns``: what will be read; columns that an index answers are read at once. ``problems,

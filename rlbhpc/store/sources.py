@@ -19,7 +19,7 @@ from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import Index
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.snapshot import Sealed, View
+from rlbhpc.store.snapshot import DistinctSamples, Sealed
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
         return f"{self.arm}/{self.problem_set}"
 
 
-def of_run(layout: Layout) -> list[Group]:
+def groups_of_run(layout: Layout) -> list[Group]:
     """List every arm and problem set of a run; a folder without any is an error."""
     groups = [Group(*group) for group in layout.groups()]
     if not groups:
@@ -65,7 +65,7 @@ class Rows:
         planned = Grid.load(self._layout.grid(*self.group)) or Grid(self.group.arm)
         return planned.covering(self.cells(self.files))
 
-    def counted(self, view: View) -> dict[Cell, NDArray[np.intp]]:
+    def counted(self, view: DistinctSamples) -> dict[Cell, NDArray[np.intp]]:
         """Rows of a view that answer what is asked for, by cell."""
         required = self.grid.fingerprints
         return {

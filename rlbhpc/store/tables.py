@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import checked, cube, cube_schema, left_out
-from rlbhpc.store.grid import Grid, natural
+from rlbhpc.store.grid import Grid, natural_order
 from rlbhpc.store.left_out import Note
 from rlbhpc.study.layout import Layout, entries
 
@@ -58,7 +58,7 @@ def log_lines(path: Path) -> list[dict[str, Any]]:
         except (ValueError, AttributeError, LookupError, TypeError):
             if number < len(written):
                 notes.append(Note(left_out.DAMAGED, f"{path}: line {number} is damaged"))
-    left_out.tell(path.parent, notes)
+    left_out.warn_left_out(path.parent, notes)
     return rows
 
 
@@ -257,7 +257,9 @@ def put_counts(
                 f"{problem} at step {step}: counts {merged[key]} are stored, {value} came; "
                 f"remove {path} or import into another arm (--arm)"
             )
-    rows = [[s, p, *merged[s, p]] for s, p in sorted(merged, key=lambda k: (k[0], natural(k[1])))]
+    rows = [
+        [s, p, *merged[s, p]] for s, p in sorted(merged, key=lambda k: (k[0], natural_order(k[1])))
+    ]
     if len(merged) > before:
         checked.write(path, {"model": model, "counts": rows})
     return len(merged) - before
@@ -330,7 +332,7 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
     cells = _cells(stored)
     grid = Grid(
         stored["model"],
-        tuple(sorted({p for _, p in cells}, key=natural)),
+        tuple(sorted({p for _, p in cells}, key=natural_order)),
         tuple(sorted({s for s, _ in cells})),
         max(n for n, _ in cells.values()),
     )
@@ -346,7 +348,7 @@ def _write_scores(
     root: zarr.Group, rows: pa.Table, source: str, problem_set: str, scorer: str
 ) -> None:
     axes: dict[str, list[Any]] = {
-        name: sorted(rows[name].unique().to_pylist(), key=natural if name == "problem" else None)
+        name: sorted(rows[name].unique().to_pylist(), key=natural_order if name == "problem" else None)
         for name in ("problem", "step", "scorer_step")
     }
     places = {

@@ -19,14 +19,14 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store import left_out
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.questions import stored_questions
-from rlbhpc.store.reader import purged
+from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.samples import rewrite, tables_by_cell
-from rlbhpc.store.sources import Group, Sources, of_run
+from rlbhpc.store.sources import Group, Sources, groups_of_run
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
 from rlbhpc.study.schema import Storage, Verification
-from rlbhpc.sweep.judge import deciding
+from rlbhpc.sweep.judge import rule_without_place
 from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -59,7 +59,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRun:
     """The samples of a run with their problems.
 
     ``arm`` and ``step`` keep to a part of them; None leaves all in.
@@ -71,15 +71,15 @@ class Stored:
 
     @cached_property
     def _purged(self) -> list[Note]:
-        return purged(Sources.survey(self.layout))
+        return purged_notes(Sources.survey(self.layout))
 
     def groups(self) -> list[Group]:
         """Arms on problem sets that are looked at; refuses an arm that has none.
 
         Samples that only the cube has left cannot be looked at, which is told.
         """
-        left_out.tell(self.layout.root, self._purged)
-        groups = of_run(self.layout)
+        left_out.warn_left_out(self.layout.root, self._purged)
+        groups = groups_of_run(self.layout)
         chosen = [group for group in groups if self.arm in {None, group.arm}]
         if not chosen:
             arms = ", ".join(sorted({group.arm for group in groups}))
@@ -261,7 +261,7 @@ class Regrader:
 
 
 def grade_again(
-    stored: Stored, kind: Callable[[Problem], str] | None, into: Layout | None, workers: int
+    stored: StoredRun, kind: Callable[[Problem], str] | None, into: Layout | None, workers: int
 ) -> dict[Group, Comparison]:
     """Judge a run again with a grader; with ``into``, keep what it says as another run."""
     if into is not None:
@@ -282,10 +282,10 @@ def grade_again(
 
 def _as_stored(regrader: Regrader, records: Sequence[Record]) -> list[Verdict]:
     """New verdicts as a sweep would store them, so that an unchanged one leaves its row alone."""
-    return [replace(new, rule=deciding(new.rule)) for new in regrader.judge(records)]
+    return [replace(new, rule=rule_without_place(new.rule)) for new in regrader.judge(records)]
 
 
-def _begin(stored: Stored, into: Layout) -> None:
+def _begin(stored: StoredRun, into: Layout) -> None:
     """Give the other run the same study and the same grids.
 
     A folder that holds anything is taken only if an earlier call for the same run was interrupted
@@ -310,9 +310,9 @@ def _begin(stored: Stored, into: Layout) -> None:
         into.study.write_text(study.to_json())
 
 
-def _mark(stored: Stored, into: Layout, *, done: bool) -> None:
+def _mark(stored: StoredRun, into: Layout, *, done: bool) -> None:
     put(into.regraded, _note(stored, done=done).encode())
 
 
-def _note(stored: Stored, *, done: bool) -> str:
+def _note(stored: StoredRun, *, done: bool) -> str:
     return json.dumps({"from": str(stored.layout.root.resolve()), "done": done}) + "\n"

@@ -83,7 +83,7 @@ def read_attempts(layout: Layout) -> list[dict[str, Any]]:
             continue
         if {"plan", "shard", "started"} <= record.keys():
             attempts.append(record)
-    left_out.tell(layout.root, notes)
+    left_out.warn_left_out(layout.root, notes)
     return attempts
 
 

@@ -20,7 +20,7 @@ from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.again import Record, Stored
+from rlbhpc.sweep.again import Record, StoredRun
 from rlbhpc.verify.answer.extract import extract
 from rlbhpc.verify.error_audit import (
     Judgement,
@@ -125,7 +125,7 @@ def response_id(seed: int, key: SampleKey) -> str:
 Answers = dict[tuple[str, str], SecondReading]
 
 
-def read_again(stored: Stored, workers: int = 1, judge: Judge | None = None) -> Answers:
+def read_again(stored: StoredRun, workers: int = 1, judge: Judge | None = None) -> Answers:
     """Have Math-Verify read every distinct answer of a run again, and a judge those it is for.
 
     What earlier calls found is kept in :attr:`Layout.second_readings` and not asked for again.
@@ -147,7 +147,7 @@ def read_again(stored: Stored, workers: int = 1, judge: Judge | None = None) -> 
     return answers
 
 
-def _doubtful_answers(stored: Stored) -> Answers:
+def _doubtful_answers(stored: StoredRun) -> Answers:
     """Distinct answers on whose verdict a second reader may differ."""
     answers: Answers = {}
     samples: Counter[tuple[str, str]] = Counter()
@@ -227,7 +227,7 @@ def _keep_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
 # --- the sample ----------------------------------------------------------------------------------
 
 
-def draw(stored: Stored, answers: Answers, responses: int, seed: int) -> Audit:
+def draw(stored: StoredRun, answers: Answers, responses: int, seed: int) -> Audit:
     """Draw at most ``responses`` responses of every arm and problem set, and keep which.
 
     Of several steps of an arm the last is audited, unless ``stored`` keeps to one.

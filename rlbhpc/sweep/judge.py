@@ -26,7 +26,7 @@ PAPER: Final = {"math": "math-paper"}
 _UNASKED: Final = Verdict(Status.MISSING)
 
 
-class Asked(NamedTuple):
+class SampleRequest(NamedTuple):
     """One requested sample and everything that its row needs besides the response."""
 
     key: SampleKey
@@ -54,14 +54,14 @@ class Judge:
         if verification.unsafe:
             os.environ[UNSAFE] = "1"
 
-    def samples(self, finished: Sequence[tuple[Asked, Completion]]) -> list[Sample]:
+    def samples(self, finished: Sequence[tuple[SampleRequest, Completion]]) -> list[Sample]:
         """Rows of a batch of completions, in their order."""
         verdicts = [Verdict(Status.FAILED)] * len(finished)
         papers = [_UNASKED] * len(finished)
         by_kind: dict[str, list[int]] = {}
         for index, (request, done) in enumerate(finished):
             if done.finish is not Finish.ERROR:
-                kind = kind_of(self._problems[request.key.problem], self._verification)
+                kind = verifier_kind(self._problems[request.key.problem], self._verification)
                 by_kind.setdefault(kind, []).append(index)
         for kind, places in by_kind.items():
             items: list[Item] = []
@@ -99,7 +99,7 @@ class Judge:
         return self._verifiers[kind]
 
 
-def kind_of(problem: Problem, verification: Verification) -> str:
+def verifier_kind(problem: Problem, verification: Verification) -> str:
     """The verifier that judges a problem in a study."""
     compat = problem.verifier == "code" and verification.code == "compat"
     return "code-compat" if compat else problem.verifier
@@ -111,7 +111,7 @@ def verifying_processes() -> int:
 
 
 def sample(
-    request: Asked,
+    request: SampleRequest,
     done: Completion,
     verdict: Verdict,
     decides: Reading = "strict",
@@ -128,7 +128,7 @@ def sample(
         logprob_sum=float(done.logprobs.sum(dtype=np.float64)),
         entropy_sum=float(done.entropies.sum(dtype=np.float64)),
         answer=verdict.canonical,
-        rule=deciding(verdict.rule),
+        rule=rule_without_place(verdict.rule),
         grader=verdict.grader,
         text=done.text,
         error=done.error,
@@ -141,7 +141,7 @@ def sample(
     )
 
 
-def deciding(rule: str) -> str:
+def rule_without_place(rule: str) -> str:
     """Leave out where an answer was found: equal answers share one verdict, wherever they stood."""
     place, _, rest = rule.partition("/")
     return rest if place in RULES else rule

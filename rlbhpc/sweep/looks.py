@@ -159,7 +159,7 @@ def _finding(row: dict[str, Any]) -> Finding:
     return Finding(**values)
 
 
-def requested(layout: Layout, blocks: Iterable[Block]) -> list[NDArray[np.int64]]:
+def requested_counts(layout: Layout, blocks: Iterable[Block]) -> list[NDArray[np.int64]]:
     """Samples that each problem of some blocks should have: looks only ever raise the study's n."""
     wishes = [more for look in read(layout) for more in look.more]
     requests = []

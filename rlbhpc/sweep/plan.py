@@ -31,7 +31,7 @@ from rlbhpc.store.left_out import Note
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.looks import requested
+from rlbhpc.sweep.looks import requested_counts
 
 # --- what is there -------------------------------------------------------------------------------
 
@@ -98,12 +98,12 @@ class Presence:
         n = np.minimum(self.count, self.n)
         return Counts.of(n, np.minimum(self.right, np.minimum(n, stop_after)), stop_after, self.n)
 
-    def lacking(self, problem: int, start: int, stop: int) -> int:
+    def count_missing(self, problem: int, start: int, stop: int) -> int:
         """How many samples of a problem, from ``start`` to before ``stop``, do not exist."""
         row = np.unpackbits(self.bits[problem, start >> 3 : (stop + 7) >> 3], bitorder="little")
         return stop - start - int(row[start & 7 :][: stop - start].sum())
 
-    def counting(self, spans: Iterable[tuple[str, int, int]]) -> Presence:
+    def with_samples_present(self, spans: Iterable[tuple[str, int, int]]) -> Presence:
         """The same with more samples counted as there: (problem, first, behind the last)."""
         bits = self.bits.copy()
         row_of = {problem: i for i, problem in enumerate(self.block.problems)}
@@ -151,7 +151,7 @@ class Presence:
         return rows.view(np.bool_)
 
 
-def presence(
+def read_presence(
     layout: Layout,
     blocks: list[Block],
     *,
@@ -165,7 +165,7 @@ def presence(
     """
     comparisons: dict[int, Presence] = {}
     notes: list[Note] = []
-    requests = requested(layout, blocks)
+    requests = requested_counts(layout, blocks)
     for group in dict.fromkeys((b.arm, b.set_name) for b in blocks):
         of_group = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
         stock = inventory.take(layout, *group, strict=strict, passed_over=passed_over)
@@ -174,7 +174,7 @@ def presence(
             block = blocks[i]
             holding = stock.of(block.step, block.problems, block.fingerprints)
             comparisons[i] = _compare(block, requests[i], holding)
-    left_out.tell(layout.root, notes)
+    left_out.warn_left_out(layout.root, notes)
     return [comparisons[i] for i in range(len(blocks))]
 
 
@@ -447,7 +447,7 @@ def _expected_samples(present: Presence) -> NDArray[np.float64] | None:
     needed = present.block.stop_after - present.right[:, None]
     wrong = present.count[:, None] - present.right[:, None]
     rates = special.betaincinv(present.right[:, None] + 0.5, wrong + 0.5, _QUANTILES)
-    left = np.array([present.lacking(i, 0, int(n)) for i, n in enumerate(present.n)])
+    left = np.array([present.count_missing(i, 0, int(n)) for i, n in enumerate(present.n)])
     return np.where(needed[:, 0] > 0, np.minimum(needed / rates, left[:, None]).mean(axis=1), left)
 
 

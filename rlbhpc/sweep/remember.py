@@ -33,7 +33,7 @@ PROBE = "probe"
 ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs the server reports"
 
 
-def remember(study: Study) -> list[str]:
+def store_study(study: Study) -> list[str]:
     """Store the study as the current one, and what it asks of the cube.
 
     The grids fix the cube's axes and order before the first sample, so that its bytes cannot
@@ -62,7 +62,9 @@ def _plan_grids(study: Study) -> None:
             blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
             cells = {
                 Cell(arm.name, block.step, problem, int(fingerprint)): int(n)
-                for block, requests in zip(blocks, looks.requested(layout, blocks), strict=True)
+                for block, requests in zip(
+                    blocks, looks.requested_counts(layout, blocks), strict=True
+                )
                 for problem, fingerprint, n in zip(
                     block.problems, block.fingerprints, requests, strict=True
                 )
@@ -85,7 +87,9 @@ def _plan_grids(study: Study) -> None:
             provenance |= put_questions(layout, arm.name, set_name, questions[set_name])
             # Where the problem set cannot be read now, its words stay what they were.
             kept = [STRATA_KEY, QUESTIONS]
-            grid.ask(layout, arm.name, set_name, arm.model, cells, provenance, keep=kept)
+            grid.request_samples(
+                layout, arm.name, set_name, arm.model, cells, provenance, keep=kept
+            )
 
 
 def _problems(study: Study, set_name: str) -> list[Problem]:
@@ -127,7 +131,7 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     }
 
 
-def recall(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study, Plan]:
+def load_plan(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study, Plan]:
     """Return a plan, or some of its shards, and the study that it was made from."""
     plan = Plan.load(plan_path, numbers)
     layout = Layout(plan_path.resolve().parents[1])

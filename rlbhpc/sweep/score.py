@@ -147,7 +147,7 @@ def wanted_texts(study: Study, condition: Condition) -> Wanted:
     columns = ("problem", "sample", "fingerprint", "verdict")
     per_problem = min(request.per_problem, study.n(arm, set_name))
     group = Group(arm, set_name)
-    rows = samples.rows(study.layout, group, columns, steps={step}, below=per_problem)
+    rows = samples.read_rows(study.layout, group, columns, steps={step}, below=per_problem)
     block = study.block(arm, set_name, step)
     fingerprint_of = dict(zip(block.problems, block.fingerprints.tolist(), strict=True))
     prints = {print_: _print(print_, scorer) for print_ in fingerprint_of.values()}
@@ -182,7 +182,7 @@ def texts(
     columns = ("problem", "sample", "fingerprint", "finish", "text")
     while band := set(islice(names, BAND)):
         most = 1 + max(sample for problem, sample in chosen if problem in band)
-        rows = samples.rows(
+        rows = samples.read_rows(
             study.layout, Group(arm.name, condition.set_name), columns,
             problems=band, steps={condition.step}, below=most,
         )  # fmt: skip

@@ -32,9 +32,9 @@ from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.judge import Asked, Judge
+from rlbhpc.sweep.judge import Judge, SampleRequest
 from rlbhpc.sweep.load import refuse_unseen
-from rlbhpc.sweep.plan import Plan, Shard, Span, presence
+from rlbhpc.sweep.plan import Plan, Shard, Span, read_presence
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.verify.verdict import Status
 
@@ -79,7 +79,7 @@ def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
         return journal.startswith(f"{plan.name}-") and not journal.startswith(own)
 
     lines: list[Line] = []
-    present = presence(study.layout, blocks, passed_over=passed_over)
+    present = read_presence(study.layout, blocks, passed_over=passed_over)
     for cell, problems in zip(present, spans.values(), strict=True):
         held = cell.retrying() if shard.retries else cell
         spans_left: dict[int, list[Span]] = {}
@@ -157,7 +157,7 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing
     """
     sampling = job.study.arms[arm].sampling
     request_of = _requests(job, engine, arm)
-    pending: dict[int, tuple[Asked, Request]] = {}
+    pending: dict[int, tuple[SampleRequest, Request]] = {}
     tags = count()
 
     def admitted() -> Iterator[Request]:
@@ -171,7 +171,7 @@ def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing
 
     while drawing.is_open:
         log.debug("arm %s: a round begins", arm)
-        failed: list[tuple[Asked, Request]] = []
+        failed: list[tuple[SampleRequest, Request]] = []
         for done in job.drain.within(engine.generate(admitted(), sampling)):
             requests, request = pending.pop(done.tag)
             if done.finish is Finish.ERROR:
@@ -202,7 +202,7 @@ def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
 
 def _requests(
     job: Work, engine: Engine, arm: str
-) -> Callable[[int, Line, int], tuple[Asked, Request]]:
+) -> Callable[[int, Line, int], tuple[SampleRequest, Request]]:
     """Make requests of one arm by tag, problem and index; each prompt is tokenised once."""
     study = job.study
     prompt = study.prompts[study.arms[arm].prompt]
@@ -213,12 +213,12 @@ def _requests(
         prompt_ids = engine.tokens.encode(render(prompt, problem))
         return prompt_ids, problem.pictures, study.request_fingerprint(arm, step, name)
 
-    def make(tag: int, line: Line, index: int) -> tuple[Asked, Request]:
+    def make(tag: int, line: Line, index: int) -> tuple[SampleRequest, Request]:
         span = line.span
         prompt_ids, images, fingerprint = shown(span.step, span.problem)
         key = SampleKey(arm, span.step, span.problem, index)
         seed = sample_seed(study.seed, key)
-        return Asked(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
+        return SampleRequest(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
 
     return make
 
@@ -355,7 +355,7 @@ class Recorder:
         self._attempt = attempt
         self._on_stored = on_stored
         self._writers: dict[tuple[str, str], JournalWriter] = {}
-        self._queue: queue.Queue[tuple[Asked, Completion] | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[tuple[SampleRequest, Completion] | None] = queue.Queue(WAITING)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -375,7 +375,7 @@ class Recorder:
         if self._error is not None and self._error is not error:
             raise self._error from error
 
-    def put(self, request: Asked, done: Completion) -> None:
+    def put(self, request: SampleRequest, done: Completion) -> None:
         """Hand over one completion."""
         self.check()
         self._queue.put((request, done))
@@ -402,16 +402,16 @@ class Recorder:
         except BaseException as error:
             self._error = self._error or error
 
-    def _store(self, batch: list[tuple[Asked, Completion]]) -> None:
+    def _store(self, batch: list[tuple[SampleRequest, Completion]]) -> None:
         for row in self._judge.samples(batch):
             self._writer(row.key.arm, row.key.set_name).append(row)
             self._on_stored(row)
         for writer in self._writers.values():
             writer.tick()
 
-    def _take(self) -> tuple[list[tuple[Asked, Completion]], bool]:
+    def _take(self) -> tuple[list[tuple[SampleRequest, Completion]], bool]:
         """Everything that waits, at least one and at most a batch; and whether it was the last."""
-        batch: list[tuple[Asked, Completion]] = []
+        batch: list[tuple[SampleRequest, Completion]] = []
         item = self._queue.get()
         while item is not None:
             batch.append(item)

@@ -157,7 +157,7 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
         problems = {p.id: p for p in study.problems(set_name)}
         taken: dict[str, int] = {}
         # Rows come sorted by step, problem and sample.
-        rows = samples.rows(study.layout, Group(teacher.arm, set_name), columns)
+        rows = samples.read_rows(study.layout, Group(teacher.arm, set_name), columns)
         for row in rows.to_pylist():
             name = row["problem"]
             if name in problems and problems[name].images:

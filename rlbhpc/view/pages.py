@@ -23,7 +23,7 @@ from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.report.phrases import count_text, printable
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.samples import Found
+from rlbhpc.store.samples import StoredSample
 from rlbhpc.verify.error_audit import WORDS, load_judgements
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view import text
@@ -104,7 +104,7 @@ def table_page(site: Site, run: OpenRun, pair: Pair, problems: Sequence[str]) ->
 
 
 def problem_page(
-    site: Site, run: OpenRun, pair: Pair, problem: str, responses: Sequence[Sequence[Found]],
+    site: Site, run: OpenRun, pair: Pair, problem: str, responses: Sequence[Sequence[StoredSample]],
     hidden: Pair | None = None,
 ) -> str:  # fmt: skip
     """A problem with responses of both sides of a pair beside each other.
@@ -186,7 +186,7 @@ def write_copy(run: OpenRun, folder: Path, chosen: Sequence[str] = ()) -> list[P
     return [folder / name for name in pages]
 
 
-def _examples(run: OpenRun, problem: str, side: Side) -> list[Found]:
+def _examples(run: OpenRun, problem: str, side: Side) -> list[StoredSample]:
     """The first right responses and the first others of a side."""
     verdicts = run.verdicts(problem, side)
     is_right = verdicts == Status.RIGHT

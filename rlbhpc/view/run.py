@@ -23,7 +23,7 @@ from rlbhpc.problems.problem import STRATA
 from rlbhpc.store import samples
 from rlbhpc.store.questions import Question, read_questions
 from rlbhpc.store.reader import open_cube
-from rlbhpc.store.samples import Found
+from rlbhpc.store.samples import StoredSample
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout, entries
@@ -156,7 +156,7 @@ class Browser:
             self._questions[place] = read_questions(self.layout, *place)
         return self._questions[place].get(key.problem)
 
-    def responses(self) -> list[Found]:
+    def responses(self) -> list[StoredSample]:
         """Whole samples of the chosen problem with the chosen number."""
         responses = []
         for group in self.groups:
@@ -168,7 +168,7 @@ class Browser:
                 if problem.startswith(f"{set_name}/")
             }
             steps = set(group["step"].values.tolist())
-            responses += samples.find(self.layout, Group(_arm(group), set_name), own, steps)
+            responses += samples.find_samples(self.layout, Group(_arm(group), set_name), own, steps)
         return responses
 
 
@@ -398,10 +398,10 @@ class OpenRun(Browser):
         verdicts = self.verdicts(problem, side).tolist()
         return "".join("." if code == Status.MISSING else str(code) for code in verdicts)
 
-    def read(self, problem: str, side: Side, numbers: Collection[int]) -> list[Found]:
+    def read(self, problem: str, side: Side, numbers: Collection[int]) -> list[StoredSample]:
         """Read some samples of a problem whole."""
         group = Group(side.arm, problem.partition("/")[0])
-        return samples.find(self.layout, group, {problem: numbers}, {side.step})
+        return samples.find_samples(self.layout, group, {problem: numbers}, {side.step})
 
     def question(self, problem: str) -> Question | None:
         """What a problem asks, as the first arm with it has it."""
@@ -444,7 +444,7 @@ class OpenRun(Browser):
             if group.arm != side.arm or not of_set:
                 continue
             columns = ["problem", "sample", column]
-            rows = samples.answering(self.layout, group, side.step, of_set, columns)
+            rows = samples.read_current_rows(self.layout, group, side.step, of_set, columns)
             matching = rows.filter(pc.match_substring(rows[column], words, ignore_case=True))
             for row in matching.slice(0, HITS).to_pylist():
                 yield from _hits(row["problem"], side, row["sample"], row[column], words)

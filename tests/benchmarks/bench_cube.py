@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rlbhpc.stats import pass_at_k, pass_curves
 from rlbhpc.store import cube, parts, sample_rows
 from rlbhpc.store.compact import compact
-from rlbhpc.store.grid import Grid, units
+from rlbhpc.store.grid import Grid, seal_units
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, in_loops, median_seconds, paired_medians
@@ -172,7 +172,7 @@ def million(layout: Layout) -> Grid:
     rates = dict(zip(grid.problems, rng.beta(0.25, 2, len(grid.problems)), strict=True))
     words = np.array([f"token{i}" for i in range(500)])
     pool = [" ".join(rng.choice(words, 130)) for _ in range(256)]
-    for unit in units("base", grid):
+    for unit in seal_units("base", grid):
         groups = (rows(cell.step, cell.problem, rates[cell.problem], n, pool, rng) for cell in unit)
         parts.write(layout.parts("base", "made"), groups, "none")
     return grid

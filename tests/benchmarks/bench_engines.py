@@ -30,7 +30,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey, Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import SPAN, make_plan, presence
+from rlbhpc.sweep.plan import SPAN, make_plan, read_presence
 from tests.benchmarks import Row, in_loops
 from tests.studies import untrained, write_unloadable_model
 
@@ -291,7 +291,7 @@ def plan_side(path: str) -> None:
     """Print seconds, samples and the process's largest size in MiB."""
     study = load_study(Path(path))
     start = time.perf_counter()
-    plan = make_plan(study, presence(study.layout, list(study.blocks())), 5_000_000)
+    plan = make_plan(study, read_presence(study.layout, list(study.blocks())), 5_000_000)
     plan.save(study.layout.plans)
     seconds = time.perf_counter() - start
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -17,8 +17,8 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan, presence
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.plan import make_plan, read_presence
+from rlbhpc.sweep.remember import store_study
 from tests.benchmarks import Row, in_loops, median_seconds
 from tests.studies import HF_BY_32, untrained, write_unloadable_model
 
@@ -33,7 +33,7 @@ def looks(problems: int = PROBLEMS, n: int = N) -> Iterator[Row]:
     """Status of a million samples that lie in 40 journals, nothing sealed."""
     with tempfile.TemporaryDirectory() as name:
         study = _study(Path(name), problems, n, 12)
-        remember(study)
+        store_study(study)
         prints = {
             p: study.request_fingerprint("base", 0, p) for p in study.problem_ids("countdown")
         }
@@ -67,13 +67,13 @@ def predictions() -> Iterator[Row]:
         rates = measured_rates(study.layout)
         assert rates is not None
         before = {path.name for path in study.layout.attempts.iterdir()}
-        present = presence(study.layout, list(study.blocks()))
+        present = read_presence(study.layout, list(study.blocks()))
         total = sum(block.missing for block in present)
         tokens = make_plan(study, present, 10**12).tokens
         plan = make_plan(study, present, tokens // 2)
         assert len(plan.shards) == 2
         expected = predict(plan, rates, Cluster(), 1)
-        remember(study)
+        store_study(study)
         path = plan.save(study.layout.plans)
         # As array tasks do it: each shard in a process of its own.
         for number in range(2):

@@ -22,7 +22,7 @@ from rlbhpc.study.keys import Block, Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.benchmarks import Row, in_loops, journals
 from tests.study.folder import write_arms
 
@@ -38,12 +38,12 @@ PLAN = """
 from rlbhpc.store import inventory
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.plan import presence
+from rlbhpc.sweep.plan import read_presence
 from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
 stocks = dict(((b.arm, b.set_name), stock(b, {n})) for b in study.blocks())
 inventory.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
-work = lambda: make_plan(study, presence(layout, list(study.blocks())), 1 << 34)
+work = lambda: make_plan(study, read_presence(layout, list(study.blocks())), 1 << 34)
 """
 # Not ru_maxrss: that keeps the peak of the process that this one was forked from.
 MEASURE = """
@@ -136,7 +136,7 @@ def plans(folder: Path) -> Iterator[Row]:
 def study_of_arms(folder: Path, problems: int, n: int) -> Study:
     """A study of four arms."""
     study = load_study(write_arms(folder, problems, n, ARMS, TOKENS))
-    remember(study)
+    store_study(study)
     return study
 
 

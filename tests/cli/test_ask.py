@@ -20,7 +20,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.draft import write_study
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.launch.made import Stubs
 from tests.problems import shapes
 from tests.study.folder import write_model
@@ -140,19 +140,19 @@ def test_words_that_were_planned_and_never_sent_give_way(
     monkeypatch.setattr("rlbhpc.launch.slurm.ask", lambda *words, **more: "up")
     file = ask_for("math500", None)
     planned = load_study(file)
-    remember(planned)
+    store_study(planned)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert ask_for("math500", "local") == file
     study = load_study(file)
     assert study.n("base", "math500") < planned.n("base", "math500")
-    remember(study)
+    store_study(study)
     grid = Grid.load(study.layout.grid("base", "math500"))
     assert grid is not None and grid.n == study.n("base", "math500")
 
 
 def test_sets_are_added_where_samples_are_and_nothing_else_is_changed(folder: Path) -> None:
     study = load_study(ask_for("math500", "local"))
-    remember(study)
+    store_study(study)
     block = study.block("base", "math500", 0)
     with JournalWriter(study.layout.journals("base", "math500"), "attempt") as writer:
         key = SampleKey("base", 0, block.problems[0], 0)

@@ -13,7 +13,7 @@ import pytest
 from rlbhpc.errors import DONE, UserError
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import audit as auditing
-from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.again import StoredRun
 from rlbhpc.sweep.audit import draw, read_again
 from rlbhpc.verify.error_audit import (
     Judgement,
@@ -92,7 +92,7 @@ def test_the_sample_is_stratified_and_the_same_each_time(study: Study) -> None:
 
 
 def test_rare_right_answers_come_first_and_arms_are_mixed(study: Study) -> None:
-    stored = Stored(study.layout)
+    stored = StoredRun(study.layout)
     sample = draw(stored, read_again(stored), 200, 0)
     queue = sample.queue(())
     rare = {key for s in sample.strata if s.name == "rare right" for key in s.drawn}
@@ -165,7 +165,7 @@ def test_at_a_terminal_keys_are_judgements(study: Study, monkeypatch: pytest.Mon
 def test_judgements_of_what_was_not_drawn_are_no_rates(study: Study) -> None:
     audited(study, "--responses", 5)
     drawn = {key for s in draw_again(study) for key in s.drawn}
-    stored = Stored(study.layout)
+    stored = StoredRun(study.layout)
     every = [r.key for g in stored.groups() for records in stored.records(g) for r in records]
     for key in set(every) - drawn:
         store_judgement(study.layout, Judgement(key, "wrong"))
@@ -173,7 +173,7 @@ def test_judgements_of_what_was_not_drawn_are_no_rates(study: Study) -> None:
 
 
 def draw_again(study: Study) -> tuple[Stratum, ...]:
-    stored = Stored(study.layout)
+    stored = StoredRun(study.layout)
     return draw(stored, read_again(stored), 5, 0).strata
 
 
@@ -214,7 +214,7 @@ def test_a_judge_is_asked_only_where_rules_could_not_read(study: Study, server: 
     audited(study, "--judge", judge)
     assert len(server.prompts) == PROBLEMS
     # Verdicts of the run are what they were.
-    stored = Stored(study.layout)
+    stored = StoredRun(study.layout)
     verdicts = [r.verdict.right for g in stored.groups() for rs in stored.records(g) for r in rs]
     assert sum(verdicts) == 2 * (1 + 3 * SAMPLES // 2)
 

@@ -10,7 +10,7 @@ from click import UsageError
 
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.sweep.attempt import Attempt
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.cli.test_store_verbs import printed
 from tests.launch.launched import Run, call, make, plan_of, run, shards_of, status, stubs
 from tests.launch.made import Stubs, study_in
@@ -94,7 +94,7 @@ def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> N
 def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s")
     folder = study.layout.launches / "0001"
-    remember(study)
+    store_study(study)
     assert "Nothing was launched." in call("status", path)[1].stdout
     # What is no option of this verb is one of sbatch.
     text = call("launch", path, "-p", "gpu", "--constraint=a100")[1].stdout

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.cli.sampling import power_rows, print_power
-from rlbhpc.sweep.plan import presence
+from rlbhpc.sweep.plan import read_presence
 from tests.report.made import make_study
 
 
@@ -17,7 +17,7 @@ def test_a_plan_names_the_smallest_loss_of_each_compared_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = make_study(tmp_path / "run", 60, 64)
-    present = presence(study.layout, list(study.blocks()))
+    present = read_presence(study.layout, list(study.blocks()))
     (row,) = power_rows(study, present)
     assert (row["base"], row["problem_set"], row["problems"], row["n"]) == ("base", "math", 60, 64)
     assert row["comparisons"] == 1
@@ -30,7 +30,7 @@ def test_a_plan_names_the_smallest_loss_of_each_compared_set(
 
 def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 64)
-    base, trained = presence(study.layout, list(study.blocks()))
+    base, trained = read_presence(study.layout, list(study.blocks()))
     easy = replace(base, count=np.full(60, 8), right=np.full(60, 7))
     few = replace(base, count=np.full(60, 7), right=np.full(60, 6))
     assert power_rows(study, [few, trained]) == power_rows(study, [base, trained])
@@ -44,7 +44,7 @@ def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
 
 def test_of_a_base_that_stops_only_fair_samples_are_its_rates(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 64)
-    base, trained = presence(study.layout, list(study.blocks()))
+    base, trained = read_presence(study.layout, list(study.blocks()))
     fixed = replace(base, count=np.full(60, 56), right=np.full(60, 7))
     # The 57th sample is the eighth right one by construction; those beyond it are luck.
     stopped = replace(

@@ -181,7 +181,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_bits(study: Path) -> None:
 
 def test_all_that_was_sampled_is_read_back(study: Path, smollm2: Path, tokens: Tokens) -> None:
     """`tokens: all`: ids, log-probs and entropies of every token, as the model finds them."""
-    from rlbhpc.store.samples import answering
+    from rlbhpc.store.samples import read_current_rows
     from rlbhpc.store.sources import Group
     from rlbhpc.study.load import load_study
 
@@ -190,7 +190,7 @@ def test_all_that_was_sampled_is_read_back(study: Path, smollm2: Path, tokens: T
     loaded = load_study(study, ())
     problems = {p.id: p for p in loaded.problems("countdown")}
     names = ["problem", "token_ids", "logprobs", "entropies", "text"]
-    table = answering(loaded.layout, Group("base", "countdown"), 0, list(problems), names)
+    table = read_current_rows(loaded.layout, Group("base", "countdown"), 0, list(problems), names)
     assert table.num_rows == 4
     prompt = loaded.prompts[loaded.arms["base"].prompt]
     engine = make_engine("hf", smollm2, rows=16)

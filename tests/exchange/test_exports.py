@@ -20,7 +20,7 @@ from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.verify.verdict import Status
 from tests.study.folder import write_folder
 
@@ -75,7 +75,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     models = file.read_text().partition("models/base}\n")[2].partition("  rl:\n")[0]
     file.write_text(STUDY.replace("MODELS", models))
     study = load_study(file)
-    remember(study)
+    store_study(study)
     for arm, step in (("base", 0), ("few", 0), ("line", 200)):
         block = study.block(arm, "math500", step)
         with JournalWriter(study.layout.journals(arm, "math500"), "attempt") as writer:

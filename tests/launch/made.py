@@ -18,7 +18,7 @@ from rlbhpc.launch.jobs import Job, jobs_of
 from rlbhpc.launch.script import Draft
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import make_plan, presence
+from rlbhpc.sweep.plan import make_plan, read_presence
 from tests.studies import HF_BY_32, trained, untrained, write_unloadable_model
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def jobs_in(
     width: int | None = None,
 ) -> tuple[Draft, list[Job]]:
     _, study = study_in(folder, text)
-    plan = make_plan(study, presence(study.layout, list(study.blocks())), shard_tokens)
+    plan = make_plan(study, read_presence(study.layout, list(study.blocks())), shard_tokens)
     plan.save(study.layout.plans)
     draft = Draft(study, plan.name, cluster, "site", options or {})
     return draft, jobs_of(study, plan, cluster, width)

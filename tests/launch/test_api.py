@@ -13,7 +13,7 @@ from rlbhpc import launch
 from rlbhpc.errors import UserError
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.store.compact import compact
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.launch.launched import ME, Run, run, stubs
 from tests.launch.made import Stubs, cluster_of, study_in
 from tests.sweep.conftest import keys_of
@@ -24,7 +24,7 @@ __all__ = ["run", "stubs"]
 
 def test_what_has_nothing_to_launch_says_why(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s")
-    remember(study)
+    store_study(study)
     for number, told in ((None, "nothing was launched"), (1, "there is no launch 1")):
         with pytest.raises(UserError, match=f"^{study.layout.root}: {told}$"):
             launch.find(path, number)

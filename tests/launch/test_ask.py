@@ -18,7 +18,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, Size
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.launch.launched import ME, call, stubs
 from tests.launch.made import Stubs, study_in
 from tests.study.folder import write_model
@@ -212,7 +212,7 @@ def test_jobs_that_outlived_a_kill_are_waited_for(tmp_path: Path, stubs: Stubs) 
     """They end with all that was asked for, so that nothing is left to launch."""
     path, study = study_in(tmp_path / "s")
     path.write_text(f"{path.read_text()}cluster: local\n")
-    remember(load_study(path))
+    store_study(load_study(path))
     store(study, [row(study, key) for key in keys_of(study)])
     process = subprocess.Popen(["sleep", "60"])
     study.layout.claims.mkdir()

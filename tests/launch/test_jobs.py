@@ -25,7 +25,7 @@ from rlbhpc.launch.prepare import Rates, predict, prepare
 from rlbhpc.launch.script import REFUSED, directives, read_options, set_up
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in, study_in
 from tests.studies import trained
 
@@ -401,7 +401,7 @@ def test_ranges_are_what_squeue_writes(numbers: set[int]) -> None:
 
 def test_a_study_of_the_same_name_and_arms_with_other_models_is_refused(tmp_path: Path) -> None:
     path, study = study_in(tmp_path / "s")
-    remember(study)
+    store_study(study)
     reject_namesake(study)
     for weights in (tmp_path / "s" / "model").glob("*.safetensors"):
         weights.write_bytes(b"other weights")

@@ -19,7 +19,7 @@ from rlbhpc.study.content import record_checkpoint
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.launch.launched import Run, call, make, plan_of, run, shards_of, status, stubs
 from tests.launch.made import TRAINED, Stubs, study_in
 from tests.studies import write_unloadable_model
@@ -59,7 +59,7 @@ def test_a_job_has_failed_until_what_it_was_to_make_is_there(run: Run) -> None:
     (launch,) = launches(study.layout)
     launch.note("seal.000", "9")
     fail(study, "1_0", "1_3", "2", "3", "9")
-    remember(study)
+    store_study(study)
     assert failed(path) == ["1_0", "1_3", "2", "3", "9"]
     make(study, [3])
     assert failed(path) == ["1_0", "2", "3", "9"]
@@ -155,7 +155,7 @@ def test_what_the_study_asks_for_no_more_is_missing_in_no_shard(run: Run) -> Non
     path, _ = run
     path.write_text(path.read_text().replace("limit: 6", "limit: 4"))
     fewer = load_study(path)
-    remember(fewer)
+    store_study(fewer)
     store(fewer, [row(fewer, key) for key in keys_of(fewer)])
     found = status(path)[1]
     assert (found["missing"], shards_of(found)) == (0, {"done": [0, 1, 2, 3]})

@@ -16,7 +16,7 @@ from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.inventory import Bitmap
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.snapshot import Conflict, View
+from rlbhpc.store.snapshot import Conflict, DistinctSamples
 from rlbhpc.study.layout import Layout
 
 
@@ -95,7 +95,7 @@ def rows(
     layout: Layout, arm: str, set_name: str, columns: Sequence[str] | None = None, **some: Any
 ) -> Rows:
     def read() -> Rows:
-        view = View(snapshot.take(layout, arm, set_name), columns, **some)
+        view = DistinctSamples(snapshot.take(layout, arm, set_name), columns, **some)
         table = view.read(np.arange(view.count), columns)
         return Rows(table, view.skipped, view.conflicts)
 

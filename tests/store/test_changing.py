@@ -22,7 +22,7 @@ from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.samples import find
-from rlbhpc.store.sources import Group, of_run
+from rlbhpc.store.sources import Group, groups_of_run
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from tests.store.made import ARM, SET, journal, problem, samples
@@ -228,6 +228,6 @@ def test_samples_that_are_gone_are_told_with_their_files(
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, layout: Layout) -> None:
-    assert of_run(layout) == [GROUP]
+    assert groups_of_run(layout) == [GROUP]
     with pytest.raises(UserError, match=f"{tmp_path}: holds no samples; give the folder of a run"):
-        of_run(Layout(tmp_path))
+        groups_of_run(Layout(tmp_path))

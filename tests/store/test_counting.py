@@ -151,24 +151,26 @@ def test_rows_graders_and_texts_of_a_choice(tmp_path: Path) -> None:
     layout, group = Layout(tmp_path), Group(ARM, SET)
     made.journal(layout, made.samples(range(3), 4, (0, 50)), "a")
     columns = ["problem", "sample", "step"]
-    rows = samples.rows(layout, group, columns, problems=[made.problem(1)], steps={50}, below=2)
+    rows = samples.read_rows(
+        layout, group, columns, problems=[made.problem(1)], steps={50}, below=2
+    )
     assert rows.to_pylist() == [
         {"step": 50, "problem": "math/1", "sample": 0},
         {"step": 50, "problem": "math/1", "sample": 1},
     ]
     wanted = {made.problem(0): [3], made.problem(2): None}
-    matches = samples.find(layout, group, wanted, {0})
+    matches = samples.find_samples(layout, group, wanted, {0})
     assert [match.sample.key[2:] for match in matches] == [
         ("math/0", 3), *(("math/2", i) for i in range(4))
     ]  # fmt: skip
     assert {match.origin for match in matches} == {f"journals/{ARM}/{SET}/a.journal"}
-    answers = samples.answering(layout, group, 50, {made.problem(1)}, ["text"])
+    answers = samples.read_current_rows(layout, group, 50, {made.problem(1)}, ["text"])
     assert answers["text"].to_pylist() == [made.sample(1, i, 50).text for i in range(4)]
-    assert not samples.graders(layout, group)
+    assert not samples.count_graders(layout, group)
     cube = rlbhpc.open_cube(tmp_path)[f"{ARM}/{SET}"].to_dataset()
     with pytest.raises(UserError, match="the responses stand beside the cube, in the folder"):
         cube.drop_encoding().rlb.texts(made.problem(0))
     damage(layout.journals(ARM, SET) / "a.journal", 0)
     with pytest.warns(LeftOutWarning):
-        judged = samples.answering(layout, group, 0, {made.problem(0)}, ["verdict"])
+        judged = samples.read_current_rows(layout, group, 0, {made.problem(0)}, ["verdict"])
     assert judged["verdict"].to_pylist() == [made.sample(0, i).verdict for i in range(1, 4)]

@@ -268,9 +268,9 @@ def test_what_was_left_out_is_one_warning() -> None:
     ]
     notes = [one.note for one in skipped]
     with pytest.warns(LeftOutWarning) as caught:
-        left_out.tell(Path("run"), [*notes, Note(left_out.PURGED, "gone", 2)])
-        left_out.tell(Path("run"), notes[:1])
-        left_out.tell(Path("run"), notes[:3])
+        left_out.warn_left_out(Path("run"), [*notes, Note(left_out.PURGED, "gone", 2)])
+        left_out.warn_left_out(Path("run"), notes[:1])
+        left_out.warn_left_out(Path("run"), notes[:3])
     assert [str(w.message) for w in caught] == [
         "run: left out (1 damaged, 1,200 foreign, 2 purged, 1 torn): a.journal: skipped bytes 0 to "
         "4: flipped; a.journal: skipped another arm; gone; and 1 more",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.errors import UserError
-from rlbhpc.store.grid import CHUNK_CELLS, Chunk, Grid, ask, natural
+from rlbhpc.store.grid import CHUNK_CELLS, Chunk, Grid, natural_order, request_samples
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -105,14 +105,14 @@ def test_asking_again_keeps_the_order(tmp_path: Path) -> None:
 
 
 def test_who_asks_nothing_plans_nothing(tmp_path: Path) -> None:
-    ask(Layout(tmp_path), "arm", "set", "m", {}, {})
+    request_samples(Layout(tmp_path), "arm", "set", "m", {}, {})
     assert not Layout(tmp_path).grid("arm", "set").exists()
 
 
 def asked(
     layout: Layout, cells: dict[Cell, int], provenance: dict[str, str], keep: Sequence[str] = ()
 ) -> Grid:
-    ask(layout, "arm", "set", "m", cells, provenance, keep)
+    request_samples(layout, "arm", "set", "m", cells, provenance, keep)
     grid = Grid.load(layout.grid("arm", "set"))
     assert grid is not None
     return grid
@@ -132,4 +132,4 @@ def test_what_nobody_planned_stands_behind_in_natural_order() -> None:
 
 def test_natural_order() -> None:
     names = ["s/2", "s/10", "s/a10b2", "s/a9", "s/a10b10", "s/"]
-    assert sorted(names, key=natural) == ["s/", "s/2", "s/10", "s/a9", "s/a10b2", "s/a10b10"]
+    assert sorted(names, key=natural_order) == ["s/", "s/2", "s/10", "s/a9", "s/a10b2", "s/a10b10"]

@@ -24,7 +24,7 @@ from rlbhpc.store import frames, journal, sample_rows, samples, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sources import Group, of_run
+from rlbhpc.store.sources import Group, groups_of_run
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 
@@ -65,8 +65,8 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OldRun]:
 def stored(layout: Layout) -> list[Drawn]:
     """All samples that readers give."""
     found = []
-    for group in of_run(layout):
-        for row in samples.rows(layout, group, [*Drawn._fields]).to_pylist():
+    for group in groups_of_run(layout):
+        for row in samples.read_rows(layout, group, [*Drawn._fields]).to_pylist():
             found.append(Drawn(*(row[name] for name in Drawn._fields)))
     return found
 
@@ -77,7 +77,7 @@ def without_tokens(rows: list[Drawn]) -> list[Drawn]:
 
 
 def grids(layout: Layout) -> dict[Group, Grid]:
-    found = {group: Grid.load(layout.grid(*group)) for group in of_run(layout)}
+    found = {group: Grid.load(layout.grid(*group)) for group in groups_of_run(layout)}
     return {group: grid for group, grid in found.items() if grid is not None}
 
 
@@ -85,7 +85,7 @@ def counts(layout: Layout) -> dict[tuple[str, str], tuple[int, int]]:
     """n and c of each arm and problem in the cube."""
     tree = rlbhpc.open_cube(layout.root)
     result: dict[tuple[str, str], tuple[int, int]] = {}
-    for group in of_run(layout):
+    for group in groups_of_run(layout):
         table = tree[str(group)].to_dataset().rlb.counts().isel(step=0)
         for name, n, c in zip(table["problem"].values, table["n"], table["c"], strict=True):
             result[group.arm, str(name)] = int(n), int(c)

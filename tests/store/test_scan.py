@@ -174,7 +174,7 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
     rows = reading.rows(layout, ARM, SET)
     assert [s.key.sample for s in sample_rows.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
-    one = snapshot.View(snapshot.take(layout, ARM, SET), ["text"])
+    one = snapshot.DistinctSamples(snapshot.take(layout, ARM, SET), ["text"])
     for _ in range(2):
         assert one.read(np.arange(N), ["text"])["text"].to_pylist() == [
             wanted[i].text for i in (0, 1, 3)
@@ -225,7 +225,7 @@ def test_what_is_read_at_once_is_bounded_by_bytes(
     else:
         made.journal(layout, rows[::3], "two")
     monkeypatch.setattr(snapshot, "_BATCH_BYTES", most := 12_000)
-    now = snapshot.View(snapshot.take(layout, ARM, SET), ["text"])
+    now = snapshot.DistinctSamples(snapshot.take(layout, ARM, SET), ["text"])
     which = np.arange(now.count)
     batches = list(now.batches(which, ["text"]))
     assert np.concatenate([keys for keys, _ in batches]).tolist() == which.tolist()

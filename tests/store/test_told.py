@@ -31,7 +31,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.parts import FAILED
-from rlbhpc.store.snapshot import View
+from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.study.layout import Layout
 from tests.store import made
 from tests.store.made import ARM, SET, journal, samples
@@ -675,7 +675,9 @@ def test_samples_of_a_journal_that_fails_while_it_is_read_are_left_out(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal(layout, samples([P], 2), "b")
-    views = [View(snapshot.take(layout, ARM, SET, strict=strict)) for strict in (True, False)]
+    views = [
+        DistinctSamples(snapshot.take(layout, ARM, SET, strict=strict)) for strict in (True, False)
+    ]
     real = os.open
 
     def refuse_one(path: Path, *options: int) -> int:

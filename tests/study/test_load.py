@@ -14,7 +14,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store.grid import Grid
 from rlbhpc.study.load import load_study, longest
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.study.folder import write_model
 
 
@@ -310,7 +310,7 @@ def test_repeated_records_are_left_out_where_the_study_says_so_and_counted(
         with contextlib.suppress(SystemExit):
             main([verb, *words, "--json"])
         assert shown in capsys.readouterr().out
-    remember(study)
+    store_study(study)
     grid = Grid.load(study.layout.grid("base", "math500"))
     assert grid is not None
     assert grid.provenance["duplicates"] == {"math500": 2}

@@ -22,9 +22,9 @@ from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.plan import Plan, Presence, make_plan, presence
+from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
 from rlbhpc.sweep.progress import Progress
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.worker import Work, load_all_problems, work
 from tests.studies import write_unloadable_model
 
@@ -144,7 +144,7 @@ def full_samples(
 
 def look(study: Study) -> list[Presence]:
     """What is there of each arm."""
-    return presence(study.layout, list(study.blocks()))
+    return read_presence(study.layout, list(study.blocks()))
 
 
 def job_of(study: Study, plan: Plan, engine: Replay) -> Work:
@@ -155,7 +155,7 @@ def job_of(study: Study, plan: Plan, engine: Replay) -> Work:
 
 def swept(study: Study, engine: Replay, tasks: int = 1) -> None:
     """Sample all that is missing, launch after launch as a user would."""
-    remember(study)
+    store_study(study)
     while any(arm.missing for arm in look(study)):
         whole = make_plan(study, look(study), 1 << 60)
         plan = make_plan(study, look(study), max(1, whole.tokens // tasks))

@@ -21,10 +21,10 @@ from rlbhpc.study.keys import Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
-from rlbhpc.sweep.again import Stored
+from rlbhpc.sweep.again import StoredRun
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.score import Condition, _print, conditions, texts
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import write_unloadable_model
@@ -334,13 +334,13 @@ def test_only_an_engine_that_shows_images_gets_them(file: Path) -> None:
 
 def test_stored_samples_come_back_with_their_problems_and_verdicts(file: Path) -> None:
     study = load_study(file)
-    remember(study)
+    store_study(study)
     group = Group("base", "countdown")
     first, second, third, *_ = keys_of(study)
     told = {"answer": "42", "rule": "text", "grader": "g", "text": "so 42"}
     failed = row(study, third, Status.FAILED)
     store(study, [replace(row(study, first), **told), row(study, second), failed])  # type: ignore[arg-type]
-    (records,) = Stored(study.layout, "base", 0).records(group)
+    (records,) = StoredRun(study.layout, "base", 0).records(group)
     assert [record.key for record in records] == [first, second, third]
     said = [(record.problem.id, record.response, record.verdict) for record in records]
     assert said == [
@@ -348,4 +348,4 @@ def test_stored_samples_come_back_with_their_problems_and_verdicts(file: Path) -
         (first.problem, "", Verdict(Status.WRONG)),
         (first.problem, "", Verdict(Status.FAILED)),
     ]
-    assert list(Stored(study.layout, "base", 1).records(group)) == []
+    assert list(StoredRun(study.layout, "base", 1).records(group)) == []

@@ -128,10 +128,10 @@ def test_what_is_missing_is_what_a_count_one_by_one_misses(
     assert held.failed == sum(sample < n[problem] for problem, sample in failed)
     assert list(held.gaps()) == list(gaps(there, n))
     for problem, start, stop in ((0, 0, 5), (2, 3, 5), (4, 1, there.shape[1]), (1, 2, 2)):
-        assert held.lacking(problem, start, stop) == (~there[problem, start:stop]).sum()
+        assert held.count_missing(problem, start, stop) == (~there[problem, start:stop]).sum()
     more = there.copy()
     more[1, 1:4] = True
-    counted = held.counting([("b", 1, 4), ("unknown", 0, 5)])
+    counted = held.with_samples_present([("b", 1, 4), ("unknown", 0, 5)])
     assert list(counted.gaps()) == list(gaps(more, n))
     retried = there.copy()
     for problem, sample in failed:

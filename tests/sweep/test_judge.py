@@ -16,7 +16,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
-from rlbhpc.sweep.judge import Asked, Judge, kind_of, sample, verifying_processes
+from rlbhpc.sweep.judge import Judge, SampleRequest, sample, verifier_kind, verifying_processes
 from rlbhpc.sweep.worker import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
@@ -34,7 +34,7 @@ PROBLEMS = {
 ANSWERS = ["1/2", "0.5", r"\frac12", r"\dfrac{1}{2}", "x^2", "x^{2}", "x*x", "3", "", "B", "(B)"]
 
 
-def completions(n: int = 200) -> list[tuple[Asked, Completion]]:
+def completions(n: int = 200) -> list[tuple[SampleRequest, Completion]]:
     rng = random.Random(4)
     made = []
     for tag in range(n):
@@ -45,11 +45,11 @@ def completions(n: int = 200) -> list[tuple[Asked, Completion]]:
         text = rng.choice(places) if answer else "I give up."
         none = np.zeros(1, np.float32)
         done = Completion(tag, np.zeros(1, np.int32), none, none, text, finish)
-        made.append((Asked(key, tag, 7), done))
+        made.append((SampleRequest(key, tag, 7), done))
     return made
 
 
-def rows(judge: Judge, finished: list[tuple[Asked, Completion]], batch: int) -> list[tuple]:
+def rows(judge: Judge, finished: list[tuple[SampleRequest, Completion]], batch: int) -> list[tuple]:
     found: list[Sample] = []
     for at in range(0, len(finished), batch):
         found += judge.samples(finished[at : at + batch])
@@ -87,7 +87,7 @@ def test_rows_are_what_the_verifier_says_of_each_alone(tmp_path: Path) -> None:
 def test_the_harness_for_programs_is_the_one_that_the_study_names() -> None:
     problem = Problem("c/1", {"question": "?"}, "", "code")
     for code, kind in (("sound", "code"), ("compat", "code-compat")):
-        assert kind_of(problem, Verification(code=code)) == kind  # type: ignore[arg-type]
+        assert verifier_kind(problem, Verification(code=code)) == kind  # type: ignore[arg-type]
 
 
 def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_paper_verdict_stands_beside_the_sound_one(tmp_path: Path) -> None:
     for tag, (name, text) in enumerate(texts.items()):
         none = np.zeros(1, np.float32)
         done = Completion(tag, np.zeros(1, np.int32), none, none, text, Finish.EOS)
-        finished.append((Asked(SampleKey("base", 0, name, 0), tag, 7), done))
+        finished.append((SampleRequest(SampleKey("base", 0, name, 0), tag, 7), done))
     finished.append((finished[0][0], replace(finished[0][1], finish=Finish.ERROR)))
     judge = Judge(PROBLEMS, Verification(paper=True), tmp_path)
     said = [(row.verdict, row.paper) for row in judge.samples(finished)]
@@ -131,7 +131,7 @@ def test_a_verifier_is_told_that_a_response_was_cut(tmp_path: Path) -> None:
     none = np.zeros(1, np.float32)
     for finish, verdict in ((Finish.EOS, Status.RIGHT), (Finish.LENGTH, Status.NO_ANSWER)):
         done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 7", finish)
-        asked = Asked(SampleKey("base", 0, "m/3", 0), 11, 7)
+        asked = SampleRequest(SampleKey("base", 0, "m/3", 0), 11, 7)
         (sample,) = Judge(PROBLEMS, Verification(), tmp_path).samples([(asked, done)])
         assert sample.verdict == verdict
 
@@ -144,7 +144,7 @@ def test_a_row_joins_what_was_asked_and_what_came_back(
     done = Completion(
         0, np.array([5, 6], np.int32), logprobs, -2 * logprobs, r"so \boxed{7}", Finish.LENGTH, "x"
     )
-    asked = Asked(SampleKey("base", 3, "m/3", 4), 11, 7)
+    asked = SampleRequest(SampleKey("base", 3, "m/3", 4), 11, 7)
     (sample,) = Judge(PROBLEMS, Verification(), tmp_path).samples([(asked, done)])
     assert UNSAFE not in os.environ
     kept = {"token_ids", "logprobs", "entropies", "grader"}

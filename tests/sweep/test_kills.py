@@ -18,7 +18,7 @@ from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from rlbhpc.store.compact import compact
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.plan import presence
+from rlbhpc.sweep.plan import read_presence
 from tests.children import Child
 from tests.store import reading
 from tests.sweep.conftest import keys_of, write_study
@@ -172,7 +172,7 @@ def whole_rows(study: Study) -> dict[tuple[object, ...], dict[str, object]]:
 def stored(study: Study) -> set[tuple[str, str, int]]:
     return {
         (p.block.arm, p.block.problems[i], s)
-        for p in presence(study.layout, list(study.blocks()))
+        for p in read_presence(study.layout, list(study.blocks()))
         for i, s in np.argwhere(np.unpackbits(p.bits, axis=1, bitorder="little")).tolist()
     }
 

@@ -30,8 +30,8 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import plan as plan_module
 from rlbhpc.sweep.load import load_engine
-from rlbhpc.sweep.plan import Plan, make_plan, presence
-from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.sweep.plan import Plan, make_plan, read_presence
+from rlbhpc.sweep.remember import load_plan, store_study
 from rlbhpc.sweep.worker import still_missing
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
@@ -71,7 +71,7 @@ def planned(plan: Plan) -> Counter[SampleKey]:
 
 
 def plan_of(study: Study, shard_tokens: int = 10**9, retry: bool = False) -> Plan:
-    return make_plan(study, presence(study.layout, list(study.blocks())), shard_tokens, retry)
+    return make_plan(study, read_presence(study.layout, list(study.blocks())), shard_tokens, retry)
 
 
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1), shard_tokens=st.integers(1, 10_000))
@@ -108,7 +108,9 @@ def test_a_sample_of_another_request_does_not_count(study: Study) -> None:
     key = keys_of(study)[0]
     store(study, [replace(row(study, key), fingerprint=1)])
     assert planned(plan_of(study))[key] == 1
-    (block,) = [p for p in presence(study.layout, list(study.blocks())) if p.block.arm == key.arm]
+    (block,) = [
+        p for p in read_presence(study.layout, list(study.blocks())) if p.block.arm == key.arm
+    ]
     assert block.stale == 1
 
 
@@ -146,7 +148,7 @@ def test_a_plan_survives_its_file_and_tells_when_it_was_changed(
         Plan.load(path)
     kept = plan.save(study.layout.plans)
     with pytest.raises(UserError, match=r"its study is not at .*; make a new plan"):
-        recall(kept)
+        load_plan(kept)
 
 
 def test_samples_of_a_problem_stay_together_by_64(study: Study) -> None:
@@ -160,7 +162,7 @@ def test_samples_of_a_problem_stay_together_by_64(study: Study) -> None:
 
 
 def test_what_samples_stand_on_is_kept_with_their_grid(study: Study) -> None:
-    remember(study)
+    store_study(study)
     grid = Grid.load(study.layout.grid("hot", "countdown"))
     assert grid is not None
     provenance = dict(grid.provenance)
@@ -187,7 +189,7 @@ def test_what_is_sampled_without_reasoning_says_so(study: Study, tmp_path: Path)
     for prompt, said in (("no-think", True), ("no-think-plain.txt", True), ("countdown", False)):
         path.write_text(plain.replace("prompt: countdown", f"prompt: {prompt}", 1))
         asked = load_study(path)
-        remember(asked)
+        store_study(asked)
         for arm, expected in (("base", said), ("hot", False)):
             grid = Grid.load(asked.layout.grid(arm, "countdown"))
             assert grid is not None
@@ -215,7 +217,7 @@ def test_an_endpoint_is_loaded_as_the_study_says_and_its_entropy_is_marked(
     shard = plan.shards[0]
     engine = load_engine(study, shard.engine, shard.model, shard.step)
     assert len(engine._clients) == 3  # type: ignore[attr-defined]
-    remember(study)
+    store_study(study)
     written = "".join(p.read_text() for p in study.layout.root.rglob("*.json"))
     assert "hidden-value" not in written
     assert "lower bound" in study.layout.grid("base", "countdown").read_text()
@@ -229,7 +231,7 @@ def test_sealing_keeps_the_tokens_that_the_study_says(
     if policy is not None:
         storage = study.file.storage.model_copy(update={"tokens": policy})
         study = replace(study, file=study.file.model_copy(update={"storage": storage}))
-    remember(study)
+    store_study(study)
     block = study.block("base", "countdown", 0)
     ids = np.array([5, 6], np.int32)
     # A seed that the lot of `sampled` does not draw, and an answer that is wrong.
@@ -312,7 +314,7 @@ def test_a_shard_asks_only_journals_that_may_hold_its_samples(
 def test_a_plan_of_very_many_samples_has_longer_spans(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    present = presence(study.layout, list(study.blocks()))
+    present = read_presence(study.layout, list(study.blocks()))
     monkeypatch.setattr(plan_module, "SPAN", 1)
     single = make_plan(study, present, 10**6)
     monkeypatch.setattr(plan_module, "_SPANS", 4)
@@ -333,14 +335,14 @@ def _keys(plan: Plan) -> list[SampleKey]:
 
 
 def test_a_damaged_grid_is_written_again_as_its_refusal_says(study: Study) -> None:
-    remember(study)
+    store_study(study)
     path = study.layout.grid("base", "countdown")
     whole = path.read_bytes()
     path.write_bytes(whole[:-9])
     with pytest.raises(UserError, match="remove it, and `rlbhpc sample` or `launch`"):
-        remember(study)
+        store_study(study)
     path.unlink()
-    remember(study)
+    store_study(study)
     assert path.read_bytes() == whole
 
 
@@ -354,7 +356,7 @@ def test_the_levels_of_a_problem_set_are_planned_for_the_cube(study: Study, tmp_
     (tmp_path / "math.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     path.write_text(re.sub(r"countdown: \{.*\}", "math500: {path: math.jsonl}", text))
     study = load_study(path)
-    remember(study)
+    store_study(study)
     (set_name,) = study.sets("base")
     grid = Grid.load(study.layout.grid("base", set_name))
     assert grid is not None
@@ -362,5 +364,5 @@ def test_the_levels_of_a_problem_set_are_planned_for_the_cube(study: Study, tmp_
         "level": {problem: str(i % 2 + 1) for i, problem in enumerate(grid.problems)}
     }
     (tmp_path / "math.jsonl").unlink()
-    remember(study)
+    store_study(study)
     assert Grid.load(study.layout.grid("base", set_name)) == grid, "known from the first plan"

@@ -18,7 +18,7 @@ from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.remember import remember
+from rlbhpc.sweep.remember import store_study
 from tests.children import Child
 from tests.responses import write_responses
 from tests.studies import write_unloadable_model
@@ -61,7 +61,7 @@ def sampled(folder: Path, study_file: str, responses: dict[str, list[str]]) -> S
     (folder / "set.jsonl").write_text("\n".join(map(json.dumps, records)))
     (folder / "study.yaml").write_text(study_file)
     study = load_study(folder / "study.yaml")
-    remember(study)
+    store_study(study)
     for arm, texts in responses.items():
         (name,) = study.sets(arm)
         write_responses(study, arm, dict.fromkeys(study.problem_ids(name), texts))

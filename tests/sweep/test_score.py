@@ -78,7 +78,7 @@ def expected(study: Study, folder: Path, step: int, key: tuple[Any, ...]) -> tup
         ended = True
     else:
         group = Group(source, set_name)
-        (found,) = samples.find(study.layout, group, {problem: {sample}}, {text_step})
+        (found,) = samples.find_samples(study.layout, group, {problem: {sample}}, {text_step})
         template = study.prompts[study.arms[source].prompt]
         prompt = render(template, {p.id: p for p in study.problems(set_name)}[problem])
         text, ended = found.sample.text, found.sample.finish == 0

@@ -18,7 +18,7 @@ from rlbhpc.store import journal
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.sweep.attempt import Attempt
-from rlbhpc.sweep.judge import Asked
+from rlbhpc.sweep.judge import SampleRequest
 from rlbhpc.sweep.plan import Plan, Shard, Span
 from rlbhpc.sweep.worker import Recorder
 
@@ -29,14 +29,16 @@ _FORKSERVER = multiprocessing.get_context("forkserver")
 class EveryAnswerIsWrong:
     """Stands in for the judge: rows come at once, so that only storing can fail."""
 
-    def samples(self, batch: Sequence[tuple[Asked, Completion]]) -> Iterator[Sample]:
+    def samples(self, batch: Sequence[tuple[SampleRequest, Completion]]) -> Iterator[Sample]:
         for asked, _ in batch:
             yield Sample(asked.key, asked.fingerprint, asked.seed, 0, 0, 1, -1.0, 1.0)
 
 
-def asked(arm: str, index: int) -> tuple[Asked, Completion]:
+def asked(arm: str, index: int) -> tuple[SampleRequest, Completion]:
     key = SampleKey(arm, 0, "math/1", index)
-    return Asked(key, 1, 7), Completion(index, np.zeros(1, np.int32), NONE, NONE, "", Finish.EOS)
+    return SampleRequest(key, 1, 7), Completion(
+        index, np.zeros(1, np.int32), NONE, NONE, "", Finish.EOS
+    )
 
 
 def recorder(folder: Path, stored: list[Sample]) -> Recorder:

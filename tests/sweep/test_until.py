@@ -71,7 +71,7 @@ def test_what_a_look_asks_for_is_asked_of_its_cells_alone(tmp_path: Path) -> Non
     looks.write(Layout(tmp_path), [taken])
     blocks = [side(arm, [0, 0, 0, 0]).block for arm in ("base", "rl")]
     others = [replace(blocks[1], set_name="t"), replace(blocks[1], step=1)]
-    wishes = [n.tolist() for n in looks.requested(Layout(tmp_path), [*blocks, *others])]
+    wishes = [n.tolist() for n in looks.requested_counts(Layout(tmp_path), [*blocks, *others])]
     assert wishes == [[8] * 4, [16, 8, 8, 8], [8] * 4, [8] * 4]
 
 

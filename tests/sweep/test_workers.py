@@ -29,7 +29,7 @@ from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.progress import Progress
-from rlbhpc.sweep.remember import recall, remember
+from rlbhpc.sweep.remember import load_plan, store_study
 from rlbhpc.sweep.worker import work
 from tests.sweep.replay import Replay, job_of, look, make_study
 
@@ -192,7 +192,7 @@ class Failing(Replay):
 
 def test_what_fails_is_tried_alone_and_kept_as_failed_the_third_time(tmp_path: Path) -> None:
     study = make_study(tmp_path, 2, 4, 0)
-    remember(study)
+    store_study(study)
     plan = make_plan(study, look(study), 10**9)
     engine = Failing(Right(), failures={0: 1, 1: 2, 2: 3, 3: 9})
     job = job_of(study, plan, engine)
@@ -227,7 +227,7 @@ def test_shards_here_stop_between_two_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = make_study(tmp_path, 4, 64, 0)
-    remember(study)
+    store_study(study)
     plan = make_plan(study, look(study), 64 * 8)
     assert len(plan.shards) == 4
     codes = iter((DONE, 3, DONE))
@@ -306,9 +306,9 @@ def test_every_task_starts_without_what_only_some_need() -> None:
 
 def test_a_study_of_a_plan_that_is_gone_is_told(tmp_path: Path) -> None:
     study = make_study(tmp_path, 1, 2, 0)
-    remember(study)
+    store_study(study)
     path = make_plan(study, look(study), 10**9).save(study.layout.plans)
-    assert recall(path)[0].hash == study.hash
+    assert load_plan(path)[0].hash == study.hash
     study.layout.snapshot(study.hash).unlink()
     with pytest.raises(UserError, match=f"^{path}: its study is not at .*; make a new plan$"):
-        recall(path)
+        load_plan(path)

@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.report.phrases import printable
 from rlbhpc.store.questions import Question, put_questions
-from rlbhpc.store.samples import Found
+from rlbhpc.store.samples import StoredSample
 from rlbhpc.view.pages import Site, problem_page, search_page, table_page
 from rlbhpc.view.run import Hit, OpenRun
 from rlbhpc.view.text import rich
@@ -63,7 +63,8 @@ def test_every_page_takes_them_for_text(tmp_path: Path) -> None:
     pair = run.pair
     found = run.read(f"{SET}/0", pair.left, {0})[0].sample
     hostile = [
-        Found(replace(found, text=text, answer=text, rule=text, error=text), text) for text in every
+        StoredSample(replace(found, text=text, answer=text, rule=text, error=text), text)
+        for text in every
     ]
     page = problem_page(Site(every[3]), run, pair, f"{SET}/0", [hostile, hostile[:1]])
     parsed = harmless(page)

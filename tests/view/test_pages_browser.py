@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.store.samples import Found
+from rlbhpc.store.samples import StoredSample
 from rlbhpc.verify.error_audit import load_judgements
 from rlbhpc.view.pages import Site, problem_page, write_copy
 from rlbhpc.view.run import OpenRun
@@ -94,7 +94,9 @@ def test_filters_and_a_sent_link(window: Browser, address: str) -> None:
 
 def test_no_hostile_text_acts(window: Browser, run: OpenRun, tmp_path: Path) -> None:
     found = run.read(f"{SET}/0", run.pair.left, {0})[0].sample
-    every = [Found(replace(found, text=text, answer=text, rule=text), text) for text in texts()]
+    every = [
+        StoredSample(replace(found, text=text, answer=text, rule=text), text) for text in texts()
+    ]
     page = problem_page(Site("x", is_copy=True), run, run.pair, f"{SET}/0", [every, every[:1]])
     path = tmp_path / "hostile.html"
     path.write_text(page, encoding="utf-8")

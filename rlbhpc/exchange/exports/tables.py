@@ -17,8 +17,8 @@ from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.store import left_out, sample_rows
 from rlbhpc.store.cube_schema import STOP_AFTER
-from rlbhpc.store.reader import open_cube, purged
-from rlbhpc.store.snapshot import View
+from rlbhpc.store.reader import open_cube, purged_notes
+from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
 
@@ -83,17 +83,17 @@ def write_parquet(layout: Layout, sink: files.Sink) -> int:
 def whole_rows(layout: Layout) -> Iterator[pa.Table]:
     """Whole rows that count, some megabytes at a time; what is left out is told."""
     sources = Sources.survey(layout, strict=False)
-    notes = [*sources.notes, *purged(sources)]
+    notes = [*sources.notes, *purged_notes(sources)]
     for rows in sources.rows.values():
         grid = rows.grid
         stop_after = grid.provenance.get(STOP_AFTER.name, 0)
         starts = range(0, len(grid.problems), _PROBLEMS)
         for step, first in itertools.product(grid.steps, starts):
             problems = set(grid.problems[first : first + _PROBLEMS])
-            view = View(rows.now, None, problems=problems, steps={step})
+            view = DistinctSamples(rows.now, None, problems=problems, steps={step})
             if counted := list(rows.counted(view).values()):
                 for _, table in view.batches(np.concatenate(counted)):
                     stops = [[stop_after] * len(table)]
                     yield table.append_column(STOP_AFTER.name, stops).cast(PLAIN)
             notes.extend(view.notes)
-    left_out.tell(layout.root, notes)
+    left_out.warn_left_out(layout.root, notes)

@@ -166,7 +166,7 @@ def _responses(
         if not has_samples(report, arm):
             continue
         group = Group(arm.arm, arm.problem_set)
-        for sample, origin in samples.find(layout, group, numbers[key], {arm.step}):
+        for sample, origin in samples.find_samples(layout, group, numbers[key], {arm.step}):
             cut = max(0, len(sample.text) - CHARACTERS)
             text = sample.text[:CHARACTERS]
             response = Response(sample.key.sample, sample.answer, text, cut, origin)

@@ -228,7 +228,7 @@ def _shards(layout: Layout, name: str) -> dict[int, Checkpoint]:
         return {shard.number: (shard.model, shard.step) for shard in Plan.load(path).shards}
     except UserError as error:
         if path.exists():
-            left_out.tell(layout.root, [Note(DAMAGED, f"speeds of workers: {error}")])
+            left_out.warn_left_out(layout.root, [Note(DAMAGED, f"speeds of workers: {error}")])
         return {}
 
 
