@@ -95,13 +95,10 @@ arms: {base: {model: base}, rl: {model: rl}}
 """
     (extended / "study.yaml").write_text(study)
     run(extended, "-m", "rlbhpc", "check", "study.yaml")
-    for known, unknown in (("algorithm: sign", "algorithm: sgn"), ("short: 0.1", "shrt: 0.1"),
-                           ("scale: 0.5", "scael: 0.5")):  # fmt: skip
-        assert known in study
-        (extended / "misspelt.yaml").write_text(study.replace(known, unknown))
-        with pytest.raises(subprocess.CalledProcessError) as failed:
-            run(extended, "-m", "rlbhpc", "check", "misspelt.yaml")
-        assert failed.value.returncode == 64
+    (extended / "misspelt.yaml").write_text(study.replace("scale: 0.5", "scael: 0.5"))
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run(extended, "-m", "rlbhpc", "check", "misspelt.yaml")
+    assert failed.value.returncode == 64
 
 
 @pytest.mark.slow
@@ -156,6 +153,7 @@ def test_parts_of_other_frameworks_are_called_as_the_page_says(tmp_path: Path) -
         assert make_reward({str(file): 0.5})(judged) == 0.5 * right
 
 
+@pytest.mark.slow
 def test_the_study_of_the_page_brings_its_parts(tmp_path: Path) -> None:
     for _, where, code in BLOCKS:
         if where in ("mine.py", "mine.yaml"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -201,11 +200,7 @@ def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, s
     ("text", "complaint"),
     [
         ("raise ValueError('no')\n", "verifiers 'sums' of theirs_verifiers:verify: ValueError: no"),
-        ("grade = len\n", "theirs_verifiers:verify: AttributeError: .* no attribute 'verify'"),
         (None, "theirs_verifiers:verify: ModuleNotFoundError: No module named 'theirs_verifiers'"),
-        ("verify = 3\n", "found 3; allowed: a function verify"),
-        ("def verify(gold, response, problem):\n    raise KeyError(1)\n",
-         "verifier sums: sums/.*: judging its reference answer, it raised KeyError: 1"),
         ("def verify(gold, response, problem):\n    import os; os._exit(3)\n",
          "verifier sums: sums/.*: judging its reference answer ended with exit code 3"),
     ],
@@ -329,19 +324,3 @@ def test_a_package_that_cannot_be_imported_is_one_line(site: Path, value: str, c
         with pytest.raises(UserError) as told:
             plugins.identity("aspects:unused")
         assert str(told.value) == f"aspects 'unused' of {value}: {cause}"
-
-
-@pytest.mark.slow
-def test_a_package_in_a_zip_file_is_as_good(
-    site: Path, study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = load_study(study).plugins
-    packed = shutil.make_archive(str(site.parent / "packed"), "zip", site)
-    site.rename(site.with_name("unpacked"))
-    monkeypatch.syspath_prepend(packed)
-    monkeypatch.setenv("PYTHONPATH", f"{packed}:{Path(__file__).parents[1]}")
-    forget()
-    loaded = load_study(study)
-    assert loaded.plugins == known
-    assert "theirs_rewards" in check(study)
-    assert verify_apart(loaded.problems("sums")[0], "xx").status is Status.RIGHT

@@ -401,9 +401,7 @@ def test_check_calls_a_reward_before_any_rollout(
     ("text", "complaint"),
     [
         ("grade = len\n", "verifier.py: no `verify` in it, only grade"),
-        ("verify = 3\n", "found 3; allowed: a function verify"),
         ("import helper\nverify = helper.verify\n", "jobs have a copy of this file alone"),
-        ("open('table.txt')\n", "jobs have a copy of this file alone"),
     ],
 )
 def test_check_looks_at_a_verifier_as_jobs_will(

