@@ -17,15 +17,63 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
 from rlbhpc.report.draw.chart import Chart
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import arguments, draw_runs
-from rlbhpc.stats import PassCurve, k_grid
+from rlbhpc.stats import Counts, PassCurve, k_grid
 from rlbhpc.stats.interval import mean_interval
-from rlbhpc.stats.verifier_error import cot_pass_at_k
+from rlbhpc.stats.pass_at_k import pass_at_k
+
+
+def cot_pass_at_k(
+    n: ArrayLike,
+    right: ArrayLike,
+    valid: ArrayLike,
+    k: ArrayLike,
+    ppv: float = 1.0,
+    npv: float = 1.0,
+) -> NDArray[np.float64]:
+    """pass@k per problem (rows) and k (columns), counting right answers with valid chains.
+
+    ``n, right, valid``: samples, those with a right answer, and those of them whose chain was
+    judged valid. ``ppv, npv``: shares of correct judgements among chains judged valid and judged
+    invalid, from an audit of the judge. Evaluate at both ends of their intervals to get error bars.
+
+    Wen et al. (2025), arXiv:2506.14245.
+
+    >>> cot_pass_at_k(8, [4], [2], [1, 8])
+    array([[0.25, 1.  ]])
+    >>> cot_pass_at_k(8, [4], [2], [1, 8], ppv=0.5)
+    array([[0.125, 0.75 ]])
+    """
+    for name, share in (("ppv", ppv), ("npv", npv)):
+        if not 0 <= share <= 1:
+            raise UserError(f"{name} of the judge is {share}; allowed is a share from 0 to 1")
+    answers, chains = Counts.of(n, right), Counts.of(right, valid)
+    if len(answers) != len(chains):
+        raise UserError("right and valid counts are of different numbers of problems")
+    sizes = np.atleast_1d(np.asarray(k, np.int64))
+    if ppv == npv == 1:
+        return Counts.of(answers.n, chains.c).pass_at_k(sizes)
+    rows = zip(answers.n.tolist(), chains.n.tolist(), chains.c.tolist(), strict=True)
+    return np.stack([_expected(*row, sizes, ppv, npv) for row in rows])
+
+
+def _expected(
+    n: int, right: int, valid: int, k: NDArray[np.int64], ppv: float, npv: float
+) -> NDArray[np.float64]:
+    """Average pass@k over how many of the right answers truly have a valid chain."""
+    chance = np.convolve(
+        stats.binom.pmf(np.arange(valid + 1), valid, ppv),
+        stats.binom.pmf(np.arange(right - valid + 1), right - valid, 1 - npv),
+    )
+    return np.asarray(chance @ pass_at_k(n, np.arange(right + 1)[:, None], k))
 
 
 def draw(

@@ -12,7 +12,9 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import (
     TOKENS,
     Aspect,
@@ -31,7 +33,6 @@ from rlbhpc.report.measured import Measured
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, number_text
 from rlbhpc.stats import Interval
-from rlbhpc.stats.perplexities import perplexity_by_position
 from rlbhpc.store.parts import ONE_IN, in_lot
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
@@ -39,6 +40,37 @@ from rlbhpc.study.load import study_of
 #: Tokens of each part.
 WINDOW: Final = 32
 PARTS: Final = ("first", "middle", "last")
+
+
+def perplexity_by_position(
+    logprobs: list[ArrayLike], window: int = 32
+) -> dict[str, NDArray[np.float64]]:
+    """Perplexity of the first, the middle and the last tokens of each response.
+
+    Where two models differ over a response tells whether training changed how an answer starts
+    or how it is carried out.
+
+    ``logprobs``: per-token log-probabilities of each response. ``window``: tokens per part, the
+    middle one centred. A response of fewer than three windows is too short for disjoint parts and
+    gives NaN.
+
+    >>> parts = perplexity_by_position([[-1.0, -1.0, -2.0, -2.0, -3.0, -3.0]], window=2)
+    >>> {name: value.round(2).tolist() for name, value in parts.items()}
+    {'first': [2.72], 'middle': [7.39], 'last': [20.09]}
+    """
+    if window < 1:
+        raise UserError(f"a part of {window} tokens has no perplexity; take one token at least")
+    rows = []
+    for response in logprobs:
+        tokens = np.asarray(response, np.float64)
+        if len(tokens) < 3 * window:
+            rows.append([np.nan] * 3)
+            continue
+        middle = (len(tokens) - window) // 2
+        parts = tokens[:window], tokens[middle : middle + window], tokens[-window:]
+        rows.append([float(np.exp(-part.mean())) for part in parts])
+    table = np.asarray(rows, np.float64).reshape(-1, 3)
+    return {name: table[:, i] for i, name in enumerate(("first", "middle", "last"))}
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once, read_variables, tables_of
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, points_text
 from rlbhpc.stats import Interval
-from rlbhpc.stats.perplexities import Sharpened, sharpened
 
 #: Powers of the probability, and samples of a problem that must still count for one to be chosen.
 POWERS: Final = (1.0, 1.1, 1.25, 1.5, 2.0, 4.0)
 LEAST_EFFECTIVE: Final = 8.0
+
+
+class Sharpened(NamedTuple):
+    """pass@1 of every problem (rows) at every power (columns), and samples that still count."""
+
+    value: NDArray[np.float64]
+    effective_n: NDArray[np.float64]
+
+
+def sharpened(
+    right: ArrayLike, logprob: ArrayLike, judged: ArrayLike, power: ArrayLike
+) -> Sharpened:
+    r"""Reweight samples to powers of their probability.
+
+    ``right, logprob, judged``: ``[problem, sample]``: whether it is right, its summed
+    log-probability, whether it counts. Samples without a log-probability are left out. ``power``:
+    :math:`\alpha`, from 1 (as sampled) on.
+
+    Huang et al. (2024), "Self-Improvement in Language Models: The Sharpening Mechanism",
+    arXiv:2412.01951; Karan and Du (2025), "Reasoning with Sampling", arXiv:2510.14901.
+
+    >>> found = sharpened([[1, 0, 0]], np.log([[0.5, 0.25, 0.25]]), [[1, 1, 1]], [1, 2])
+    >>> found.value.round(3).tolist(), found.effective_n.round(2).tolist()
+    ([[0.333, 0.5]], [[3.0, 2.67]])
+    """
+    powers = np.atleast_1d(np.asarray(power, np.float64))
+    if not (powers >= 1).all():
+        raise UserError("powers of a sharpened base are 1 (as sampled) or more")
+    is_right, logs = np.asarray(right, bool), np.asarray(logprob, np.float64)
+    counted = np.asarray(judged, bool) & np.isfinite(logs)
+    logs = np.where(counted, logs, -np.inf)
+    best = logs.max(axis=1, keepdims=True, initial=-np.inf)
+    below = np.where(counted, logs - np.where(np.isfinite(best), best, 0.0), 0.0)
+    value = np.full((len(below), len(powers)), np.nan)
+    effective = np.zeros_like(value)
+    for column, alpha in enumerate(powers.tolist()):
+        weight = np.where(counted, np.exp((alpha - 1) * below), 0.0)
+        total = weight.sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value[:, column] = np.where(is_right, weight, 0.0).sum(axis=1) / total
+            effective[:, column] = np.where(total > 0, total**2 / (weight**2).sum(axis=1), 0.0)
+    return Sharpened(value, effective)
 
 
 @dataclass(frozen=True)
@@ -164,5 +206,4 @@ ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=tables_of(sharpenings, sharpening=sharpening_frame),
-    metrics=("sharpening",),
 )

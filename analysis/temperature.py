@@ -36,8 +36,7 @@ from rlbhpc.report.phrases import count_text, interval_columns, interval_text, s
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
-from rlbhpc.stats.interval import PROB, Interval, percentile_interval
-from rlbhpc.stats.weights import ProblemWeights
+from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, percentile_interval
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ A page is one function that returns its text and one line in PAGES.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.report.claim import claim_schema
-from rlbhpc.stats.metrics import metrics_page
+from rlbhpc.stats.metrics import METRICS, Metric
 from rlbhpc.store import cube_schema
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
@@ -27,6 +29,7 @@ HEADS = Path(__file__).parent / "pages"
 _TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
 _RULES = "<!-- generated from rlbhpc/verify/answer/patterns.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
+_BETTER = {"higher": "higher", "lower": "lower", "neither": "–"}
 # How the values of a message are said in the tables of the study file.
 _SHORT = (
     ("a list, of which each item is ", "list of "),
@@ -138,6 +141,69 @@ def statistics() -> str:
     """The page of the statistics: the hand-written head, then one entry per metric."""
     head = ROOT / "tools" / "pages" / "statistics.md"
     return f"{head.read_text()}\n{metrics_page()}"
+
+
+def metrics_page() -> str:
+    """Write the table of metrics and one section for each."""
+    return "\n".join([*_metric_table(), "", *_metric_sections()]) + "\n"
+
+
+def _metric_table() -> Iterator[str]:
+    yield "## Metrics"
+    yield ""
+    yield "| metric | better | range | reads | least n | enough n |"
+    yield "|---|---|---|---|---|---|"
+    for metric, anchor in zip(METRICS, _metric_anchors(), strict=True):
+        cells = (
+            f"[{metric.name}](#{anchor})",
+            _BETTER[metric.better],
+            f"{_range_end(metric.low)} … {_range_end(metric.high)}",
+            ", ".join(f"`{name}`" for name in metric.needs),
+            _multiple_of_k(metric.samples_per_k),
+            _multiple_of_k(metric.advised_per_k),
+        )
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _metric_sections() -> Iterator[str]:
+    for metric, anchor in zip(METRICS, _metric_anchors(), strict=True):
+        if anchor[-1].isdigit():  # a renderer may number repeats in another way
+            yield f'<a id="{anchor}"></a>'
+            yield ""
+        yield f"### {metric.name}"
+        yield ""
+        yield _metric_summary(metric)
+        yield ""
+        yield f"$${metric.formula}$$"
+        yield ""
+        also = f" Also called {', '.join(metric.aliases)}." if metric.aliases else ""
+        yield f"`{metric.where}` · {metric.reference}.{also}"
+        yield ""
+
+
+def _metric_summary(metric: Metric) -> str:
+    """First line of the docstring, with the mathematics of Sphinx in the dollars of Markdown."""
+    return re.sub(r":math:`([^`]*)`", r"$\1$", metric.summary)
+
+
+def _metric_anchors() -> list[str]:
+    """Anchors of the sections as a Markdown renderer makes them: repeats get a number."""
+    anchors: list[str] = []
+    repeats: Counter[str] = Counter()
+    for metric in METRICS:
+        letters = "".join(c for c in metric.name.lower() if c.isalnum() or c in " -_")
+        anchor = letters.replace(" ", "-")
+        anchors.append(f"{anchor}-{repeats[anchor]}" if repeats[anchor] else anchor)
+        repeats[anchor] += 1
+    return anchors
+
+
+def _range_end(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:g}"
+
+
+def _multiple_of_k(factor: int) -> str:
+    return {0: "1", 1: "k"}.get(factor, f"{factor} k")
 
 
 def clusters() -> str:

@@ -12,7 +12,7 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.shared import print_json, print_rows, tell
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
-from rlbhpc.stats.perplexities import perplexity, spread
+from rlbhpc.stats.perplexities import perplexity, summarize_perplexities
 from rlbhpc.store import tables
 from rlbhpc.study.lineage import reject_strangers
 from rlbhpc.study.study import Study
@@ -76,7 +76,7 @@ def row(study: Study, s: State) -> dict[str, Any]:
     scores = tables.read_scores(study.layout, *c.table).to_pylist()
     mine = [r for r in scores if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
     values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
-    median = spread(values).median
+    median = summarize_perplexities(values).median
     scored = len(s.wanted.requests) - len(s.missing)
     return {
         "score": c.score,

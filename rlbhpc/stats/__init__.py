@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         SupportMetrics,
         accuracy_histogram,
         coverage,
-        solvable_sets,
         support_metrics,
     )
     from rlbhpc.stats.curve import PassCurve, k_grid, pass_curve
@@ -34,35 +33,40 @@ if TYPE_CHECKING:
         delta_se_interval,
         difference_curve,
     )
-    from rlbhpc.stats.exact import clopper_pearson, detection_threshold, holm, mcnemar_exact
+    from rlbhpc.stats.exact import (
+        bayes_at_n,
+        clopper_pearson,
+        detection_threshold,
+        g_pass_at_k,
+        holm,
+        mcnemar_exact,
+        mg_pass_at_k,
+        pass_hat_k,
+    )
     from rlbhpc.stats.extrapolation import extrapolate, fixed_curve
-    from rlbhpc.stats.interval import Interval, Target
+    from rlbhpc.stats.interval import Interval, ProblemWeights, Target
     from rlbhpc.stats.joint import Finding, Verdict
     from rlbhpc.stats.perplexities import perplexity
     from rlbhpc.stats.reading import Tip, Word
-    from rlbhpc.stats.reliability import bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
     from rlbhpc.stats.verifier_error import ErrorCounts, Told
     from rlbhpc.stats.votes import maj_at_k_by_votes
-    from rlbhpc.stats.weights import ProblemWeights
 
 _HOME = {
     "counts": "Counts pythia",
-    "coverage_table": "Coverage SupportMetrics accuracy_histogram coverage solvable_sets "
-    "support_metrics",
+    "coverage_table": "Coverage SupportMetrics accuracy_histogram coverage support_metrics",
     "curve": "PassCurve k_grid pass_curve",
     "decision": "Answer answer",
     "difference": "Crossing DifferenceCurve crossing crossing_points delta_se delta_se_interval "
     "difference_curve",
-    "exact": "clopper_pearson detection_threshold holm mcnemar_exact",
+    "exact": "bayes_at_n clopper_pearson detection_threshold g_pass_at_k holm mcnemar_exact "
+    "mg_pass_at_k pass_hat_k",
     "extrapolation": "extrapolate fixed_curve",
-    "interval": "Interval Target",
+    "interval": "Interval ProblemWeights Target",
     "joint": "Finding Verdict",
     "perplexities": "perplexity",
     "reading": "Tip Word",
-    "reliability": "bayes_at_n g_pass_at_k mg_pass_at_k pass_hat_k",
     "verifier_error": "ErrorCounts Told",
     "votes": "maj_at_k_by_votes",
-    "weights": "ProblemWeights",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 
@@ -75,7 +79,7 @@ __all__ = [
     "detection_threshold", "difference_curve", "extrapolate", "fixed_curve", "g_pass_at_k", "holm",
     "k_grid", "log_fail_at_k", "maj_at_k_by_votes", "mcnemar_exact", "mg_pass_at_k", "pass_at_k",
     "pass_curve", "pass_curves", "pass_hat_k", "perplexity", "pythia",
-    "solvable_sets", "support_metrics",
+    "support_metrics",
 ]  # fmt: skip
 
 

@@ -7,9 +7,7 @@ Support metrics: how much of what the base solves is kept, and how much is new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,9 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
-from rlbhpc.stats.exact import jeffreys, mcnemar_exact
-from rlbhpc.stats.interval import PROB, Interval, paired_interval, percentile_interval
-from rlbhpc.stats.weights import ProblemWeights
+from rlbhpc.stats.exact import mcnemar_exact
+from rlbhpc.stats.interval import (
+    PROB,
+    Interval,
+    ProblemWeights,
+    paired_interval,
+)
 
 
 @dataclass(frozen=True)
@@ -86,39 +88,6 @@ def rarest_first(cell: NDArray[np.int64], c: ArrayLike) -> NDArray[np.int64]:
     return np.asarray(cell[np.argsort(rare, kind="stable")])
 
 
-def solvable_sets(c: Mapping[str, ArrayLike]) -> dict[frozenset[str], NDArray[np.int64]]:
-    """Split the problems by the exact set of arms that solve them at least once.
-
-    ``c``: right samples per problem of each arm, the same problems in the same order. Maps the set
-    of arms to positions of problems; only sets that occur, the largest groups first. The empty set
-    holds what no arm solves. The groups are disjoint and complete.
-
-    >>> groups = solvable_sets({"base": [1, 2, 0], "grpo": [4, 0, 0], "ppo": [1, 0, 0]})
-    >>> {tuple(sorted(arms)): problems.tolist() for arms, problems in groups.items()}
-    {('base', 'grpo', 'ppo'): [0], ('base',): [1], (): [2]}
-    """
-    if not c:
-        raise UserError("solvable sets need at least one arm")
-    solved = {arm: np.asarray(right) > 0 for arm, right in c.items()}
-    for (first, a), (second, b) in pairwise(solved.items()):
-        if a.shape != b.shape or a.ndim != 1:
-            raise UserError(
-                f"arms {first!r} and {second!r} have {a.shape} and {b.shape} problems; "
-                "give one entry per problem for the same problems"
-            )
-    arms = list(solved)
-    matrix = np.stack([solved[arm] for arm in arms], axis=1)
-    patterns, group = np.unique(matrix, axis=0, return_inverse=True)
-    by_problem = {
-        frozenset(arm for arm, member in zip(arms, pattern, strict=True) if member): np.flatnonzero(
-            group.ravel() == i
-        )
-        for i, pattern in enumerate(patterns)
-    }
-    order = sorted(by_problem, key=lambda members: (-len(by_problem[members]), -len(members)))
-    return {members: by_problem[members] for members in order}
-
-
 def _sorted(base: NDArray[np.bool_], trained: NDArray[np.bool_]) -> Coverage:
     cells = (base & trained, base & ~trained, ~base & trained, ~base & ~trained)
     return Coverage(*(np.flatnonzero(cell) for cell in cells))
@@ -157,10 +126,6 @@ def never_solved_shift(
     return paired_interval(lost[:, None], weights, prob)[0]
 
 
-# Draws of the Dirichlet posterior; the bounds are then stable to two digits.
-_DRAWS: Final = 20_000
-
-
 @dataclass(frozen=True)
 class SupportMetrics:
     """The four support metrics of P problems preserved, E expanded and S shrunk.
@@ -193,30 +158,6 @@ def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetric
     if (cells < 0).any() or (cells != np.floor(cells)).any():
         raise UserError(f"support counts are {cells.tolist()}; each is a number of problems")
     return SupportMetrics(*map(float, _metrics(cells)))
-
-
-def support_intervals(
-    preserved: int, expanded: int, shrunk: int, rng: np.random.Generator, prob: float = PROB
-) -> dict[str, Interval]:
-    """Intervals of the four metrics over problems like these, at the same number of samples.
-
-    The three cells have a Dirichlet posterior with half a problem added to each (Jeffreys), of
-    which SRR and NDR are the Beta margins.
-    """
-    points = support_metrics(preserved, expanded, shrunk)
-    cells = np.asarray([preserved, expanded, shrunk])
-    draws = _metrics(rng.dirichlet(cells + 0.5, _DRAWS).T)
-    intervals = {
-        "srr": jeffreys(preserved, preserved + shrunk, prob),
-        "ndr": jeffreys(expanded, preserved + expanded, prob),
-    }
-    for name, drawn in (("sds", draws[2]), ("nscr", draws[3])):
-        few = min(expanded, preserved) if name == "sds" else expanded + shrunk
-        notes = () if few >= 5 else ("fewer than five problems decide this value",)
-        intervals[name] = percentile_interval(
-            getattr(points, name), drawn, prob, "Dirichlet posterior", few >= 5, notes
-        )
-    return intervals
 
 
 def _metrics(cells: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:

@@ -29,7 +29,7 @@ from rlbhpc.stats.difference import (
     difference_curve,
 )
 from rlbhpc.stats.exact import detection_threshold
-from rlbhpc.stats.interval import PROB, Interval, Target, widened
+from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, Target, widened
 from rlbhpc.stats.joint import (
     FACTOR,
     Contrast,
@@ -43,7 +43,6 @@ from rlbhpc.stats.joint import (
 from rlbhpc.stats.reading import Reading, States, Tip, Word, recount, tipping_points
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.verifier_error import ErrorRange, Errors, error_range
-from rlbhpc.stats.weights import ProblemWeights
 
 #: Shares of problems, and differences of pass@k, below this count as the same.
 MARGIN: Final = 0.02

@@ -29,9 +29,16 @@ from scipy import special
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import as_sizes
-from rlbhpc.stats.interval import PROB, Interval, around, carriers, paired_error, paired_interval
+from rlbhpc.stats.interval import (
+    PROB,
+    Interval,
+    ProblemWeights,
+    around,
+    carriers,
+    paired_error,
+    paired_interval,
+)
 from rlbhpc.stats.pass_at_k import pass_curves
-from rlbhpc.stats.weights import ProblemWeights
 
 #: The K of the study.
 LARGE_K: Final = 256
@@ -298,7 +305,7 @@ def crossing(curve: DifferenceCurve) -> Crossing:
 
     >>> from rlbhpc.stats.difference import difference_curve
     >>> from rlbhpc.stats.counts import pythia
-    >>> from rlbhpc.stats.weights import ProblemWeights
+    >>> from rlbhpc.stats.interval import ProblemWeights
     >>> models = pythia()
     >>> weights = ProblemWeights.draw(128, np.random.default_rng(0))
     >>> found = crossing(difference_curve(models["2.8B"], models["6.9B"], weights))

@@ -5,9 +5,7 @@ Tables of the report and of the documentation are generated from it. A new metri
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
@@ -17,14 +15,21 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.coverage_table import accuracy_histogram, coverage, support_metrics
 from rlbhpc.stats.curve import log_area, pass_at_budget
 from rlbhpc.stats.difference import crossing, delta_se, difference_curve
-from rlbhpc.stats.exact import detection_threshold, mcnemar_exact
+from rlbhpc.stats.exact import (
+    avg_at_k,
+    bayes_at_n,
+    detection_threshold,
+    g_pass_at_k,
+    mcnemar_exact,
+    mg_pass_at_k,
+    pass_hat_k,
+)
 from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.stats.perplexities import perplexity, sharpened
+from rlbhpc.stats.perplexities import perplexity
 from rlbhpc.stats.priors import flip_probability, posterior_above
-from rlbhpc.stats.reliability import avg_at_k, bayes_at_n, g_pass_at_k, mg_pass_at_k, pass_hat_k
-from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
-from rlbhpc.stats.votes import answer_entropy, duplicates, maj_at_k_by_votes, token_entropy
+from rlbhpc.stats.verifier_error import chance_at_k
+from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes, token_entropy
 
 #: Which direction of a metric is good.
 Better = Literal["higher", "lower", "neither"]
@@ -153,18 +158,8 @@ METRICS: Final = (
         advised_per_k=4,
     ),
     Metric(
-        "sharpening", sharpened, r"\sum_s p_s^{\alpha-1} r_s \big/ \sum_s p_s^{\alpha-1}",
-        "higher", 0, 1, ("verdict", "logprob_sum"),
-        "self-normalised importance sampling; Huang et al. (2024), arXiv:2412.01951",
-    ),
-    Metric(
         "Bayes@N", bayes_at_n, r"\tfrac1P \sum_i \sum_j \tfrac{\nu_{ij}}{T} w_j",
         "higher", 0, 1, ("verdict",), "Hariri et al. (2026), arXiv:2510.04265",
-    ),
-    Metric(
-        "CoT-pass@k", cot_pass_at_k, r"1 - \binom{n-c^{\text{valid}}}{k} \Big/ \binom{n}{k}",
-        "higher", 0, 1, ("n", "c", "valid"), "Wen et al. (2025), arXiv:2506.14245", (),
-        samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "pass@budget", pass_at_budget, r"\text{pass@}\lfloor B / t_i \rfloor",
@@ -192,13 +187,9 @@ METRICS: Final = (
         ("entropy_sum", "n_tokens"), "full vocabulary, in nats",
     ),
     Metric(
-        "answer entropy", answer_entropy,
+        "answer entropy", entropy_by_problem,
         r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", "neither", 0, inf,
-        ("answer",), "Miller (1955); Chao and Shen (2003)",
-    ),
-    Metric(
-        "effective n", duplicates, r"n^2 \big/ \sum_j m_j^2", "higher", 0, inf,
-        ("token_ids",), "Kish's effective sample size",
+        ("answer",), "Miller (1955)",
     ),
 )  # fmt: skip
 
@@ -215,78 +206,3 @@ def metric(name: str) -> Metric:
         close = get_close_matches(name.lower(), names, n=3) or sorted(names)
         raise UserError(f"metric {name!r} is unknown; perhaps {', '.join(close)}")
     return found
-
-
-_ARROW = {"higher": "higher", "lower": "lower", "neither": "–"}
-
-
-def metrics_page() -> str:
-    """Write the table of metrics and one section for each, from the registry.
-
-    >>> print(metrics_page().splitlines()[0])
-    ## Metrics
-    """
-    return "\n".join([*_table(), "", *_sections()]) + "\n"
-
-
-def _table() -> Iterator[str]:
-    yield "## Metrics"
-    yield ""
-    yield "| metric | better | range | reads | least n | enough n |"
-    yield "|---|---|---|---|---|---|"
-    for entry, anchor in zip(METRICS, _anchors(), strict=True):
-        cells = (
-            f"[{entry.name}](#{anchor})",
-            _ARROW[entry.better],
-            f"{_number(entry.low)} … {_number(entry.high)}",
-            ", ".join(f"`{name}`" for name in entry.needs),
-            _times_k(entry.samples_per_k),
-            _times_k(entry.advised_per_k),
-        )
-        yield "| " + " | ".join(cells) + " |"
-
-
-def _sections() -> Iterator[str]:
-    for entry, anchor in zip(METRICS, _anchors(), strict=True):
-        if anchor[-1].isdigit():  # a renderer may number repeats in another way
-            yield f'<a id="{anchor}"></a>'
-            yield ""
-        yield f"### {entry.name}"
-        yield ""
-        yield _summary(entry)
-        yield ""
-        yield f"$${entry.formula}$$"
-        yield ""
-        also = f" Also called {', '.join(entry.aliases)}." if entry.aliases else ""
-        yield f"`{entry.where}` · {entry.reference}.{also}"
-        yield ""
-
-
-def _summary(entry: Metric) -> str:
-    # Docstrings mark mathematics for Sphinx; Markdown has dollars for it.
-    text = entry.summary
-    while ":math:`" in text:
-        before, _, rest = text.partition(":math:`")
-        inside, _, after = rest.partition("`")
-        text = f"{before}${inside}${after}"
-    return text
-
-
-def _anchors() -> list[str]:
-    """Anchors of the sections as a Markdown renderer makes them: repeats get a number."""
-    anchors: list[str] = []
-    seen: Counter[str] = Counter()
-    for entry in METRICS:
-        kept = "".join(char for char in entry.name.lower() if char.isalnum() or char in " -_")
-        anchor = kept.replace(" ", "-")
-        anchors.append(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
-        seen[anchor] += 1
-    return anchors
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:g}"
-
-
-def _times_k(factor: int) -> str:
-    return {0: "1", 1: "k"}.get(factor, f"{factor} k")

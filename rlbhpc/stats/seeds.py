@@ -20,8 +20,7 @@ from scipy import special
 
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
-from rlbhpc.stats.interval import PROB, carriers, fade, paired_error
-from rlbhpc.stats.weights import ProblemWeights
+from rlbhpc.stats.interval import PROB, ProblemWeights, carriers, fade, paired_error
 
 
 @dataclass(frozen=True)

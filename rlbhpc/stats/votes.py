@@ -1,4 +1,4 @@
-r"""Answers of one problem over its samples: votes, entropy, repeats.
+r"""Answers of one problem over its samples: votes and entropy.
 
 maj@k: the chance that the most frequent answer among k samples is right.
 
@@ -11,21 +11,10 @@ Entropy of tokens and of answers, in nats.
 Token entropy is the entropy of the next-token distribution, summed over a response when it was
 sampled and stored as a sum and a number of tokens. Answer entropy is the entropy of the answers of
 one problem over its samples. Training can raise the first and lower the second.
-
-Repeated responses of a problem, and whether chance explains them.
-
-Independent draws from a model that is sure of itself repeat legitimately: two responses are the
-same text with probability :math:`\sum_y q(y)^2 = E[q(Y)]`, so n responses with log-probabilities
-:math:`\ell_i` are expected to hold :math:`\binom n2 \frac1n \sum_i e^{\ell_i}` equal pairs. A pair
-of texts of probability q or less comes up in n draws with probability at most
-:math:`\binom n2 q`: a repeat far below that was no draw of its own, but a seed used twice or a
-sample copied.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -139,42 +128,6 @@ def token_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
     return float(sums[has_value].sum() / tokens[has_value].sum())
 
 
-def answer_entropy(votes: ArrayLike, estimator: str = "miller-madow") -> float:
-    r"""Entropy of the answers to one problem from the samples per distinct answer.
-
-    ``votes``: samples per distinct answer; zeros are ignored. ``estimator``: ``"plug-in"``:
-    :math:`-\sum \hat p \log \hat p`, biased down. ``"miller-madow"``: plus :math:`(K-1)/2n` for K
-    distinct answers, for few rare ones. ``"chao-shen"``: weights each answer by the chance that it
-    was seen at all, for many that were seen once.
-
-    Miller (1955); Chao and Shen (2003), "Nonparametric estimation of Shannon's index of diversity
-    when there are unseen species in sample".
-
-    >>> answer_entropy([2, 2], "plug-in")
-    0.693147...
-    """
-    m = np.asarray(votes, np.float64)
-    m = m[m > 0]
-    n = m.sum()
-    if not len(m):
-        return float("nan")
-    p = m / n
-    if estimator == "plug-in":
-        return float(-(p * np.log(p)).sum() + 0.0)
-    if estimator == "miller-madow":
-        return float(-(p * np.log(p)).sum() + (len(m) - 1) / (2 * n))
-    if estimator == "chao-shen":
-        singles = (m == 1).sum()
-        # All singletons would give coverage 0 and an infinite entropy.
-        seen = 1 - min(singles, n - 1) / n
-        q = seen * p
-        return float(-(q * np.log(q) / (1 - (1 - q) ** n)).sum() + 0.0)
-    raise UserError(
-        f"answer entropy by {estimator!r} is unknown; allowed are 'plug-in', 'miller-madow' and "
-        "'chao-shen'"
-    )
-
-
 def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     r"""Miller–Madow entropy of the answers to each problem, and how many differ.
 
@@ -197,81 +150,3 @@ def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     share = votes / total[problem]
     plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
     return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct
-
-
-@dataclass(frozen=True)
-class Duplicates:
-    r"""Repeated samples of one problem.
-
-    ``distinct``: different token sequences among them. ``effective_n``: :math:`n^2 / \sum_j m_j^2`
-    for sequences seen :math:`m_j` times: n if all differ, 1 if all are equal.
-    """
-
-    n: int
-    distinct: int
-    effective_n: float
-
-
-def duplicates(sequences: ArrayLike) -> Duplicates:
-    """Count repeated token sequences among the samples of one problem.
-
-    Independent samples repeat only where a response is short or near certain. Long responses
-    that repeat mean reused seeds, and pass@k then overstates what n samples show.
-
-    ``sequences``: one hash (or any label) of the token sequence per sample.
-
-    >>> duplicates(["a", "a", "b", "c"])
-    Duplicates(n=4, distinct=3, effective_n=2.66...)
-    """
-    labels = np.asarray(sequences)
-    if labels.ndim != 1:
-        raise UserError("duplicates are counted per problem; give one label per sample")
-    if not len(labels):
-        return Duplicates(0, 0, 0.0)
-    _, times = np.unique(labels, return_counts=True)
-    return Duplicates(len(labels), len(times), float(len(labels) ** 2 / (times**2).sum()))
-
-
-#: Chance, over a whole arm, below which a repeat counts as no draw of its own.
-UNLIKELY: Final = 0.001
-
-
-@dataclass(frozen=True)
-class Collisions:
-    """Equal responses of one problem against what independent draws would hold.
-
-    ``pairs, expected``: equal pairs that there are, and that independent draws of these
-    probabilities would hold. ``copies``: responses that repeat an earlier one too improbable to be
-    drawn twice.
-    """
-
-    pairs: int
-    expected: float
-    copies: int
-
-
-def collisions(sequences: ArrayLike, logprobs: ArrayLike, problems: int = 1) -> Collisions:
-    """Compare repeated responses of a problem with the collisions that chance explains.
-
-    ``sequences``: one hash (or any label) of the token sequence per sample. ``logprobs``:
-    log-probability of each sequence in the distribution that it was drawn from. ``problems``: how
-    many problems of the arm are looked at: the chance of a false alarm, ``UNLIKELY``, is that of
-    all of them together.
-
-    >>> collisions(["yes"] * 3 + ["no"], [-0.1, -0.1, -0.1, -2.3]).copies
-    0
-    >>> collisions(["long"] * 2 + ["other"], [-300.0, -300.0, -310.0]).copies
-    1
-    """
-    labels, logs = np.asarray(sequences), np.asarray(logprobs, np.float64)
-    if labels.ndim != 1 or labels.shape != logs.shape:
-        raise UserError("collisions need a label and a log-probability for each sample")
-    n = len(labels)
-    if n < 2:
-        return Collisions(0, 0.0, 0)
-    _, first, times = np.unique(labels, return_index=True, return_counts=True)
-    every_pair = n * (n - 1) / 2
-    expected = every_pair * float(np.exp(np.minimum(logs, 0.0)).mean())
-    unlikely = logs[first] + math.log(every_pair * problems) < math.log(UNLIKELY)
-    copies = int((times - 1)[unlikely].sum())
-    return Collisions(int((times * (times - 1) // 2).sum()), expected, copies)

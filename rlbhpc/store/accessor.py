@@ -14,9 +14,8 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes, pass_curve, whole_numbers
 from rlbhpc.stats.difference import difference_curve
-from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, Target
+from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, ProblemWeights, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.stats.weights import ProblemWeights
 from rlbhpc.store import derive, reader, samples
 from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER, provenance
 from rlbhpc.store.reader import LOW_RATE

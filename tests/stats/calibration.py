@@ -24,9 +24,7 @@ from rlbhpc.stats import (
     fixed_curve,
     k_grid,
     pass_curve,
-    support_metrics,
 )
-from rlbhpc.stats.coverage_table import support_intervals
 from tests.stats.truths import (
     mean_pass,
     one_model,
@@ -198,24 +196,6 @@ def extrapolation_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell
     yield from _drawn(regimes, lambda counts: extrapolate(counts, k).band, studies, rng)
 
 
-def support_cells(studies: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """SRR, NDR, SDS and NSCR of problems like these, in the order of ``k`` 0 … 3."""
-    names = ("srr", "ndr", "sds", "nscr")
-    for label, cells in (("even", (60, 15, 25)), ("shrunk", (80, 5, 15))):
-        share = np.asarray(cells) / 100
-        whole = support_metrics(*cells)
-        truth = [getattr(whole, name) for name in names]
-        for problems in (100, 400):
-            cell = Cell("support metrics", label, problems, 0, (0, 1, 2, 3))
-            for _ in range(studies):
-                drawn = support_intervals(*rng.multinomial(problems, share).tolist(), rng)
-                cell.held.append(
-                    np.asarray([drawn[m].covers(t) for m, t in zip(names, truth, strict=True)])
-                )
-                cell.called_sound.append(np.asarray([drawn[m].sound for m in names]))
-            yield cell
-
-
 def _arms(name: str, problems: int, n: int, rng: np.random.Generator) -> tuple[Counts, Counts]:
     base, trained = two_models(name, problems, rng)
     return Counts.of(n, rng.binomial(n, base)), Counts.of(n, rng.binomial(n, trained))
@@ -223,7 +203,7 @@ def _arms(name: str, problems: int, n: int, rng: np.random.Generator) -> tuple[C
 
 ALL = (
     population_cells, fixed_cells, prior_cells, difference_cells, beyond_cells, gap_cells,
-    extrapolation_cells, support_cells,
+    extrapolation_cells,
 )  # fmt: skip
 
 

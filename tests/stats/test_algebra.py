@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.solvable_sets import solvable_sets
 from rlbhpc.stats import (
     Counts,
     ProblemWeights,
@@ -22,7 +23,6 @@ from rlbhpc.stats import (
     pass_at_k,
     pass_curve,
     pass_hat_k,
-    solvable_sets,
 )
 from rlbhpc.stats.curve import pass_at_budget
 from rlbhpc.stats.difference import flip_p

@@ -108,7 +108,3 @@ def test_sampling_efficiency_gap(soak: bool) -> None:
 
 def test_extrapolation_band(soak: bool) -> None:
     check(run(calibration.extrapolation_cells, soak, 300), 0.93, 1.0)
-
-
-def test_support_intervals(soak: bool) -> None:
-    check(run(calibration.support_cells, soak), 0.93, 0.97)

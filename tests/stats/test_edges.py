@@ -7,6 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from analysis.cot_pass_at_k import cot_pass_at_k
+from analysis.perplexity_by_position import perplexity_by_position
+from analysis.repeats import collisions, duplicates
+from analysis.solvable_sets import solvable_sets
 from analysis.temperature import envelope, envelope_difference, matched_temperature
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
@@ -21,22 +25,19 @@ from rlbhpc.stats import (
     g_pass_at_k,
     mcnemar_exact,
     pass_curve,
-    solvable_sets,
     support_metrics,
 )
 from rlbhpc.stats.counts import check_paired
-from rlbhpc.stats.curve import pass_at_budget
+from rlbhpc.stats.curve import choose_checkpoint, even_odd, pass_at_budget
 from rlbhpc.stats.decision import supporting
 from rlbhpc.stats.design import smallest_loss
-from rlbhpc.stats.exact import clopper_pearson, detection_threshold, holm
+from rlbhpc.stats.exact import bayes_at_n, clopper_pearson, detection_threshold, holm, mg_pass_at_k
 from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.interval import mean_interval, ratio_interval
-from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
+from rlbhpc.stats.perplexities import perplexity_over_steps
 from rlbhpc.stats.priors import fit_prior, posterior_above
-from rlbhpc.stats.reliability import bayes_at_n, mg_pass_at_k
-from rlbhpc.stats.selection import choose_checkpoint, even_odd
-from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
-from rlbhpc.stats.votes import collisions, duplicates, maj_at_k_by_votes
+from rlbhpc.stats.verifier_error import chance_at_k
+from rlbhpc.stats.votes import maj_at_k_by_votes
 
 
 @pytest.mark.parametrize("problems", [1, 2, 30])

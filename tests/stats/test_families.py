@@ -7,6 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from analysis.cot_pass_at_k import cot_pass_at_k
+from analysis.perplexity_by_position import perplexity_by_position
+from analysis.repeats import collisions, duplicates
+from analysis.sharpening import sharpened
 from analysis.temperature import (
     envelope,
     envelope_difference,
@@ -17,27 +21,18 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
 from rlbhpc.stats.counts import pythia
 from rlbhpc.stats.coverage_table import coverage, never_solved_shift, rarest_first
-from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.exact import clopper_pearson
+from rlbhpc.stats.curve import choose_checkpoint, even_odd, log_area, prompt_spread
+from rlbhpc.stats.exact import bayes_at_n, clopper_pearson
 from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.interval import mean_interval, paired_interval
 from rlbhpc.stats.perplexities import (
     perplexity,
-    perplexity_by_position,
     perplexity_over_steps,
-    sharpened,
-    spread,
+    summarize_perplexities,
 )
 from rlbhpc.stats.priors import carries_rates, fit_prior, flip_probability, posterior_above
-from rlbhpc.stats.reliability import bayes_at_n
-from rlbhpc.stats.selection import choose_checkpoint, even_odd, prompt_spread
-from rlbhpc.stats.verifier_error import chance_at_k, cot_pass_at_k
-from rlbhpc.stats.votes import (
-    answer_entropy,
-    collisions,
-    duplicates,
-    token_entropy,
-)
+from rlbhpc.stats.verifier_error import chance_at_k
+from rlbhpc.stats.votes import token_entropy
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -261,22 +256,6 @@ def test_token_entropy_leaves_out_what_has_none() -> None:
     assert token_entropy([10, 2], 20) == pytest.approx(0.3)
 
 
-def test_answer_entropy_corrects_the_plug_in_upwards() -> None:
-    p = rng(4).dirichlet(np.full(30, 0.5))
-    truth = float(-(p * np.log(p)).sum())
-    draws = rng(5).multinomial(60, p, size=300)
-    mean = {
-        name: np.mean([answer_entropy(d, name) for d in draws])
-        for name in ("plug-in", "miller-madow", "chao-shen")
-    }
-    assert mean["plug-in"] < mean["miller-madow"] < truth + 0.05
-    assert abs(mean["chao-shen"] - truth) < abs(mean["plug-in"] - truth)
-    assert answer_entropy([7]) == 0
-    assert math.isfinite(answer_entropy([1, 1, 1], "chao-shen"))
-    with pytest.raises(UserError, match="allowed are"):
-        answer_entropy([1], "jackknife")
-
-
 def test_duplicates_shrink_the_effective_n() -> None:
     assert duplicates(range(10)).effective_n == 10
     assert duplicates([1] * 10).effective_n == 1
@@ -306,7 +285,7 @@ def test_perplexity_intervals_resample_problems(soak: bool) -> None:
     studies = 2000 if soak else 400
     for _ in range(studies):
         level = generator.normal(0.5, 0.2, (60, 1))
-        found = spread(np.exp(level + generator.normal(0, 0.1, (60, 16))))
+        found = summarize_perplexities(np.exp(level + generator.normal(0, 0.1, (60, 16))))
         held += found.lower <= math.exp(0.5) <= found.upper
     room = 3 * math.sqrt(0.05 * 0.95 / studies)
     assert 0.93 - room <= held / studies <= 0.97 + room
@@ -316,7 +295,7 @@ def test_perplexity_is_that_of_the_mean_log_probability() -> None:
     assert perplexity(-math.log(4) * 7, 7) == pytest.approx(4)
     with pytest.raises(UserError, match="natural logarithms"):
         perplexity([2.0], [4])
-    found = spread(perplexity([-1.0, np.nan, -4.0], [1, 1, 2]))
+    found = summarize_perplexities(perplexity([-1.0, np.nan, -4.0], [1, 1, 2]))
     assert found.responses == 2
     assert found.median == pytest.approx((math.e + math.e**2) / 2)
 

@@ -23,7 +23,7 @@ from rlbhpc.stats import (
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.decision import p_value, points
 from rlbhpc.stats.difference import claimed_sign, interval_at_one, sign_by_flips
-from rlbhpc.stats.exact import chances_of, chances_of_right, clopper_pearson, jeffreys
+from rlbhpc.stats.exact import chances_of_right, clopper_pearson
 from rlbhpc.stats.extrapolation import posterior_bounds
 from rlbhpc.stats.interval import (
     carriers,
@@ -34,7 +34,7 @@ from rlbhpc.stats.interval import (
 )
 from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.seeds import seeds_curve, spread
-from rlbhpc.stats.votes import answer_entropy
+from rlbhpc.stats.votes import entropy_by_problem
 
 Floats = NDArray[np.float64]
 
@@ -50,15 +50,9 @@ def test_intervals_of_a_proportion(c: int, n: int, prob: float) -> None:
     exact = stats.binomtest(c, n).proportion_ci(prob, "exact")
     assert clopper_pearson(c, n, prob).bounds == pytest.approx([exact.low, exact.high])
     assert clopper_pearson(c, n, prob).sound
-    found, tails = jeffreys(c, n, prob), [(1 - prob) / 2, (1 + prob) / 2]
-    low, high = stats.beta.ppf(tails, c + 0.5, n - c + 0.5)
-    assert found.bounds == pytest.approx([low if c else 0, high if c < n else 1])
-    assert (bool(found.sound), len(found.notes)) == (n >= 10, n < 10)
 
 
 def test_chances_of_counts() -> None:
-    for n, rate in ((0, 0.3), (7, 0.3), (7, 0.0), (7, 1.0)):
-        assert chances_of(n, rate) == pytest.approx(stats.binom.pmf(np.arange(n + 1), n, rate))
     for n, c, k in itertools.product((5, 8), (0, 2, 5), (1, 3, 5)):
         exact = stats.hypergeom.pmf(np.arange(k + 1), n, c, k)
         assert chances_of_right(n, c, k) == pytest.approx(exact, abs=1e-12)
@@ -262,16 +256,11 @@ def test_at_one_a_handful_of_problems_gives_no_bounds(
 
 
 @pytest.mark.filterwarnings("error")
-def test_entropies_are_those_of_scipy_with_their_corrections() -> None:
-    votes = np.array([5, 3, 1, 1])
-    plug_in = stats.entropy(votes)
-    assert answer_entropy(votes, "plug-in") == pytest.approx(plug_in)
-    assert answer_entropy(votes) == pytest.approx(plug_in + 3 / 20)
-    share = votes / 10 * (1 - 2 / 10)
-    chao_shen = -(share * np.log(share) / (1 - (1 - share) ** 10)).sum()
-    assert answer_entropy(votes, "chao-shen") == pytest.approx(chao_shen)
-    assert np.isnan(answer_entropy([0, 0]))
-    assert [str(answer_entropy([7], name)) for name in ("plug-in", "chao-shen")] == ["0.0", "0.0"]
+def test_entropies_are_those_of_scipy_with_their_correction() -> None:
+    answers = np.repeat([7, 2, 9, 4], [5, 3, 1, 1])
+    entropies, distinct = entropy_by_problem([answers, np.full(10, 3)])
+    assert entropies == pytest.approx([stats.entropy([5, 3, 1, 1]) + 3 / 20, 0])
+    assert distinct.tolist() == [4, 1]
 
 
 @pytest.mark.parametrize(

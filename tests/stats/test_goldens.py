@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from analysis.best_prompt import best_prompt
+from analysis.perplexity_by_position import perplexity_by_position
+from analysis.repeats import collisions, duplicates
 from analysis.temperature import envelope, envelope_difference
 from rlbhpc.stats import (
     Counts,
@@ -26,22 +28,18 @@ from rlbhpc.stats import (
     extrapolate,
     fixed_curve,
 )
-from rlbhpc.stats.coverage_table import never_solved_shift, support_intervals
-from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
+from rlbhpc.stats.coverage_table import never_solved_shift
+from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve, prompt_spread
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.design import Look, Power, look, smallest_loss
 from rlbhpc.stats.difference import delta_se_interval, difference_curve
+from rlbhpc.stats.exact import avg_at_k, bayes_at_n
 from rlbhpc.stats.extrapolation import fit_power_law, held_out_check
 from rlbhpc.stats.interval import ratio_interval
-from rlbhpc.stats.perplexities import perplexity_by_position, spread
+from rlbhpc.stats.perplexities import summarize_perplexities
 from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
-from rlbhpc.stats.reliability import avg_at_k, bayes_at_n
 from rlbhpc.stats.seeds import seeds_curve
-from rlbhpc.stats.selection import prompt_spread
 from rlbhpc.stats.votes import (
-    answer_entropy,
-    collisions,
-    duplicates,
     entropy_by_problem,
     maj_at_k_by_votes,
 )
@@ -168,24 +166,20 @@ CASES: dict[str, Callable[[], Any]] = {
     ),
     "ratio": lambda: ratio_interval(np.arange(24.0), np.arange(24) % 7, weights(24, SOURCES)),
     "ratio of twenty": lambda: ratio_interval(np.arange(20.0), np.ones(20), weights(20), 0.5),
-    "support": lambda: support_intervals(12, 5, 3, rng()),
-    "little support": lambda: support_intervals(4, 7, 0, rng(), 0.5),
     "Bayes": lambda: [
         bayes_at_n([[0, 1, 2], [2, 2, 2]], [0, 0.5, 1]).interval(0.25, 0.75),
         bayes_at_n([[0, 1] * 40] * 3, prior_outcomes=[[1], [0], [1]]).interval(prob=0.5),
     ],
     "perplexity": lambda: [
-        spread(np.exp(np.r_[np.arange(30.0), [np.nan] * 3].reshape(11, 3) / 10)),
-        spread([np.nan]),
-        spread(np.exp(np.arange(27.0).reshape(9, 3) / 10)),
+        summarize_perplexities(np.exp(np.r_[np.arange(30.0), [np.nan] * 3].reshape(11, 3) / 10)),
+        summarize_perplexities([np.nan]),
+        summarize_perplexities(np.exp(np.arange(27.0).reshape(9, 3) / 10)),
         perplexity_by_position([-np.arange(100.0) / 50, -np.arange(95.0)]),
     ],
     "entropy": lambda: [
         entropy_by_problem([[5, 5, 7, 7, 8], [3, 3, 3, -1, -1], [-1] * 5, [4, -1, -1, -1, -1]]),
         entropy_by_problem([[5], [6]]),
         entropy_by_problem(np.empty((2, 0))),
-        [answer_entropy([4, 0, 2, 1, 1], name) for name in ("plug-in", "miller-madow")],
-        [answer_entropy(votes, "chao-shen") for votes in ([4, 2, 1, 1], [1, 1, 1], [3])],
     ],
     "collisions": lambda: [
         collisions(["a"] * 3 + ["b", "b", "c"], [-2.0] * 3 + [-12.0] * 3, 10),

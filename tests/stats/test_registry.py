@@ -25,8 +25,9 @@ from rlbhpc.stats import (
     pass_curve,
 )
 from rlbhpc.stats.design import look, smallest_loss
-from rlbhpc.stats.metrics import METRICS, metric, metrics_page
-from rlbhpc.stats.perplexities import perplexity_by_position, perplexity_over_steps
+from rlbhpc.stats.metrics import METRICS, metric
+from rlbhpc.stats.perplexities import perplexity_over_steps
+from tools.make_docs import metrics_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 HEAD = Path(__file__).parents[2] / "tools" / "pages" / "statistics.md"
@@ -113,7 +114,6 @@ def test_the_room_loads_nothing_heavy_for_counts() -> None:
         (look, {"margin": 0.02, "comparisons": 1}),
         (smallest_loss, {"comparisons": 1, "rates": None, "stop_after": (0, 0)}),
         (perplexity_over_steps, {"responses": 32}),
-        (perplexity_by_position, {"window": 32}),
         (fixed_curve, {"k": None, "prob": 0.95}),
         (pass_curve, {"k": None, "prob": 0.95}),
         (difference_curve, {"k": None, "prob": 0.95}),

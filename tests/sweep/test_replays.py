@@ -18,7 +18,7 @@ from scipy import special
 
 import rlbhpc
 from rlbhpc.stats import Counts, crossing, difference_curve, fixed_curve
-from rlbhpc.stats.weights import ProblemWeights
+from rlbhpc.stats.interval import ProblemWeights
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.study import Study
 from tests.sweep.replay import Replay, look, make_study, swept

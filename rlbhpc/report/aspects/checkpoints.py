@@ -29,7 +29,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured, powers_of_two
 from rlbhpc.report.phrases import interval_columns, interval_text, points_text
 from rlbhpc.stats import Counts, Interval, difference_curve
-from rlbhpc.stats.selection import choose_checkpoint, even_odd
+from rlbhpc.stats.curve import choose_checkpoint, even_odd
 
 # From dark to light as training goes on, between what can be told from black and from white
 # paper: the middle of the colour map cividis, made for all kinds of colour vision.

@@ -17,7 +17,12 @@ from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel, log_axis, 
 from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.phrases import stack_rows
-from rlbhpc.stats.perplexities import Spread, perplexity, perplexity_over_steps, spread
+from rlbhpc.stats.perplexities import (
+    PerplexitySummary,
+    perplexity,
+    perplexity_over_steps,
+    summarize_perplexities,
+)
 from rlbhpc.store.cube_schema import SCORES
 from rlbhpc.verify.verdict import Status
 
@@ -52,14 +57,14 @@ class Scored:
         return f"{_name(self.source, self.step)} under {_name(self.scorer, self.scorer_step)}"
 
     @property
-    def spread(self) -> Spread:
+    def spread(self) -> PerplexitySummary:
         """Distribution over all responses."""
-        return spread(self.perplexity)
+        return summarize_perplexities(self.perplexity)
 
     @property
-    def right_spread(self) -> Spread:
+    def right_spread(self) -> PerplexitySummary:
         """Distribution over the right answers."""
-        return spread(np.where(self.right, self.perplexity, np.nan))
+        return summarize_perplexities(np.where(self.right, self.perplexity, np.nan))
 
 
 @dataclass(frozen=True)
@@ -262,7 +267,7 @@ def _spreads(scores: list[Scored], set_name: str) -> Node:
     return table(caption, heads, rows)
 
 
-def _mean(distribution: Spread) -> str:
+def _mean(distribution: PerplexitySummary) -> str:
     if math.isnan(distribution.geometric_mean):
         return "–"
     ends = f" [{distribution.lower:.3f}, {distribution.upper:.3f}]"

@@ -15,7 +15,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import k_grid
-from rlbhpc.stats.selection import PromptSpread, prompt_spread
+from rlbhpc.stats.curve import PromptSpread, prompt_spread
 
 #: The prompt that asks for an answer and no reasoning.
 NO_REASONING = "no-think"
