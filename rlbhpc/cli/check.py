@@ -16,7 +16,7 @@ from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
-from rlbhpc.study.load import load_study, longest, stored_study
+from rlbhpc.study.load import context_length, load_study, stored_study
 from rlbhpc.study.plugin_check import brought, place
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
@@ -128,7 +128,7 @@ def _model(study: Study, name: str) -> dict[str, Any]:
         "origin": origin,
         "base": study.base(name),
         "steps": study.steps(name),
-        "holds": longest(study, name),
+        "holds": context_length(study, name),
         "content": {str(step): digest for step, digest in study.digests[name].items()},
     }
 

@@ -7,7 +7,7 @@ import difflib
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,23 +15,25 @@ from pydantic_core import ErrorDetails
 from rlbhpc.errors import UserError
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, shape
 from rlbhpc.study.schema import SamplingDefaults
-from rlbhpc.study.tree import Node, joined, shown
+from rlbhpc.study.tree import Node, child_key, shown
 
 E = TypeVar("E", bound=Entry)
+T = TypeVar("T")
 
-MOST_LISTED: Final = 24
-MOST_COMPARED: Final = 1_000
+MAX_LISTED: Final = 24
+MAX_COMPARED: Final = 1_000
 
-_TOKENS_BY_HAND: Final = "a model whose tokens are barred or favoured by hand is another model"
-_NOT_TAKEN: Final = {
+_OTHER_MODEL: Final = "a model whose tokens are barred or favoured by hand is another model"
+# Settings of vLLM that no arm takes, and why.
+_REFUSED_SETTINGS: Final = {
     "ignore_eos": "a response ends where the model ends it; `min_tokens` bars an early end",
-    **dict.fromkeys(("bad_words", "logit_bias", "allowed_token_ids"), _TOKENS_BY_HAND),
+    **dict.fromkeys(("bad_words", "logit_bias", "allowed_token_ids"), _OTHER_MODEL),
 }
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """``; did you mean …?`` when one of the options is close, else nothing."""
-    by_lower = {option.lower(): option for option in itertools.islice(options, MOST_COMPARED)}
+    by_lower = {option.lower(): option for option in itertools.islice(options, MAX_COMPARED)}
     close = difflib.get_close_matches(name[:100].lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
@@ -39,16 +41,20 @@ def nearest(name: str, options: Iterable[str]) -> str:
 def listed(options: Iterable[str]) -> str:
     """Options for a message; long lists are cut."""
     names = list(options)
-    more = f" … ({len(names) - MOST_LISTED} more)" if len(names) > MOST_LISTED else ""
-    return ", ".join(names[:MOST_LISTED]) + more if names else "none, as there are none"
+    if not names:
+        return "none, as there are none"
+    text = ", ".join(names[:MAX_LISTED])
+    unlisted = len(names) - MAX_LISTED
+    return f"{text} … ({unlisted} more)" if unlisted > 0 else text
 
 
-def unknown_key(key: str, keys: Collection[str]) -> str:
-    """Complain about a key that is none of those known in its place."""
-    of_an_arm = "min_tokens" in keys
-    if of_an_arm and key in _NOT_TAKEN:
-        return f"no arm takes this setting of vLLM: {_NOT_TAKEN[key]}; allowed: {listed(keys)}"
-    return f"unknown key; allowed: {listed(keys)}{nearest(key, keys)}"
+def unknown_key(key: str, allowed_keys: Collection[str]) -> str:
+    """Complain about a key that is none of those that may stand in its place."""
+    is_sampling_setting = "min_tokens" in allowed_keys
+    if is_sampling_setting and key in _REFUSED_SETTINGS:
+        reason = _REFUSED_SETTINGS[key]
+        return f"no arm takes this setting of vLLM: {reason}; allowed: {listed(allowed_keys)}"
+    return f"unknown key; allowed: {listed(allowed_keys)}{nearest(key, allowed_keys)}"
 
 
 def unknown_name(node: Node, kind: str, options: Iterable[str]) -> UserError:
@@ -66,52 +72,78 @@ def validated(tree: Node, schema: type[E]) -> E:
     try:
         return schema.model_validate(tree.plain())
     except ValidationError as error:
-        raise _first_complaint(error, tree, schema) from None
+        mistakes = [_locate(detail, tree, schema) for detail in error.errors()]
+        raise _first_complaint(mistakes) from None
 
 
-def _first_complaint(error: ValidationError, tree: Node, schema: type[Entry]) -> UserError:
-    """Tell the first error in the order of the file, and how many more there are."""
-    located = [(detail, *_locate(detail, tree, schema)) for detail in error.errors()]
+class _Mistake(NamedTuple):
+    """One error of pydantic with the node that it is about.
+
+    ``missing_key`` is a key path, where the error is about an entry that is not there. ``parent``
+    is the shape of the mapping that holds the value, ``shape`` that of the value; None where the
+    schema does not say.
+    """
+
+    detail: ErrorDetails
+    node: Node
+    missing_key: str | None
+    parent: Shape
+    shape: Shape | None
+
+    @property
+    def location(self) -> str:
+        return self.node.place(self.missing_key)
+
+
+def _first_complaint(mistakes: list[_Mistake]) -> UserError:
+    """Tell the first mistake in the order of the file, and how many more there are."""
     # A misspelt key is unknown and leaves another one missing: what is there is told first.
     # Errors that come from --set have no line; they are the freshest, so they come before others.
-    located.sort(key=lambda complaint: (complaint[0]["type"] == "missing", complaint[1].line))
+    first = min(mistakes, key=lambda m: (m.detail["type"] == "missing", m.node.line))
     # One mistake in a swept entry is found in each of its members.
-    distinct = {(detail["type"], node.place(missing)) for detail, node, _, missing in located}
-    detail, node, shape, missing = located[0]
+    distinct = {(mistake.detail["type"], mistake.location) for mistake in mistakes}
     more = f" ({len(distinct) - 1} more)" if len(distinct) > 1 else ""
-    return UserError(f"{node.place(missing)}: {_message(detail, node, shape, schema)}{more}")
+    return UserError(f"{first.location}: {_explain(first)}{more}")
 
 
-def _locate(
-    detail: ErrorDetails, tree: Node, schema: type[Entry]
-) -> tuple[Node, Shape | None, str | None]:
-    """Node and shape that an error is about, and the key path when the node is not there."""
-    node, shape = tree, Shape(schema)
+def _locate(detail: ErrorDetails, tree: Node, schema: type[Entry]) -> _Mistake:
+    """Walk from the root to the value that an error is about."""
+    node = tree
+    parent = Shape(schema)
+    value_shape: Shape | None = parent
     for step in detail["loc"]:
-        if step == "[key]":
-            return node, None, None
-        inner = shape.item if isinstance(step, int) else shape.below(step)
+        # An error about a key itself, not about the value under it.
+        if step == "[key]" or value_shape is None:
+            return _Mistake(detail, node, None, parent, None)
+        parent = value_shape
+        value_shape = parent.item if isinstance(step, int) else parent.below(step)
         child = node.entries.get(str(step))
         if isinstance(step, int) and step < len(node.items):
             child = node.items[step]
         if child is None:
-            return node, inner, joined(node.key, str(step))
-        if inner is None:
-            return child, None, None
-        node, shape = child, inner
-    return node, shape, None
+            missing_key = child_key(node.key, str(step))
+            return _Mistake(detail, node, missing_key, parent, value_shape)
+        node = child
+    return _Mistake(detail, node, None, parent, value_shape)
 
 
-def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type[Entry]) -> str:
-    kind, last = detail["type"], detail["loc"][-1] if detail["loc"] else ""
+def _explain(mistake: _Mistake) -> str:
+    """What is wrong, and what is allowed instead."""
+    detail = mistake.detail
+    kind = detail["type"]
+    location = detail["loc"]
+    last_step = location[-1] if location else ""
     if kind == "extra_forbidden":
-        keys = _siblings(detail["loc"], schema)
-        return unknown_key(str(last), keys)
+        keys = list(fields(mistake.parent.core))
+        # Known at the top of a file, though it is gone before the schema sees the file.
+        is_top_level = len(location) == 1
+        return unknown_key(str(last_step), [*keys, "include"] if is_top_level else keys)
     if kind == "missing":
-        assert shape is not None
-        shared = detail["loc"][0] == "arms" and last in fields(SamplingDefaults)
-        return f"missing; give {allowed(shape)}{', here or under `sampling`' if shared else ''}"
-    if last == "[key]":
+        assert mistake.shape is not None
+        is_shared = location[0] == "arms" and last_step in fields(SamplingDefaults)
+        hint = ", here or under `sampling`" if is_shared else ""
+        return f"missing; give {allowed(mistake.shape)}{hint}"
+    if last_step == "[key]":
         return f"not a usable name; allowed: {NAME_ALLOWED}"
     if kind == "value_error":
         return str(detail["ctx"]["error"])
@@ -120,34 +152,26 @@ def _message(detail: ErrorDetails, node: Node, shape: Shape | None, schema: type
         bound = f"at least {limits.get('min_length')}" if kind == "too_short" else "fewer"
         return f"found {limits.get('actual_length')} entries; allowed: {bound}"
     value = detail["input"]
-    allow = "any plain value" if shape is None else allowed(shape)
-    return f"found {shown(value)}; allowed: {allow}{_hint(value, shape)}"
+    if mistake.shape is None:
+        return f"found {shown(value)}; allowed: any plain value"
+    return f"found {shown(value)}; allowed: {allowed(mistake.shape)}{_hint(value, mistake.shape)}"
 
 
-def _siblings(loc: tuple[int | str, ...], schema: type[Entry]) -> list[str]:
-    shape = Shape(schema)
-    for step in loc[:-1]:
-        inner = shape.item if isinstance(step, int) else shape.below(step)
-        assert inner is not None, "only an entry of the schema refuses a key"
-        shape = inner
-    keys = list(fields(shape.core))
-    # Known too, though it is gone before the schema sees the file.
-    return [*keys, "include"] if len(loc) == 1 else keys
-
-
-def _hint(value: Any, shape: Shape | None) -> str:
-    if shape is None:
-        return ""
-    if shape.core is str and isinstance(value, int | float | bool):
+def _hint(value: Any, value_shape: Shape) -> str:
+    """How to write a value that looks right and has another type; empty where nothing does."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value_shape.core is str and isinstance(value, int | float):
         return f'; to mean it as text, quote it: "{shown(value)}"'
-    if shape.core is list and isinstance(value, str | int | float) and value is not True:
+    if value_shape.core is list and (is_number or isinstance(value, str)):
         return f"; a list of one is [{shown(value)}]"
-    if isinstance(value, str) and shape.core in (int, float):
+    if not isinstance(value, str):
+        return ""
+    if value_shape.core in (int, float):
         return _number_hint(value)
-    if isinstance(value, str) and shape.core is bool:
+    if value_shape.core is bool:
         return "; YAML 1.2 has no other words for these"
-    if isinstance(value, str) and shape.is_scalar:
-        return nearest(value, allowed(shape).split(" or "))
+    if value_shape.is_scalar:
+        return nearest(value, allowed(value_shape).split(" or "))
     return ""
 
 
@@ -164,20 +188,18 @@ def _number_hint(value: str) -> str:
 # Options of a recipe: values of a mapping, held against the dataclass that they are for.
 
 
-T = TypeVar("T")
-
 Whole = Annotated[int, Field(ge=0, le=10_000_000)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def from_options(kind: type[T], options: Any, subject: str) -> T:
+def from_options(options_class: type[T], options: Any, subject: str) -> T:
     """Build a dataclass from a mapping; a name that it does not have is refused."""
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(options_class)]  # type: ignore[arg-type]
     if not isinstance(options, Mapping):
-        keys = ", ".join(names)
         raise UserError(
-            f"{subject}: found {shown(options)}; allowed: a mapping with the keys {keys}"
+            f"{subject}: found {shown(options)}; allowed: a mapping with the keys"
+            f" {', '.join(names)}"
         )
     for name in options:
         if name not in names:
@@ -185,24 +207,28 @@ def from_options(kind: type[T], options: Any, subject: str) -> T:
                 f"{subject}: unknown setting {shown(name)}; allowed: {', '.join(names)}"
                 f"{nearest(name, names)}"
             )
-    return kind(**options)
+    return options_class(**options)
 
 
 def check_values(options: Any) -> None:
     """Refuse a value that is not of its field's type, or out of its range."""
-    kind: Any = type(options)
-    for name, (hint, values) in _types(kind).items():
+    for name, (annotation, adapter) in _field_adapters(options.__class__).items():
         value = getattr(options, name)
         try:
-            values.validate_python(value)
+            adapter.validate_python(value)
         except ValidationError:
-            words = allowed(shape(hint))
-            raise UserError(f"{name}: found {shown(value)}; allowed: {words}") from None
+            raise UserError(
+                f"{name}: found {shown(value)}; allowed: {allowed(shape(annotation))}"
+            ) from None
 
 
 @cache
-def _types(kind: Any) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
-    hints = get_type_hints(kind, include_extras=True)
+def _field_adapters(options_class: Any) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
+    """The annotation of each field of a dataclass, and pydantic's validator for it."""
+    annotations = get_type_hints(options_class, include_extras=True)
     config = ConfigDict(strict=True, allow_inf_nan=False)
-    names = [field.name for field in dataclasses.fields(kind)]
-    return {name: (hints[name], TypeAdapter(hints[name], config=config)) for name in names}
+    adapters = {}
+    for field in dataclasses.fields(options_class):
+        annotation = annotations[field.name]
+        adapters[field.name] = (annotation, TypeAdapter(annotation, config=config))
+    return adapters

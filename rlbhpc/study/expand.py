@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, get_origin
 
 from rlbhpc import plugins
 from rlbhpc.study.complaints import unknown_key
-from rlbhpc.study.fields import Entry, IsPath, Refers, Shape, Tag, fields
+from rlbhpc.study.fields import Entry, IsPath, Shape, Tag, fields
 from rlbhpc.study.schema import SamplingDefaults, StudyFile
 from rlbhpc.study.tree import Node, local_path
 
-MAX_MEMBERS: Final = 1_000
+MAX_COMBINATIONS: Final = 1_000
 MAX_ENTRIES: Final = 5_000
-MAX_CHAIN: Final = 50
-# What stands under `options`, where the schema names no keys.
-_FREE: Final = Shape(Any)
-# Whatever is referred to comes before what refers to it.
-ORDER: Final = ("problem_sets", "recipes", "models", "arms", "scores", "match_entropy")
+# The shape of what stands under `options`, where the schema names no keys.
+_ANY_SHAPE: Final = Shape(Any)
+# Sections in the order of expansion: whatever is referred to comes before what refers to it.
+EXPANDED_SECTIONS: Final = (
+    "problem_sets", "recipes", "models", "arms", "scores", "match_entropy",
+)  # fmt: skip
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str, ...]
 
 
 class Member(NamedTuple):
@@ -39,223 +41,229 @@ class Member(NamedTuple):
     ending: str
 
 
+#: By section and written name, the entries that a swept entry became.
+MembersBySection = dict[str, dict[str, list[Member]]]
+
+
 class Choice(NamedTuple):
-    """One value of a swept field: what the name gets, and what goes where."""
+    """One value of a swept field: the ending of the name, and the values to put in, by key path."""
 
     ending: str
-    values: dict[Path, Node]
+    values: dict[KeyPath, Node]
 
 
-Families = dict[str, dict[str, list[Member]]]
+@dataclass(frozen=True)
+class Axis:
+    """The choices of one swept field; ``is_reference`` where it names an entry that was swept."""
+
+    choices: list[Choice]
+    is_reference: bool = False
 
 
 def expand(tree: Node) -> Node:
     """Return the tree without lists that mean sweeps, without defaults, with absolute paths."""
-    tree = _anchor_paths(_sweep_seeds(_spread_defaults(tree)), Shape(StudyFile))
+    tree = _fill_arms_from_defaults(tree)
+    tree = _rename_recipe_seeds(tree)
+    tree = _make_paths_absolute(tree, Shape(StudyFile))
     sections = dict(tree.entries)
-    families: Families = {}
-    for section in ORDER:
-        if section in sections and isinstance(sections[section].value, dict):
-            entry = fields(StudyFile)[section].item
-            assert entry is not None
-            sections[section] = _expand_section(section, sections[section], entry.core, families)
+    members: MembersBySection = {}
+    for name in EXPANDED_SECTIONS:
+        if name in sections and isinstance(sections[name].value, dict):
+            entry_shape = fields(StudyFile)[name].item
+            assert entry_shape is not None
+            sections[name] = _expand_section(name, sections[name], entry_shape.core, members)
     for key, node in sections.items():
         shape = fields(StudyFile).get(key)
         if shape is not None and shape.is_entry:
-            sections[key] = _expand_lists(node, shape.core, families)
+            sections[key] = _expand_name_lists(node, shape.core, members)
     return replace(tree, value=sections)
 
 
-def _spread_defaults(tree: Node) -> Node:
+def _fill_arms_from_defaults(tree: Node) -> Node:
     """Write the keys of ``sampling`` into every arm that does not say otherwise."""
-    defaults, arms = tree.entries.get("sampling"), tree.entries.get("arms")
+    defaults = tree.entries.get("sampling")
     if defaults is None or not isinstance(defaults.value, dict):
         return tree
+    allowed_keys = list(fields(SamplingDefaults))
     for key, node in defaults.entries.items():
-        if key not in fields(SamplingDefaults):
-            keys = list(fields(SamplingDefaults))
-            node.fail(unknown_key(key, keys))
-    entries = {key: node for key, node in tree.entries.items() if key != "sampling"}
-    if arms is not None:
-        filled = {
-            name: replace(arm, value={**defaults.entries, **arm.value})
-            if isinstance(arm.value, dict)
-            else arm
-            for name, arm in arms.entries.items()
-        }
-        entries["arms"] = replace(arms, value=filled) if filled else arms
-    return replace(tree, value=entries)
+        if key not in allowed_keys:
+            node.fail(unknown_key(key, allowed_keys))
+    sections = dict(tree.entries)
+    del sections["sampling"]
+    arms = sections.get("arms")
+    if arms is not None and arms.entries:
+        filled_arms = {}
+        for name, arm in arms.entries.items():
+            is_mapping = isinstance(arm.value, dict)
+            values = {**defaults.entries, **arm.entries}
+            filled_arms[name] = replace(arm, value=values) if is_mapping else arm
+        sections["arms"] = replace(arms, value=filled_arms)
+    return replace(tree, value=sections)
 
 
-def _sweep_seeds(tree: Node) -> Node:
+def _rename_recipe_seeds(tree: Node) -> Node:
     """Write ``seeds`` of a recipe as the sweep of its ``seed`` that it is."""
     recipes = tree.entries.get("recipes")
     if recipes is None or not isinstance(recipes.value, dict):
         return tree
-    entries = {}
+    renamed = dict(recipes.value)
     for name, recipe in recipes.entries.items():
         seeds = recipe.entries.get("seeds")
-        if seeds is not None and "seed" in recipe.entries:
+        if seeds is None:
+            continue
+        if "seed" in recipe.entries:
             seeds.fail("`seed` stands beside it; keep one of the two")
-        if seeds is not None and not isinstance(seeds.value, list):
+        if not isinstance(seeds.value, list):
             seeds.fail("not a list; write seeds: [0, 1, 2], or `seed` for a single training")
-        keys = {"seed" if key == "seeds" else key: node for key, node in recipe.entries.items()}
-        entries[name] = replace(recipe, value=keys) if seeds is not None else recipe
-    return replace(tree, value={**tree.entries, "recipes": replace(recipes, value=entries)})
+        settings = {key: node for key, node in recipe.entries.items() if key != "seeds"}
+        renamed[name] = replace(recipe, value={**settings, "seed": seeds})
+    return replace(tree, value={**tree.entries, "recipes": replace(recipes, value=renamed)})
 
 
-def _anchor_paths(node: Node, shape: Shape) -> Node:
+def _make_paths_absolute(node: Node, shape: Shape) -> Node:
     if isinstance(node.value, dict):
-        value: Any = {
-            _anchored(key, child): _anchor_paths(child, shape.below(key) or _FREE)
-            for key, child in node.value.items()
-        }
-        return replace(node, value=value)
+        entries = {}
+        for key, child in node.value.items():
+            # A key may name a file as well: a reward of one's own with its weight.
+            if plugins.is_file(key):
+                key = str(local_path(replace(child, value=key)))
+            entries[key] = _make_paths_absolute(child, shape.below(key) or _ANY_SHAPE)
+        return replace(node, value=entries)
     if isinstance(node.value, list):
-        # A list without items of its own is a sweep of this value.
-        item = shape.item if shape.core is list and shape.item is not None else shape
-        return replace(node, value=[_anchor_paths(child, item) for child in node.value])
+        # A list where the schema has a single value is a sweep of this value.
+        item_shape = shape if shape.item is None else shape.item
+        items = [_make_paths_absolute(item, item_shape) for item in node.value]
+        return replace(node, value=items)
     if isinstance(node.value, str) and node.value and _is_path(node.value, shape):
         return replace(node, value=str(local_path(node)))
     return node
 
 
-def _anchored(key: str, node: Node) -> str:
-    """A key, which may name a file as well: a reward of one's own with its weight."""
-    return str(local_path(replace(node, value=key))) if plugins.is_file(key) else key
-
-
 def _is_path(text: str, shape: Shape) -> bool:
-    """Whether a value is a path: by its field, a prompt that is a file, or a part of one's own."""
-    refers = shape.mark(Refers)
-    if plugins.is_file(text):
+    """Whether a value is a path: by its field, as a prompt's file, or as a plugin's file."""
+    if shape.mark(IsPath) is not None or plugins.is_file(text):
         return True
-    is_prompt_file = refers is not None and refers.section == "prompts" and text.endswith(".txt")
-    return shape.mark(IsPath) is not None or is_prompt_file
+    return shape.refers_to == "prompts" and text.endswith(".txt")
 
 
-def _expand_section(section: str, node: Node, entry: type[Entry], families: Families) -> Node:
-    """All entries of one section, swept; ``families`` learns what became of each name."""
-    members: dict[str, list[tuple[Member, Node]]] = {}
-    size = 0
-    members_of = families.setdefault(section, {})
-    for name in _in_order(section, node):
-        child = node.entries[name]
-        members[name] = [
-            (Member(name + ending, ending), variant)
-            for ending, variant in _variants(child, entry, families)
-        ]
-        size += len(members[name])
-        if size > MAX_ENTRIES:
+def _expand_section(
+    section: str, node: Node, entry: type[Entry], members: MembersBySection
+) -> Node:
+    """Sweep all entries of one section, and add to ``members`` what became of each name."""
+    variants_by_name: dict[str, list[tuple[str, Node]]] = {}
+    section_members = members.setdefault(section, {})
+    entry_count = 0
+    names = list(node.entries)
+    if section == "models":
+        parents = {name: _parent_names(model, node) for name, model in node.entries.items()}
+        names = sort_by_origin(node, parents)
+    for name in names:
+        variants = _variants(node.entries[name], entry, members)
+        variants_by_name[name] = variants
+        entry_count += len(variants)
+        if entry_count > MAX_ENTRIES:
             node.fail(f"more than {MAX_ENTRIES:,} entries after the sweeps")
-        if [m.name for m, _ in members[name]] != [name]:
-            members_of[name] = [member for member, _ in members[name]]
+        endings = [ending for ending, _ in variants]
+        if endings != [""]:
+            section_members[name] = [Member(name + ending, ending) for ending in endings]
     result: dict[str, Node] = {}
-    for name in node.entries:
-        for member, variant in members[name]:
-            if member.name in result or (member.ending and member.name in node.entries):
-                node.entries[name].fail(
-                    f"the sweep gives the name {member.name} twice; rename one of the entries"
+    for name, written in node.entries.items():
+        for ending, variant in variants_by_name[name]:
+            new_name = name + ending
+            if new_name in result or (ending and new_name in node.entries):
+                written.fail(
+                    f"the sweep gives the name {new_name} twice; rename one of the entries"
                     " or leave out the repeated value"
                 )
-            result[member.name] = variant
+            result[new_name] = variant
     return replace(node, value=result)
 
 
-def _in_order(section: str, node: Node) -> list[str]:
-    """Entries so that those that others of the section are built from come first."""
-    done: dict[str, None] = {}
+def sort_by_origin(models: Node, sources: Mapping[str, Iterable[str]]) -> list[str]:
+    """Names of models, each behind those it is made from; a cycle is refused.
 
-    def visit(name: str, chain: tuple[str, ...]) -> None:
-        if name in done:
-            return
-        if len(chain) > MAX_CHAIN:
-            node.fail(f"more than {MAX_CHAIN} models in a chain, each made from the one before")
-        for parent in _parents(node.entries[name]):
-            target = str(parent.value)
-            if target in (*chain, name):
-                loop = (*chain, name, target)
-                parent.fail(f"a cycle: {' <- '.join(loop[loop.index(target) :])}")
-            if target in node.entries:
-                visit(target, (*chain, name))
-        done[name] = None
-
-    for name in node.entries:
-        if section == "models":
-            visit(name, ())
-        else:
-            done[name] = None
-    return list(done)
+    ``sources`` has, for each model, the names of those it is made from.
+    """
+    try:
+        return list(TopologicalSorter(sources).static_order())
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        models.entries[cycle[-1]].fail(f"a cycle: {' <- '.join(reversed(cycle))}")
 
 
-def _parents(model: Node) -> Iterator[Node]:
-    """Return the values under a model that name the models it comes from."""
-    train, base = model.entries.get("train"), model.entries.get("base")
-    sources = [train.entries.get("from") if train else None, base]
-    for node in sources:
-        if node is not None:
-            yield from (item for item in (node.items or [node]) if isinstance(item.value, str))
+def _parent_names(model: Node, models: Node) -> list[str]:
+    """The models under ``base`` and ``train.from`` of a model, which may be lists of names."""
+    sources = [model.entries.get("base")]
+    if "train" in model.entries:
+        sources.append(model.entries["train"].entries.get("from"))
+    names = []
+    for source in sources:
+        if source is not None:
+            names += [str(item.value) for item in source.items or [source]]
+    return [name for name in names if name in models.entries]
 
 
-def _variants(node: Node, entry: type[Entry], families: Families) -> list[tuple[str, Node]]:
+def _variants(node: Node, entry: type[Entry], members: MembersBySection) -> list[tuple[str, Node]]:
     """Every combination of the swept fields of one entry: ending of the name, and the entry."""
-    node = _expand_lists(node, entry, families)
-    axes = _together(list(_axes(node, entry, (), families)))
-    size = 1
-    for axis in axes:
-        size *= len(axis)
-        if size > MAX_MEMBERS:
-            node.fail(f"the sweeps of this entry make more than {MAX_MEMBERS:,} combinations")
+    node = _expand_name_lists(node, entry, members)
+    axes = _join_axes(list(_find_axes(node, entry, (), members)))
+    combination_count = 1
+    for choices in axes:
+        combination_count *= len(choices)
+        if combination_count > MAX_COMBINATIONS:
+            node.fail(f"the sweeps of this entry make more than {MAX_COMBINATIONS:,} combinations")
     variants = []
     for combination in itertools.product(*axes):
+        ending = "".join(choice.ending for choice in combination)
         variant = node
         for choice in combination:
-            for path, value in choice.values.items():
-                variant = _with(variant, path, value)
-        variants.append(("".join(choice.ending for choice in combination), variant))
+            for key_path, value in choice.values.items():
+                variant = _with_value(variant, key_path, value)
+        variants.append((ending, variant))
     return variants
 
 
-def _axes(
-    node: Node, entry: type[Entry], path: Path, families: Families
-) -> Iterator[tuple[bool, list[Choice]]]:
-    """Return the swept fields: whether a name was swept elsewhere, and the choices.
+def _find_axes(
+    node: Node, entry: type[Entry], parent_path: KeyPath, members: MembersBySection
+) -> Iterator[Axis]:
+    """Find the swept fields of an entry, in the order of the schema.
 
-    In the order of the schema, so that the order of the keys in a file does not change a name.
+    So the order of the keys in a file does not change a name.
     """
     for key, shape in fields(entry).items():
         if key not in node.entries:
             continue
-        child, here = node.entries[key], (*path, key)
+        child = node.entries[key]
+        key_path = (*parent_path, key)
         if shape.is_entry:
-            yield from _axes(child, shape.core, here, families)
+            yield from _find_axes(child, shape.core, key_path, members)
         elif shape.core is dict:
-            for name, option in sorted(child.entries.items()):
-                swept = option.entries.get("sweep")
-                if swept is not None and len(option.entries) == 1:
-                    place = (*here, name)
-                    choices = [
-                        Choice(_ending(name, _FREE, value), {place: value})
-                        for value in _filled(swept)
-                    ]
-                    yield False, choices
+            yield from _find_option_axes(child, key_path)
+        elif shape.is_scalar and isinstance(child.value, list):
+            choices: list[Choice] = []
+            for value in _sweep_values(child):
+                swept = _choices_of_reference(value, shape, key_path, members)
+                choices += swept or [Choice(_name_ending(key, shape, value), {key_path: value})]
+            yield Axis(choices)
         elif shape.is_scalar:
-            members = _members(child, shape, families)
-            if isinstance(child.value, list):
-                choices = []
-                for value in _filled(child):
-                    family = _members(value, shape, families)
-                    choices += (
-                        [_named(member, here, value) for member in family]
-                        if family
-                        else [Choice(_ending(key, shape, value), {here: value})]
-                    )
-                yield False, choices
-            elif members:
-                yield True, [_named(member, here, child) for member in members]
+            swept = _choices_of_reference(child, shape, key_path, members)
+            if swept:
+                yield Axis(swept, is_reference=True)
 
 
-def _filled(node: Node) -> list[Node]:
+def _find_option_axes(options: Node, parent_path: KeyPath) -> Iterator[Axis]:
+    """Find the options that are swept, ``{sweep: [1, 2]}``, in the order of their names."""
+    for name, option in sorted(options.entries.items()):
+        if option.entries.keys() != {"sweep"}:
+            continue
+        key_path = (*parent_path, name)
+        values = _sweep_values(option.entries["sweep"])
+        yield Axis(
+            [Choice(_name_ending(name, _ANY_SHAPE, value), {key_path: value}) for value in values]
+        )
+
+
+def _sweep_values(node: Node) -> list[Node]:
     """Return the values of a sweep, of which there must be one."""
     if not isinstance(node.value, list):
         node.fail("a sweep is a list of values")
@@ -264,43 +272,50 @@ def _filled(node: Node) -> list[Node]:
     return node.value
 
 
-def _members(node: Node, shape: Shape, families: Families) -> list[Member]:
-    """Say what the written name in this field stands for, if it was swept."""
-    refers = shape.mark(Refers)
-    if refers is None or not isinstance(node.value, str):
+def _choices_of_reference(
+    node: Node, shape: Shape, key_path: KeyPath, members: MembersBySection
+) -> list[Choice]:
+    """One choice for each entry that the named entry was swept into; none where it was not."""
+    return [
+        Choice(member.ending, {key_path: replace(node, value=member.name)})
+        for member in _members_of(node, shape, members)
+    ]
+
+
+def _members_of(node: Node, shape: Shape, members: MembersBySection) -> list[Member]:
+    """The entries that the name in this field stands for, if that entry was swept."""
+    if shape.refers_to is None or not isinstance(node.value, str):
         return []
-    return families.get(refers.section, {}).get(node.value, [])
+    return members.get(shape.refers_to, {}).get(node.value, [])
 
 
-def _named(member: Member, path: Path, node: Node) -> Choice:
-    return Choice(member.ending, {path: replace(node, value=member.name)})
-
-
-def _together(axes: Sequence[tuple[bool, list[Choice]]]) -> list[list[Choice]]:
-    """Axes of swept names with the same endings made one axis."""
-    result: list[list[Choice]] = []
-    by_endings: dict[tuple[str, ...], list[Choice]] = {}
-    for from_name, choices in axes:
-        endings = tuple(choice.ending for choice in choices)
-        if from_name and endings in by_endings:
-            for choice, more in zip(by_endings[endings], choices, strict=True):
-                choice.values.update(more.values)
+def _join_axes(axes: list[Axis]) -> list[list[Choice]]:
+    """The choices of each axis, where references with the same endings became one axis."""
+    joined: list[list[Choice]] = []
+    references: dict[tuple[str, ...], list[Choice]] = {}
+    for axis in axes:
+        endings = tuple(choice.ending for choice in axis.choices)
+        if axis.is_reference and endings in references:
+            for choice, same_ending in zip(references[endings], axis.choices, strict=True):
+                choice.values.update(same_ending.values)
             continue
-        if from_name:
-            by_endings[endings] = choices
-        result.append(choices)
-    return result
+        if axis.is_reference:
+            references[endings] = axis.choices
+        joined.append(axis.choices)
+    return joined
 
 
-def _with(node: Node, path: Path, value: Node) -> Node:
-    if not path:
+def _with_value(node: Node, key_path: KeyPath, value: Node) -> Node:
+    """A copy of an entry with another value at a key path."""
+    if not key_path:
         return value
+    name, *inner_path = key_path
     entries = dict(node.entries)
-    entries[str(path[0])] = _with(entries[str(path[0])], path[1:], value)
+    entries[name] = _with_value(entries[name], tuple(inner_path), value)
     return replace(node, value=entries)
 
 
-def _expand_lists(node: Node, entry: type[Entry], families: Families) -> Node:
+def _expand_name_lists(node: Node, entry: type[Entry], members: MembersBySection) -> Node:
     """Replace swept names in lists of names, and of entries that hold names, by their members."""
     if not isinstance(node.value, dict):
         return node
@@ -309,22 +324,23 @@ def _expand_lists(node: Node, entry: type[Entry], families: Families) -> Node:
         shape = fields(entry).get(key)
         if shape is None or shape.core is not list or not isinstance(child.value, list):
             continue
-        inner = shape.item
-        assert inner is not None
+        item_shape = shape.item
+        assert item_shape is not None
         items: list[Node] = []
         for item in child.value:
-            if inner.is_entry:
-                items += [variant for _, variant in _variants(item, inner.core, families)]
-            else:
-                members = _members(item, inner, families)
-                items += [replace(item, value=m.name) for m in members] if members else [item]
+            if item_shape.is_entry:
+                items += [variant for _, variant in _variants(item, item_shape.core, members)]
+                continue
+            names = [member.name for member in _members_of(item, item_shape, members)]
+            items += [replace(item, value=name) for name in names] or [item]
         entries[key] = replace(child, value=items)
     return replace(node, value=entries)
 
 
-def _ending(key: str, shape: Shape, node: Node) -> str:
+def _name_ending(key: str, shape: Shape, node: Node) -> str:
     """Say what a swept value adds to a name: ``-t0.6``, ``-grpo``, ``-no-chat``."""
-    value, tag = node.value, shape.mark(Tag)
+    value = node.value
+    tag: Tag | None = shape.mark(Tag)
     if isinstance(value, bool):
         return f"-{key}" if value else f"-no-{key}"
     if isinstance(value, int | float):
@@ -332,10 +348,10 @@ def _ending(key: str, shape: Shape, node: Node) -> str:
         number = repr(float(value)) if shape.core is float else str(value)
         return f"-{key if tag is None else tag.text}{number}"
     if isinstance(value, str):
-        refers = shape.mark(Refers)
+        is_prompt_file = shape.refers_to == "prompts" and "/" in value
         if plugins.is_file(value):
             value = plugins.label(value).replace(".py", "")
-        elif shape.mark(IsPath) or (refers and refers.section == "prompts" and "/" in value):
+        elif shape.mark(IsPath) or is_prompt_file:
             value = PurePath(value).stem
         slug = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")[:40]
         prefix = tag.text if tag is not None and get_origin(shape.core) is None else ""

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -23,6 +23,8 @@ NAME_ALLOWED: Final = (
     "letters, digits and . _ + -, beginning with a letter or digit, at most 80 characters"
 )
 
+
+M = TypeVar("M")
 
 # What a reference may be where it is more than an entry of this file.
 REFERENCE_WORDS: Final = {
@@ -83,11 +85,11 @@ FilePath = Annotated[str, StringConstraints(min_length=1), IsPath()]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=2_000)]
 
 
-def different(values: list[Any]) -> list[Any]:
+def reject_repeats(values: list[Any]) -> list[Any]:
     """Refuse a list that names something twice."""
-    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
-    if twice is not None:
-        raise ValueError(f"{twice} stands twice in the list")
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{value} stands twice in the list")
     return values
 
 
@@ -108,10 +110,10 @@ StopAfter = Annotated[int, Field(ge=0, le=1_000_000), Tag("r")]
 Checkpoints = Annotated[
     list[Annotated[int, Field(ge=0, le=10**12)]],
     Field(min_length=1, max_length=1_000),
-    AfterValidator(different),
+    AfterValidator(reject_repeats),
 ]
 SetNames = Annotated[
-    list[SetName], Field(min_length=1, max_length=1_000), AfterValidator(different)
+    list[SetName], Field(min_length=1, max_length=1_000), AfterValidator(reject_repeats)
 ]
 
 
@@ -127,9 +129,18 @@ class Shape:
     marks: tuple[Any, ...] = ()
     item: Shape | None = None
 
-    def mark(self, kind: type) -> Any:
-        """Return the mark of one kind, or None."""
-        return next((mark for mark in self.marks if isinstance(mark, kind)), None)
+    def mark(self, mark_type: type[M]) -> M | None:
+        """Return the first mark of one type, or None."""
+        for mark in self.marks:
+            if isinstance(mark, mark_type):
+                return mark
+        return None
+
+    @property
+    def refers_to(self) -> str | None:
+        """The section of whose entries one is named here; None for any other value."""
+        mark = self.mark(Refers)
+        return None if mark is None else mark.section
 
     @property
     def is_scalar(self) -> bool:
@@ -149,20 +160,20 @@ class Shape:
 
 
 def shape(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
-    """Take an annotation apart."""
-    while True:
-        origin = get_origin(annotation)
-        if origin is Annotated:
-            annotation, *more = get_args(annotation)
-            marks += tuple(more)
-        elif origin in (Union, types.UnionType):
-            (annotation,) = (arg for arg in get_args(annotation) if arg is not type(None))
-        elif origin is list:
-            return Shape(list, marks, shape(get_args(annotation)[0]))
-        elif origin is dict:
-            return Shape(dict, marks, shape(get_args(annotation)[1]))
-        else:
-            return Shape(annotation, marks)
+    """Take an annotation apart; ``marks`` are those found around it."""
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
+    if origin is Annotated:
+        inner, *more_marks = arguments
+        return shape(inner, (*marks, *more_marks))
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return shape(inner, marks)
+    if origin is list:
+        return Shape(list, marks, shape(arguments[0]))
+    if origin is dict:
+        return Shape(dict, marks, shape(arguments[1]))
+    return Shape(annotation, marks)
 
 
 def own_first(entry: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
@@ -181,60 +192,67 @@ def fields(entry: type[BaseModel]) -> Mapping[str, Shape]:
     }
 
 
+_NUMBER_WORDS: Final = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
 def allowed(shape: Shape) -> str:
     """Say what may stand in a field, in words: for messages and for the reference page."""
-    refers, words = shape.mark(Refers), shape.mark(Words)
+    words = shape.mark(Words)
     if words is not None:
-        return str(words.text)
+        return words.text
     if get_origin(shape.core) is Literal:
         return " or ".join(str(option) for option in get_args(shape.core))
-    if refers is not None:
-        return REFERENCE_WORDS.get(refers.section, f"a name from `{refers.section}`")
+    if shape.refers_to is not None:
+        return REFERENCE_WORDS.get(shape.refers_to, f"a name from `{shape.refers_to}`")
     if shape.mark(IsPath):
         return "a path"
-    if shape.core is list and shape.item is not None:
-        return f"a list, of which each item is {allowed(shape.item)}"
-    if shape.core is dict and shape.item is not None:
-        return f"a mapping from names to {allowed(shape.item)}"
     if shape.is_entry:
         keys = ", ".join(fields(shape.core))
         return f"a mapping with the keys {keys}"
+    if shape.item is not None:
+        item_words = allowed(shape.item)
+        if shape.core is list:
+            return f"a list, of which each item is {item_words}"
+        return f"a mapping from names to {item_words}"
     if shape.core is str:
-        return _text(shape.marks)
-    kinds = {int: "a whole number", float: "a number", bool: "true or false"}
-    return kinds.get(shape.core, "any value") + _range(shape.marks)
+        return _text_words(shape.marks)
+    return _NUMBER_WORDS.get(shape.core, "any value") + _range_words(shape.marks)
 
 
-def _flat(marks: tuple[Any, ...]) -> Iterator[Any]:
-    """Constraints, with those that stand inside ``Field(...)`` or a group taken out."""
+def _constraints(marks: tuple[Any, ...]) -> Iterator[Any]:
+    """The marks, and the constraints inside those that group some, such as ``Field(...)``."""
     for mark in marks:
         yield from getattr(mark, "metadata", ()) or ()
         yield mark
 
 
-def _range(marks: tuple[Any, ...]) -> str:
-    """The bounds of a number in words, as they follow its type."""
-    low = high = ""
-    inclusive = True
-    for mark in _flat(marks):
+def _range_words(marks: tuple[Any, ...]) -> str:
+    """The bounds of a number, as they follow the word for its type: `` from 1 to 10``."""
+    lower = upper = ""
+    for mark in _constraints(marks):
         match mark:
             case annotated_types.Ge(ge=bound):
-                low = f"from {bound:,}"
+                lower = f"from {bound:,}"
             case annotated_types.Gt(gt=bound):
-                low, inclusive = f"above {bound:,}", False
+                lower = f"above {bound:,}"
             case annotated_types.Le(le=bound):
-                high = f"to {bound:,}"
+                upper = f"to {bound:,}"
             case annotated_types.Lt(lt=bound):
-                high, inclusive = f"below {bound:,}", False
+                upper = f"below {bound:,}"
             case _:
                 pass
-    joint = " " if inclusive else " and up " if high.startswith("to") else " and "
-    return f" {low}{joint if low and high else ''}{high}".rstrip()
+    joint = " "
+    if lower.startswith("above") or upper.startswith("below"):
+        joint = " and up " if upper.startswith("to") else " and "
+    return f" {lower}{joint if lower and upper else ''}{upper}".rstrip()
 
 
-def _text(marks: tuple[Any, ...]) -> str:
+def _text_words(marks: tuple[Any, ...]) -> str:
     """Text with the length that it may have, in words."""
-    shortest = next((m.min_length for m in marks if getattr(m, "min_length", None)), None)
-    longest = next((m.max_length for m in marks if getattr(m, "max_length", None)), None)
-    words = "text" if shortest is None else "text that is not empty"
+    words = "text"
+    longest = None
+    for mark in marks:
+        if getattr(mark, "min_length", None):
+            words = "text that is not empty"
+        longest = getattr(mark, "max_length", None) or longest
     return words if longest is None else f"{words}, of at most {longest:,} characters"

@@ -33,7 +33,7 @@ from rlbhpc.study.fields import (
     Tokens,
     TopP,
     Words,
-    different,
+    reject_repeats,
 )
 from rlbhpc.study.keys import Sampling
 
@@ -412,7 +412,7 @@ class MoreSampling(Entry):
     min_tokens: Annotated[int, Field(ge=0, le=10_000_000), Tag("min")] | None = None
     """No end token among this many first tokens; not together with `stop`."""
     stop_token_ids: (
-        Annotated[list[Annotated[int, Field(ge=0, le=10_000_000)]], AfterValidator(different)]
+        Annotated[list[Annotated[int, Field(ge=0, le=10_000_000)]], AfterValidator(reject_repeats)]
         | None
     ) = None
     """Tokens that end a response beside the model's own end tokens."""

@@ -1,9 +1,9 @@
-"""A study file, its includes and `--set` as one tree of which every value knows its place.
+"""A study file, its includes and `--set` as one tree in which every value knows its location.
 
 A study file comes from anywhere, so it is read as data and nothing else: no tags, one document,
-duplicate keys refused, size, depth and the number of nodes bounded (aliases are counted as often
-as they are used, which stops a "billion laughs"). Plain scalars follow the core schema of YAML
-1.2 rather than PyYAML's 1.1: ``1e-6`` is a number, ``no`` and ``12:30`` are text.
+no duplicate keys, and a limited size, depth and number of values. An alias is built again wherever
+it is used, so that a "billion laughs" reaches that limit. Plain scalars follow the core schema of
+YAML 1.2 rather than PyYAML's 1.1: ``1e-6`` is a number, ``no`` and ``12:30`` are text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -25,6 +25,8 @@ from rlbhpc.study.schema import StudyFile
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 24
 MAX_NODES: Final = 20_000
+MAX_INCLUDES: Final = 32
+MAX_KEY_CHARACTERS: Final = 160
 
 INTEGER: Final = re.compile(r"[-+]?[0-9]{1,18}")
 NUMBER: Final = re.compile(
@@ -38,14 +40,15 @@ CONSTANTS: Final[Mapping[str, bool | None]] = {
 }
 # Tab and line feed have a use inside text; the other control characters only do harm, from
 # NUL in a path to an escape sequence in somebody's terminal.
-CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+COMMAND_LINE: Final = "--set"
 
 Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a study file and its place.
+    """One value of a study file and its location.
 
     ``line`` is that of the key for a value in a mapping, as this is where a reader looks; ``key``
     is the path as the user wrote it, such as ``arms.base.temperature[1]``.
@@ -61,10 +64,12 @@ class Node:
         raise UserError(f"{self.place(key)}: {message}")
 
     def place(self, key: str | None = None) -> str:
-        """``file:line: key path``, without what does not apply."""
-        where = f"{self.file}:{self.line}" if self.line else self.file
-        path = _shortened(self.key if key is None else key)
-        return f"{where}: {path}" if path else where
+        """The location for a message, ``file:line: key path``, without what does not apply."""
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        key_path = self.key if key is None else key
+        if len(key_path) > MAX_KEY_CHARACTERS:
+            key_path = f"{key_path[:80]}…{key_path[-60:]}"
+        return f"{location}: {key_path}" if key_path else location
 
     @property
     def entries(self) -> Mapping[str, Node]:
@@ -77,7 +82,7 @@ class Node:
         return self.value if isinstance(self.value, list) else []
 
     def plain(self) -> Any:
-        """Return the value without places, as dicts, lists and scalars."""
+        """Return the value without locations, as dicts, lists and scalars."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -85,41 +90,19 @@ class Node:
         return self.value
 
 
-def joined(parent: str, key: str) -> str:
-    """Key path of a child."""
-    return f"{parent}.{key}" if parent else key
-
-
-def moved(node: Node, key: str, count: Callable[[Node], None] | None = None) -> Node:
-    """Return a copy whose key paths begin at ``key``; ``count`` is first told of each node."""
-    if count is not None:
-        count(node)
-    value = node.value
-    if isinstance(value, dict):
-        value = {name: moved(child, joined(key, name), count) for name, child in value.items()}
-    elif isinstance(value, list):
-        value = [moved(child, f"{key}[{i}]", count) for i, child in enumerate(value)]
-    return replace(node, value=value, key=key)
-
-
-def status_of(path: Path) -> os.stat_result | None:
-    """What the file system says of a path; None where it says nothing, whatever the reason."""
-    try:
-        return path.stat()
-    except (OSError, ValueError):
-        return None
+def child_key(parent_key: str, name: str) -> str:
+    """The key path of an entry of a mapping."""
+    return f"{parent_key}.{name}" if parent_key else name
 
 
 def is_file(path: Path) -> bool:
     """Whether there is a regular file; unlike `Path.is_file`, never an exception."""
-    status = status_of(path)
-    return status is not None and stat.S_ISREG(status.st_mode)
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def is_folder(path: Path) -> bool:
     """Whether there is a folder; unlike `Path.is_dir`, never an exception."""
-    status = status_of(path)
-    return status is not None and stat.S_ISDIR(status.st_mode)
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def read_tree(path: Path) -> Node:
@@ -133,154 +116,157 @@ def read_tree(path: Path) -> Node:
             raise UserError(
                 f"{file}: {status.st_size:,} bytes; a study file has at most {MAX_BYTES:,}"
             )
-        raw = path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{file}: no such file; `rlbhpc init` writes one to start from") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{file}: cannot be read: {reason}") from None
     try:
-        text = raw.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise UserError(f"{file}:{line}: not UTF-8 text; a study file is YAML") from None
     return parse(text, file)
 
 
 def parse(text: str, file: str, line: int | None = None) -> Node:
-    """Parse one YAML document; messages name ``file`` as its place.
+    """Parse one YAML document; messages name ``file``.
 
     ``line`` replaces the true line of all nodes; 0 leaves lines out (``--set`` has none).
     """
-    # The C parser is in every PyYAML wheel; the other one is the same, only slower.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _Loader(text)
     try:
-        return _Composer(yaml.parse(text, Loader=loader), file, line).document()
+        _reject_deep_nesting(text, file)
+        root = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{file}:{mark.line + 1}" if mark and line is None else file
-        raise UserError(f"{place}: not valid YAML: {error.problem or error.context}") from None
+        location = f"{file}:{mark.line + 1}" if mark and line is None else file
+        if error.context == _SECOND_DOCUMENT:
+            raise UserError(f"{location}: a second YAML document; a study file holds one") from None
+        raise UserError(f"{location}: not valid YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:
-        place = f"{file}:{text[: error.position].count(chr(10)) + 1}" if line is None else file
-        raise UserError(f"{place}: not valid YAML: {error.reason}") from None
+        error_line = text[: error.position].count("\n") + 1
+        location = f"{file}:{error_line}" if line is None else file
+        raise UserError(f"{location}: not valid YAML: {error.reason}") from None
+    finally:
+        loader.dispose()
+    if root is None:
+        raise UserError(f"{file}: empty; `rlbhpc init` writes a study file to start from")
+    return _TreeBuilder(file, line).build(root, key="")
 
 
-class _Composer:
-    """Builds the tree from parser events, counting as it goes."""
+def _reject_deep_nesting(text: str, file: str) -> None:
+    """Refuse a text whose brackets nest without end: PyYAML's C code would overflow its stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH + 1:
+            raise UserError(f"{file}: nested deeper than {MAX_DEPTH} levels")
 
-    def __init__(self, events: Iterator[yaml.Event], file: str, line: int | None) -> None:
-        self.events = events
+
+# What PyYAML says of a stream that goes on behind its first document.
+_SECOND_DOCUMENT: Final = "expected a single document in the stream"
+# How the loader marks nodes that carry no tag of their own.
+_UNQUOTED: Final = "unquoted scalar"
+_UNTAGGED: Final = "quoted scalar, list or mapping"
+
+
+class _Loader(yaml.CSafeLoader):
+    """PyYAML's parser without its rules for which plain scalar is a number, date or boolean."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Name what a node is that has no tag in the file."""
+        is_unquoted = kind is yaml.ScalarNode and implicit[0]
+        return _UNQUOTED if is_unquoted else _UNTAGGED
+
+
+class _TreeBuilder:
+    """Builds the tree from PyYAML's nodes and counts its values.
+
+    ``fixed_line`` stands in place of the line of every node, where it is not None.
+    """
+
+    def __init__(self, file: str, fixed_line: int | None) -> None:
         self.file = file
-        self.fixed_line = line
-        self.anchors: dict[str, Node] = {}
-        self.nodes = 0
+        self.fixed_line = fixed_line
+        self.count = 0
 
-    def document(self) -> Node:
-        """Return the one document of the stream."""
-        next(self.events)
-        first = next(self.events)
-        if isinstance(first, yaml.StreamEndEvent):
-            raise UserError(f"{self.file}: empty; `rlbhpc init` writes a study file to start from")
-        root = self.node(next(self.events), "", None, 0)
-        next(self.events)
-        after = next(self.events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            self.at(after, "").fail("a second YAML document; a study file holds one")
-        return root
-
-    def at(self, event: yaml.Event, key: str) -> Node:
-        """Return an empty node in the event's place."""
-        line = self.fixed_line
-        if line is None:
-            assert event.start_mark is not None
-            line = event.start_mark.line + 1
-        return Node(None, self.file, line, key)
-
-    def node(self, event: yaml.Event, key: str, line: int | None, depth: int) -> Node:
-        """Build the node that begins with ``event``; ``line`` is that of its key, if it has one."""
-        here = self.at(event, key)
-        if line is not None:
-            here = replace(here, line=line)
-        self.count(here)
+    def build(
+        self, source: yaml.Node, key: str, key_line: int | None = None, depth: int = 0
+    ) -> Node:
+        """Build one value with all below it; ``key_line`` is the line of its key, if it has one."""
+        line = self._line_of(source) if key_line is None else key_line
+        node = Node(None, self.file, line, key)
+        self.count += 1
+        if self.count > MAX_NODES:
+            node.fail(f"more than {MAX_NODES:,} values, aliases counted as often as they are used")
         if depth > MAX_DEPTH:
-            here.fail(f"nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, yaml.AliasEvent):
-            return self.alias(event, here)
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
-        if event.tag is not None:
-            here.fail(f"YAML tags are not allowed (found {shown(event.tag)}); write plain values")
-        if isinstance(event, yaml.ScalarEvent):
-            value: Any = _scalar(event)
-            if isinstance(value, str) and (bad := CONTROL.search(value)):
-                here.fail(f"control character {bad.group()!a} in the text")
-        elif isinstance(event, yaml.SequenceStartEvent):
-            value = self.sequence(key, depth)
-        else:
-            value = self.mapping(here, depth)
-        node = replace(here, value=value)
-        if event.anchor:
-            self.anchors[event.anchor] = node
-        return node
+            node.fail(f"nested deeper than {MAX_DEPTH} levels")
+        if source.tag not in (_UNQUOTED, _UNTAGGED):
+            node.fail(f"YAML tags are not allowed (found {shown(source.tag)}); write plain values")
+        if isinstance(source, yaml.MappingNode):
+            return replace(node, value=self._build_entries(source, node, depth))
+        if isinstance(source, yaml.SequenceNode):
+            items = [
+                self.build(item, f"{key}[{index}]", depth=depth + 1)
+                for index, item in enumerate(source.value)
+            ]
+            return replace(node, value=items)
+        control = CONTROL_CHARACTER.search(source.value)
+        if control is not None:
+            node.fail(f"control character {control.group()!a} in the text")
+        is_quoted = source.tag == _UNTAGGED
+        return replace(node, value=source.value if is_quoted else _scalar_value(source.value))
 
-    def count(self, here: Node) -> None:
-        """Refuse a tree that grows without bound."""
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            here.fail(f"more than {MAX_NODES:,} values, aliases counted as often as they are used")
+    def _line_of(self, source: yaml.Node) -> int:
+        if self.fixed_line is not None:
+            return self.fixed_line
+        line: int = source.start_mark.line
+        return line + 1
 
-    def alias(self, event: yaml.AliasEvent, here: Node) -> Node:
-        """Return a copy of what the anchor stands for, with the key path of the place of use."""
-        if event.anchor not in self.anchors:
-            here.fail(f"*{event.anchor} stands for no value that is complete before this line")
-        return moved(self.anchors[event.anchor], here.key, self.count)
-
-    def sequence(self, key: str, depth: int) -> list[Node]:
-        """Return the items up to the end of the sequence."""
-        items: list[Node] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            items.append(self.node(event, f"{key}[{len(items)}]", None, depth + 1))
-        return items
-
-    def mapping(self, here: Node, depth: int) -> dict[str, Node]:
-        """Return the entries of a mapping; those of ``<<`` give way to the others."""
+    def _build_entries(self, source: yaml.MappingNode, parent: Node, depth: int) -> dict[str, Node]:
+        """Build the entries of a mapping; those that ``<<`` brings give way to its own."""
         entries: dict[str, Node] = {}
         merged: dict[str, Node] = {}
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            place = self.at(event, here.key)
-            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
-                place.fail("a key must be a plain name")
-            name = event.value
+        for key_source, value_source in source.value:
+            key_node = Node(None, self.file, self._line_of(key_source), parent.key)
+            name = key_source.value
+            if key_source.tag not in (_UNQUOTED, _UNTAGGED) or not isinstance(name, str):
+                key_node.fail("a key must be a plain name")
             if not name.isprintable():
-                place.fail(f"a character that cannot be printed in the key {shown(name)}")
-            is_merge = name == "<<" and event.implicit[0]
-            child = self.node(next(self.events), joined(here.key, name), place.line, depth + 1)
-            if is_merge:
-                merged |= self.merge(child, here.key)
+                key_node.fail(f"a character that cannot be printed in the key {shown(name)}")
+            key = child_key(parent.key, name)
+            if name == "<<" and key_source.tag == _UNQUOTED:
+                merged |= self._build_merged(value_source, parent, depth)
             elif name in entries:
-                first = entries[name].line
-                since = f", first on line {first}" if first else ""
-                place.fail(f"duplicate key{since}", key=joined(here.key, name))
+                first_line = entries[name].line
+                first = f", first on line {first_line}" if first_line else ""
+                key_node.fail(f"duplicate key{first}", key=key)
             else:
-                entries[name] = child
-        return entries | {name: node for name, node in merged.items() if name not in entries}
+                entries[name] = self.build(value_source, key, key_node.line, depth + 1)
+        inherited = {name: node for name, node in merged.items() if name not in entries}
+        return entries | inherited
 
-    def merge(self, child: Node, key: str) -> dict[str, Node]:
-        """Return the entries that ``<<: *anchor`` or ``<<: [*a, *b]`` brings; earlier ones win."""
-        sources = child.items or [child]
+    def _build_merged(self, value: yaml.Node, parent: Node, depth: int) -> dict[str, Node]:
+        """Build what ``<<: *anchor`` or ``<<: [*a, *b]`` brings; the first mapping wins."""
+        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
         merged: dict[str, Node] = {}
         for source in sources:
-            if not isinstance(source.value, dict):
-                source.fail("`<<` takes a mapping, or a list of mappings")
-            for name, node in source.value.items():
-                merged.setdefault(name, moved(node, joined(key, name), self.count))
+            if not isinstance(source, yaml.MappingNode):
+                node = replace(parent, line=self._line_of(source))
+                node.fail(
+                    "`<<` takes a mapping, or a list of mappings", child_key(parent.key, "<<")
+                )
+            merged = self._build_entries(source, parent, depth) | merged
         return merged
 
 
-def _scalar(event: yaml.ScalarEvent) -> Scalar:
-    """Value of a scalar by the core schema; what is quoted, or fits nothing, is text."""
-    text: str = event.value
-    if not event.implicit[0]:
-        return text
+def _scalar_value(text: str) -> Scalar:
+    """The value of an unquoted scalar by YAML's core schema; what fits nothing is text."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if INTEGER.fullmatch(text):
@@ -288,11 +274,6 @@ def _scalar(event: yaml.ScalarEvent) -> Scalar:
     if NUMBER.fullmatch(text):
         return float(text)
     return text
-
-
-def _shortened(key: str) -> str:
-    """Return a key path that fits into one line even when it is a thousand levels deep."""
-    return key if len(key) <= 160 else f"{key[:80]}…{key[-60:]}"
 
 
 def shown(value: Any, width: int = 60) -> str:
@@ -312,14 +293,12 @@ def shown(value: Any, width: int = 60) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-# ``include:`` and ``--set``: one tree out of several, each value still knowing its place.
+# ``include:`` and ``--set``: several trees become one, and each value still knows its location.
 
 
-MAX_INCLUDES: Final = 32
-COMMAND_LINE: Final = "--set"
 # A recipe has one of these: whoever writes the other means it in place of the one below.
-_SEEDS: Final = {"seed", "seeds"}
-_STUDY: Final = Shape(StudyFile)
+_SEED_KEYS: Final = {"seed", "seeds"}
+_STUDY_SHAPE: Final = Shape(StudyFile)
 
 
 def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
@@ -329,9 +308,9 @@ def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
     read from first to last, and ``--set`` wins over all. Mappings are joined key by key; anything
     else is replaced, also ``seed`` by its rival ``seeds``; ``null`` takes an included entry away.
     """
-    tree = _without_nulls(_with_includes(path, (), [0]))
-    for text in overrides:
-        tree = _without_nulls(_override(tree, text))
+    tree = drop_nulls(_read_with_includes(path, including=()))
+    for override in overrides:
+        tree = drop_nulls(_apply_override(tree, override))
     return tree
 
 
@@ -344,71 +323,68 @@ def local_path(node: Node) -> Path:
     text = str(node.value)
     if "\n" in text:
         node.fail(f"found {shown(text)}; a path is one line")
-    missing = [
-        name
-        for pair in re.findall(r"\$(?:(\w+)|\{(\w+)\})", text)
-        if (name := pair[0] or pair[1]) not in os.environ
-    ]
-    if missing:
-        node.fail(f"the environment has no variable ${missing[0]} (found {shown(text)})")
-    expanded = Path(os.path.expandvars(text))
+    for match in re.finditer(r"\$\{?(\w+)", text):
+        if match[1] not in os.environ:
+            node.fail(f"the environment has no variable ${match[1]} (found {shown(text)})")
     try:
-        expanded = expanded.expanduser()
+        expanded = Path(os.path.expandvars(text)).expanduser()
     except RuntimeError:
         node.fail(f"no home folder for the ~ in {shown(text)}")
-    start = Path.cwd() if node.file == COMMAND_LINE else Path(node.file).parent
+    folder = Path() if node.file == COMMAND_LINE else Path(node.file).parent
     # Not resolve(): a link to the newest checkpoint is to stay a link.
-    return Path(os.path.normpath(Path.cwd() / start / expanded))
+    return Path(os.path.normpath(Path.cwd() / folder / expanded))
 
 
-def _with_includes(path: Path, chain: tuple[Path, ...], count: list[int]) -> Node:
-    count[0] += 1
+def _read_with_includes(path: Path, including: tuple[Path, ...]) -> Node:
+    """Read a file over the files that it includes; ``including`` are those that led to it."""
     tree = read_tree(path)
     if not isinstance(tree.value, dict):
         tree.fail(f"found {shown(tree.value)}; a study file is a mapping of keys to values")
-    here = path.resolve()
     entries = dict(tree.value)
     include = entries.pop("include", None)
     merged = Node({}, tree.file, tree.line, "")
-    for node in _included(include):
+    chain = (*including, path.resolve())
+    for node in _included_paths(include):
         target = local_path(node)
-        if target.resolve() in (*chain, here):
-            names = " -> ".join(p.name for p in (*chain, here, target))
+        if target.resolve() in chain:
+            names = " -> ".join(file.name for file in (*chain, target))
             node.fail(f"includes itself: {names}")
-        if count[0] >= MAX_INCLUDES:
-            node.fail(f"more than {MAX_INCLUDES} included files")
         if not is_file(target):
             node.fail(f"no such file: {shown(str(target), 200)}")
-        merged = overlay(merged, _with_includes(target, (*chain, here), count))
+        merged = overlay(merged, _read_with_includes(target, chain))
     return overlay(merged, replace(tree, value=entries))
 
 
-def _included(include: Node | None) -> list[Node]:
+def _included_paths(include: Node | None) -> list[Node]:
     """Return the paths under ``include``: one, or a list."""
     if include is None:
         return []
     nodes = include.items if isinstance(include.value, list) else [include]
+    if len(nodes) >= MAX_INCLUDES:
+        nodes[MAX_INCLUDES - 1].fail(f"more than {MAX_INCLUDES} included files")
     for node in nodes:
         if not isinstance(node.value, str) or not node.value:
             node.fail(f"found {shown(node.plain())}; allowed: the path of a YAML file, or a list")
     return nodes
 
 
-def overlay(below: Node, above: Node, *where: str) -> Node:
-    """``above`` written over ``below``: mappings key by key, all else replaced."""
+def overlay(below: Node, above: Node, *key_path: str) -> Node:
+    """Write ``above`` over ``below``: mappings key by key, all else replaced."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
-    is_recipe = len(where) == 2 and where[0] == "recipes"
-    has_seeds = any(above.value[key].value is not None for key in _SEEDS & above.value.keys())
-    replaced = _SEEDS if is_recipe and has_seeds else ()
-    entries = {key: node for key, node in below.value.items() if key not in replaced}
+    entries = dict(below.value)
+    is_recipe = len(key_path) == 2 and key_path[0] == "recipes"
+    gives_seed = any(above.value[key].value is not None for key in _SEED_KEYS & above.value.keys())
+    if is_recipe and gives_seed:
+        for key in _SEED_KEYS:
+            entries.pop(key, None)
     for key, node in above.value.items():
-        entries[key] = overlay(entries[key], node, *where, key) if key in entries else node
-    place = below if above.file == COMMAND_LINE else above
-    return replace(place, value=entries)
+        entries[key] = overlay(entries[key], node, *key_path, key) if key in entries else node
+    located = below if above.file == COMMAND_LINE else above
+    return replace(located, value=entries)
 
 
-def _without_nulls(node: Node, shape: Shape | None = _STUDY) -> Node:
+def drop_nulls(node: Node, shape: Shape | None = _STUDY_SHAPE) -> Node:
     """Drop the keys that hold nothing: writing nothing is leaving the key out.
 
     One that is not in the schema stays, to be refused as any other that is misspelt.
@@ -417,64 +393,75 @@ def _without_nulls(node: Node, shape: Shape | None = _STUDY) -> Node:
         return node
     entries = {}
     for key, child in node.value.items():
-        below = shape.below(key) if shape else None
-        is_known = below or not (shape and shape.is_entry) or key in _SEEDS
+        child_shape = shape.below(key) if shape else None
+        has_fixed_keys = shape is not None and shape.is_entry
+        is_known = child_shape is not None or key in _SEED_KEYS or not has_fixed_keys
         if child.value is not None or not is_known:
-            entries[key] = _without_nulls(child, below)
+            entries[key] = drop_nulls(child, child_shape)
     return replace(node, value=entries)
 
 
-def _override(tree: Node, text: str) -> Node:
+def _apply_override(tree: Node, text: str) -> Node:
     """Apply one ``key.path=value``; the value is read as YAML."""
-    key, equals, value = text.partition("=")
+    key, equals, value_text = text.partition("=")
     if not equals or not key.strip():
         raise UserError(f"{COMMAND_LINE} {shown(text)}: write key=value, such as arms.base.n=256")
-    path = _split(tree, key.strip())
-    if path[0] == "include":
+    key_path = _split_key(tree, key.strip())
+    if key_path[0] == "include":
         raise UserError(f"{COMMAND_LINE} include: files are included by a study file alone")
-    if re.search(r"^\s*$", value):
-        node = Node(None, COMMAND_LINE, 0, "")
-    else:
-        try:
-            node = parse(value, COMMAND_LINE, line=0)
-        except UserError as error:
-            raise UserError(f"{COMMAND_LINE} {shown(key)}: {error}") from None
-    node = moved(node, ".".join(path))
-    for i in reversed(range(len(path))):
-        node = Node({path[i]: node}, COMMAND_LINE, 0, ".".join(path[:i]))
-    _refuse_descent(tree, path)
+    try:
+        node = parse(value_text.strip() or "null", COMMAND_LINE, line=0)
+    except UserError as error:
+        raise UserError(f"{COMMAND_LINE} {shown(key)}: {error}") from None
+    node = _with_key(node, ".".join(key_path))
+    for depth in reversed(range(len(key_path))):
+        node = Node({key_path[depth]: node}, COMMAND_LINE, 0, ".".join(key_path[:depth]))
+    _reject_path_through_scalar(tree, key_path)
     return overlay(tree, node)
 
 
-def _refuse_descent(tree: Node, path: list[str]) -> None:
-    """Say so when a key path leads through something that has no keys."""
+def _with_key(node: Node, key: str) -> Node:
+    """A copy of a value whose key paths begin at ``key``."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {name: _with_key(child, child_key(key, name)) for name, child in value.items()}
+    elif isinstance(value, list):
+        value = [_with_key(item, f"{key}[{index}]") for index, item in enumerate(value)]
+    return replace(node, value=value, key=key)
+
+
+def _reject_path_through_scalar(tree: Node, key_path: list[str]) -> None:
+    """Refuse a key path that leads through a value without keys."""
     node = tree
-    for step in path[:-1]:
-        if step not in node.entries:
+    for name in key_path[:-1]:
+        if name not in node.entries:
             return
-        node = node.entries[step]
+        node = node.entries[name]
         if not isinstance(node.value, dict):
             raise UserError(
-                f"{COMMAND_LINE}: {'.'.join(path)}: {node.key} holds {shown(node.plain())},"
+                f"{COMMAND_LINE}: {'.'.join(key_path)}: {node.key} holds {shown(node.plain())},"
                 " which has no keys"
             )
 
 
-def _split(tree: Node, key: str) -> list[str]:
+def _split_key(tree: Node, key: str) -> list[str]:
     """Cut a dotted path. Names may hold dots: at each level the longest known key wins."""
     words = key.split(".")
     if len(words) > MAX_DEPTH:
         raise UserError(
             f"{COMMAND_LINE} {shown(key)}: {len(words)} levels; at most {MAX_DEPTH} are allowed"
         )
-    path: list[str] = []
+    key_path: list[str] = []
     node = tree
     while words:
-        take = next((i for i in range(len(words), 0, -1) if ".".join(words[:i]) in node.entries), 1)
-        step = ".".join(words[:take])
-        if not re.fullmatch(NAME_PATTERN, step):
-            raise UserError(f"{COMMAND_LINE} {shown(key)}: {shown(step)} cannot be a key")
-        path.append(step)
-        node = node.entries.get(step, Node({}, COMMAND_LINE, 0, step))
-        words = words[take:]
-    return path
+        known = [
+            count for count in range(1, len(words) + 1) if ".".join(words[:count]) in node.entries
+        ]
+        word_count = max(known, default=1)
+        name = ".".join(words[:word_count])
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise UserError(f"{COMMAND_LINE} {shown(key)}: {shown(name)} cannot be a key")
+        key_path.append(name)
+        node = node.entries.get(name, Node({}, COMMAND_LINE, 0, name))
+        del words[:word_count]
+    return key_path

@@ -12,7 +12,7 @@ import pytest
 from rlbhpc.cli.main import main
 from rlbhpc.errors import UserError
 from rlbhpc.store.grid import Grid
-from rlbhpc.study.load import load_study, longest
+from rlbhpc.study.load import context_length, load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import store_study
 from tests.study.folder import write_model
@@ -34,7 +34,7 @@ def test_everything_is_looked_up(study_file: Path) -> None:
     assert study.problem_ids("math500")[0].startswith("math500/")
     assert {p.id for p in study.problems("math500")} == set(study.problem_ids("math500"))
     assert study.prompts[study.arms["hot-t1.0"].prompt].text == "Q: {question}\nA:"
-    assert longest(study, "rl") == 32_768
+    assert context_length(study, "rl") == 32_768
     assert study.layout.root == study_file.parent / "runs/small"
 
 
@@ -77,7 +77,7 @@ def test_an_adapter_counts_together_with_its_base(study_file: Path) -> None:
     for text in change:
         change[0] = text.replace("models/adapter", str(adapter))
     before = load_study(study_file, change)
-    assert longest(before, "adapter") == 32_768
+    assert context_length(before, "adapter") == 32_768
     (study_file.parent / "models/base/model.safetensors").write_bytes(b"other")
     after = load_study(study_file, change)
     assert before.digests["adapter"] != after.digests["adapter"]
@@ -114,7 +114,7 @@ def test_a_model_from_random_weights(study_file: Path) -> None:
     ]
     study = load_study(study_file, changes)
     assert study.steps("new") == [10]
-    assert longest(study, "new") == 2048
+    assert context_length(study, "new") == 2048
     with pytest.raises(
         UserError, match=r"arms.new.steps\[0\]: found 0; .*for step 0 name its `base`"
     ):
