@@ -69,16 +69,11 @@ def test_the_wheel_holds_all_that_its_verbs_read(installed: Path, tmp_path: Path
         call(installed, tmp_path, "init", name)
     launch = ("launch", "study.yaml", "--cluster", "preemptible-university")
     assert "3 scripts for cluster preemptible-university" in call(installed, tmp_path, *launch)
-    (tmp_path / "base.csv").write_text("problem,n,c\na,64,32\nb,64,5\nc,64,0\n")
-    (tmp_path / "rl.csv").write_text("problem,n,c\na,64,60\nb,64,0\nc,64,0\n")
-    for arm in ("base", "rl"):
-        call(installed, tmp_path, "import", "run", f"{arm}.csv", "--arm", arm, "--set", "s")
-    assert (
-        "rl against base"
-        in call(
-            installed, tmp_path, "report", "run", "--compare", "base:rl", "--terminal", "-o", "out"
-        )
-        or (tmp_path / "out/report.html").is_file()
-    )
+    call(installed, tmp_path, "demo")
+    report = ("report", "demo", "--compare", "base:rl", "-o", "out")
+    call(installed, tmp_path, *report)
+    assert (tmp_path / "out/report.html").is_file()
+    call(installed, tmp_path, "view", "demo", "-o", "web")
+    assert (tmp_path / "web/index.html").is_file()
     claims = json.loads((tmp_path / "out/claim.json").read_text())["claims"]
-    assert claims[0]["K"] == 64
+    assert claims[0]["K"] == 256

@@ -53,6 +53,7 @@ EXTRAS: Final = {
 # Each verb with its module in rlbhpc.cli and the line that ``--help`` shows: first those of every
 # study, then the others, both in the order of the work.
 MAIN_VERBS: Final = {
+    "demo": ("demo", "Write a small run to look at; needs no models."),
     "ask": ("ask", "From two models to an answer in one command."),
     "init": ("ask", "Write a commented study file to start from."),
     "check": ("check", "Check a study file and show what it expands to."),
