@@ -30,7 +30,7 @@ from rlbhpc.launch.prepare import (
 from rlbhpc.stats.design import CHANCE, smallest_loss
 from rlbhpc.store.seal import seal_and_clean
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import reject_strangers
+from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
@@ -366,7 +366,7 @@ def sample(
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
     check_verifiers(resolved)
     blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
-    reject_strangers(resolved, {resolved.arms[b.arm].model for b in blocks})
+    reject_foreign_models(resolved, {resolved.arms[b.arm].model for b in blocks})
     tell_of_old_verdicts(store_study(resolved), tell)
     plan = make_plan(resolved, read_presence(resolved.layout, blocks), shard_tokens, retry_failed)
     print_summary(plan)

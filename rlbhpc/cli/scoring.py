@@ -14,7 +14,7 @@ from rlbhpc.cli.shared import print_json, print_rows, tell
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.stats.perplexities import perplexity, summarize_perplexities
 from rlbhpc.store import tables
-from rlbhpc.study.lineage import reject_strangers
+from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.match import match
@@ -49,7 +49,7 @@ def score(
         return NOTHING_TO_DO
     requests = [resolved.file.scores[name] for name in names]
     answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
-    reject_strangers(resolved, answering | {request.model for request in requests})
+    reject_foreign_models(resolved, answering | {request.model for request in requests})
     store_study(resolved)
     before = state(resolved, names)
     with Drain(limit=limit) as drain:

@@ -14,7 +14,7 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.shared import print_json, print_table, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.study.lineage import set_aside, training_order, untrained
+from rlbhpc.study.lineage import set_aside, training_order, untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.devices import devices
@@ -71,7 +71,7 @@ def train(
     if retrain and not dry_run and os.environ.get("RANK", "0") == "0":
         for folder in set_aside(resolved, chosen):
             tell(f"set aside: {folder} (can be deleted)")
-    waiting = untrained(resolved, chosen)
+    waiting = untrained_models(resolved, chosen)
     if not waiting:
         click.echo("Nothing to train: every checkpoint is there.")
         return NOTHING_TO_DO

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.study import content
+from rlbhpc.study import lineage
 
 
 def configuration(folder: Path) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def context_length(folder: Path) -> int:
 
     Where the file leaves it to the family, as Gemma 3's do, it is what transformers takes.
     """
-    length = content.stated_length(configuration(folder))
+    length = lineage.stated_length(configuration(folder))
     if length is None:
         from transformers import AutoConfig
 
@@ -53,7 +53,7 @@ def context_length(folder: Path) -> int:
 
 def steady_length(folder: Path) -> int:
     """As many as ``hf`` and training hold."""
-    return content.steady_length(configuration(folder)) or context_length(folder)
+    return lineage.steady_length(configuration(folder)) or context_length(folder)
 
 
 def sees(folder: Path) -> bool:

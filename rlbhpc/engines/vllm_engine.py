@@ -147,7 +147,7 @@ class VllmEngine:
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             # For the worker's own sampler: whether nothing is cut away.
-            extra_args={"whole": sampling.whole},
+            extra_args={"whole": sampling.draws_from_all_tokens},
             skip_clone=True,
             stop=sampling.stop,
             **sampling.extras() | {"stop_token_ids": sorted(stop.ends)},

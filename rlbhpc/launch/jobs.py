@@ -14,7 +14,7 @@ from rlbhpc.launch.cluster import Cluster, copies_per_task
 from rlbhpc.store import cube
 from rlbhpc.store.sources import Sources
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import there, untrained
+from rlbhpc.study.lineage import checkpoint_exists, untrained_models
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Shard
 
@@ -69,7 +69,7 @@ def jobs_of(
     ``shards`` are those of the plan that are to be worked; all when left out.
     """
     chosen = plan.shards if shards is None else shards
-    training = untrained(study, study.models)
+    training = untrained_models(study, study.models)
     groups = _groups(study, chosen)
     ends = 2 + bool(study.file.scores)  # score, compact and report
     limit = _width(cluster, width, len(training) + ends, len(groups))
@@ -155,7 +155,9 @@ def _groups(
     """Shards by the checkpoint that they wait for, if any, and by whether they need a GPU."""
     groups: dict[tuple[tuple[str, int] | None, bool], list[Shard]] = {}
     for shard in shards:
-        needs = None if there(study, shard.model, shard.step) else (shard.model, shard.step)
+        needs = (
+            None if checkpoint_exists(study, shard.model, shard.step) else (shard.model, shard.step)
+        )
         groups.setdefault((needs, shard.engine != "endpoint"), []).append(shard)
     return groups
 

@@ -36,7 +36,7 @@ from rlbhpc.launch.host.task import launching_environment, submissions, submitte
 from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, outdated_jobs
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import there
+from rlbhpc.study.lineage import checkpoint_exists
 from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
@@ -402,7 +402,9 @@ def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool
         return not any(measure.of(shards[shard]) for shard in tasks[task])
     if name.startswith("train-"):
         model = name.removeprefix("train-")
-        return all(there(study, model, step) for step in study.models[model].steps or ())
+        return all(
+            checkpoint_exists(study, model, step) for step in study.models[model].steps or ()
+        )
     name = COMPACT if name.startswith(SEAL) else name
     return name in (COMPACT, LAST) and name not in outdated_jobs(study.layout)
 

@@ -35,7 +35,7 @@ from rlbhpc.launch.launches import (
 from rlbhpc.launch.script import Draft, with_gpus
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import set_aside, untrained
+from rlbhpc.study.lineage import set_aside, untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
@@ -132,7 +132,7 @@ def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
     Models, engines, verifiers, recipes and parts of the user's own are looked at, and whether the
     GPUs hold what is loaded.
     """
-    training = untrained(study, study.models)
+    training = untrained_models(study, study.models)
     check_engines(study)
     check_verifiers(study)
     if training:

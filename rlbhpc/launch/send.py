@@ -27,7 +27,7 @@ from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import LOCAL, launching_environment
 from rlbhpc.launch.jobs import SNAPSHOT, outdated_jobs
 from rlbhpc.launch.launches import LaunchFolder, launch_in, only_sender
-from rlbhpc.study.lineage import untrained
+from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.devices import devices, shares
 from rlbhpc.sweep.drain import Drain
@@ -55,7 +55,7 @@ def reject_missing(launch: LaunchFolder) -> None:
     study = stored_study(launch.path / SNAPSHOT)
     kinds = {job["kind"] for job in launch.jobs.values()}
     missing = sum(block.missing for block in read_presence(study.layout, list(study.blocks())))
-    models = untrained(study, study.models) if "train" in kinds else []
+    models = untrained_models(study, study.models) if "train" in kinds else []
     late = outdated_jobs(study.layout) if "light" in kinds else []
     if missing and "sample" in kinds:
         what = f"{missing:,} samples are missing"

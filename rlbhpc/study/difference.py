@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from rlbhpc import plugins
 from rlbhpc.study.study import Study
@@ -50,13 +50,13 @@ class BlockChange:
 
     def __str__(self) -> str:
         """One line, as `rlbhpc check` prints it."""
-        where = f"{self.arm}, {self.set_name}, step {self.step}"
+        block = f"{self.arm}, {self.set_name}, step {self.step}"
         if not self.asked:
-            return f"{where}: no longer asked for; its samples stay on disk"
+            return f"{block}: no longer asked for; its samples stay on disk"
         if self.valid == self.problems:
-            return f"{where}: all stored samples stay valid"
-        why = ", ".join(self.because)
-        return f"{where}: {self.valid} of {self.problems} problems stay valid ({why})"
+            return f"{block}: all stored samples stay valid"
+        reasons = ", ".join(self.because)
+        return f"{block}: {self.valid} of {self.problems} problems stay valid ({reasons})"
 
 
 @dataclass(frozen=True)
@@ -82,101 +82,120 @@ class Difference:
 def diff(old: Study, new: Study) -> Difference:
     """Compare a stored study with the one that is now asked for."""
     return Difference(
-        tuple(_changes(old, new)), tuple(_blocks(old, new)), tuple(judged_otherwise(old, new))
+        changes=tuple(_find_changes(old, new)),
+        blocks=tuple(_compare_blocks(old, new)),
+        judged=tuple(judged_otherwise(old, new)),
     )
 
 
 def judged_otherwise(old: Study, new: Study) -> list[str]:
     """Sets of both studies whose verifier is not what it was; stored verdicts stay as they are."""
-    before, after = _written(old), _written(new)
-    other_rule = any(
-        before["verification"][key] != after["verification"][key] for key in ("code", "decides")
-    )
-    sets = before["problem_sets"]
-    return [
-        name
-        for name, entry in after["problem_sets"].items()
-        if name in sets and (other_rule or entry["verifier"] != sets[name]["verifier"])
-    ]
+    old_record = _content_record(old)
+    new_record = _content_record(new)
+    old_rules = old_record["verification"]
+    new_rules = new_record["verification"]
+    is_other_rule = any(old_rules[key] != new_rules[key] for key in ("code", "decides"))
+    old_sets = old_record["problem_sets"]
+    changed_sets = []
+    for name, entry in new_record["problem_sets"].items():
+        if name not in old_sets:
+            continue
+        if is_other_rule or entry["verifier"] != old_sets[name]["verifier"]:
+            changed_sets.append(name)
+    return changed_sets
 
 
-def _changes(old: Study, new: Study) -> Iterator[Change]:
-    """Differences of what is written, then of the contents of what is named."""
-    before, after = dict(_flat("", _written(old))), dict(_flat("", _written(new)))
-    for key in {**before, **after}:
-        if before.get(key) != after.get(key):
-            yield Change(key, before.get(key), after.get(key))
-    for model, steps in new.digests.items():
-        digests = old.digests.get(model, {})
-        moved = [step for step, digest in steps.items() if digests.get(step, digest) != digest]
-        for step in moved:
-            yield Change(f"content of model {model}, step {step}", digests[step], steps[step])
-    known_prompts = {name: prompt.digest for name, prompt in old.prompts.items()}
-    for name, prompt in new.prompts.items():
-        if known_prompts.get(name, prompt.digest) != prompt.digest:
-            yield Change(f"text of prompt {name}", known_prompts[name], prompt.digest)
-    for name, digest in new.text_digests.items():
-        if old.text_digests.get(name, digest) != digest:
-            yield Change(f"content of {name}", old.text_digests[name], digest)
-    for name, hashes in new.problem_hashes.items():
-        if name in old.problem_hashes:
-            yield from _problem_changes(name, old.problem_hashes[name], hashes)
+def _find_changes(old: Study, new: Study) -> Iterator[Change]:
+    """Differences of what is written, then of the contents of what is named in both studies."""
+    old_values = dict(_flatten("", _content_record(old)))
+    new_values = dict(_flatten("", _content_record(new)))
+    for key in {**old_values, **new_values}:
+        if old_values.get(key) != new_values.get(key):
+            yield Change(key, old_values.get(key), new_values.get(key))
+    old_digests = _named_digests(old)
+    for name, digest in _named_digests(new).items():
+        if old_digests.get(name, digest) != digest:
+            yield Change(name, old_digests[name], digest)
+    for set_name, hashes in new.problem_hashes.items():
+        if set_name in old.problem_hashes:
+            yield from _problem_changes(set_name, old.problem_hashes[set_name], hashes)
 
 
-def _written(study: Study) -> dict[str, Any]:
-    """The study file's values; a file of the study's own is its content, not its place."""
+def _named_digests(study: Study) -> dict[str, str]:
+    """Digests of models, prompts and texts, by the words for them."""
+    digests = {}
+    for model, by_step in study.digests.items():
+        for step, digest in by_step.items():
+            digests[f"content of model {model}, step {step}"] = digest
+    for name, prompt in study.prompts.items():
+        digests[f"text of prompt {name}"] = prompt.digest
+    for file, digest in study.text_digests.items():
+        digests[f"content of {file}"] = digest
+    return digests
+
+
+def _content_record(study: Study) -> dict[str, Any]:
+    """The study file's values; a plugin's file is its content, not its path."""
     record = study.file.model_dump(mode="json", by_alias=True)
     return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Key paths and scalars; lists stay whole, as their order has a meaning."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
+            yield from _flatten(f"{prefix}.{key}" if prefix else key, inner)
     elif value not in (None, {}, []):
         yield prefix, value
 
 
 def _problem_changes(
-    name: str, before: Mapping[str, str], after: Mapping[str, str]
+    set_name: str, old_hashes: Mapping[str, str], new_hashes: Mapping[str, str]
 ) -> Iterator[Change]:
     """How many problems of one set came, went, or have another text, and which first."""
-    text = [i for i in after if before.get(i, after[i]) != after[i]]
-    came = [i for i in after if i not in before]
-    went = [i for i in before if i not in after]
-    for what, ids in (("changed", text), ("added", came), ("removed", went)):
+    in_both = old_hashes.keys() & new_hashes.keys()
+    ids_by_change = {
+        "changed": [i for i in new_hashes if i in in_both and new_hashes[i] != old_hashes[i]],
+        "added": [i for i in new_hashes if i not in in_both],
+        "removed": [i for i in old_hashes if i not in in_both],
+    }
+    for word, ids in ids_by_change.items():
         if ids:
             more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-            yield Change(f"problems {what} in {name}", None, f"{', '.join(ids[:3])}{more}")
+            yield Change(f"problems {word} in {set_name}", None, f"{', '.join(ids[:3])}{more}")
 
 
-def _blocks(old: Study, new: Study) -> Iterator[BlockChange]:
-    required = set(new.places())
-    for arm, set_name, step in old.places():
-        if (arm, set_name, step) in required:
-            yield _block(old, new, arm, set_name, step)
+def _compare_blocks(old: Study, new: Study) -> Iterator[BlockChange]:
+    """What becomes of the samples of each block of the stored study."""
+    requested = set(new.block_keys())
+    for arm, set_name, step in old.block_keys():
+        if (arm, set_name, step) in requested:
+            yield _compare_block(old, new, arm, set_name, step)
         else:
-            yield BlockChange(arm, set_name, step, 0, 0, asked=False)
+            yield BlockChange(arm, set_name, step, valid=0, problems=0, asked=False)
 
 
-def _block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockChange:
+_REASONS: Final = {
+    "model": "other model content", "prompt": "other prompt", "problem": "other problem",
+}  # fmt: skip
+
+
+def _compare_block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockChange:
+    """Count the problems whose request is what it was, and say what the others differ in."""
     stored = set(old.problem_ids(set_name))
-    ids = new.problem_ids(set_name)
-    valid, because = 0, dict[str, None]()
-    for problem in ids:
+    problem_ids = new.problem_ids(set_name)
+    valid_count = 0
+    reasons: dict[str, None] = {}  # each once, in the order in which they are found
+    for problem in problem_ids:
         if problem not in stored:
-            because["new problems"] = None
+            reasons["new problems"] = None
             continue
-        before, after = old.request(arm, step, problem), new.request(arm, step, problem)
-        if before == after:
-            valid += 1
-        else:
-            keys = [k for k in {**before, **after} if before.get(k) != after.get(k)]
-            because |= dict.fromkeys(map(_reason, keys))
-    return BlockChange(arm, set_name, step, valid, len(ids), tuple(because))
-
-
-def _reason(key: str) -> str:
-    words = {"model": "other model content", "prompt": "other prompt", "problem": "other problem"}
-    return words.get(key, f"other {key}")
+        old_request = old.request(arm, step, problem)
+        new_request = new.request(arm, step, problem)
+        if old_request == new_request:
+            valid_count += 1
+            continue
+        for key in {**old_request, **new_request}:
+            if old_request.get(key) != new_request.get(key):
+                reasons[_REASONS.get(key, f"other {key}")] = None
+    return BlockChange(arm, set_name, step, valid_count, len(problem_ids), tuple(reasons))

@@ -15,7 +15,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.complaints import nearest
-from rlbhpc.study.content import model_config, stated_length
+from rlbhpc.study.lineage import model_config, stated_length
 
 #: What is answered where nobody names a set; tiny models get what needs no download.
 DEFAULT_SET: Final = "math500"

@@ -6,11 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Settings that every stored sample has: temperature, top_p, max_tokens and stop.
+_OLDEST_SETTINGS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -44,20 +47,22 @@ class Sampling:
         return any(penalties)
 
     @property
-    def whole(self) -> bool:
-        """Whether any token may be drawn, as likely as the temperature makes it."""
-        ends = {"stop_token_ids": list(self.stop_token_ids)}
-        return self.temperature > 0 and self.top_p == 1 and self.extras().items() <= ends.items()
+    def draws_from_all_tokens(self) -> bool:
+        """Whether any token may be drawn, with the probability that the temperature gives it."""
+        changed_settings = self.extras().keys() - {"stop_token_ids"}
+        return self.temperature > 0 and self.top_p == 1 and not changed_settings
 
     def extras(self) -> dict[str, Any]:
         """The settings from ``top_k`` on that differ from "off", by name.
 
-        What is off is left out, so that samples of before there were such settings stay valid.
+        What is off is left out, so that samples from before these settings stay valid.
         """
-        defaults = {field.name: field.default for field in fields(self)[4:]}
-        values = asdict(self)
-        changed = {name: values[name] for name, off in defaults.items() if values[name] != off}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in changed.items()}
+        changed = {}
+        for field in fields(self)[_OLDEST_SETTINGS:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                changed[field.name] = list(value) if isinstance(value, tuple) else value
+        return changed
 
     def record(self) -> dict[str, Any]:
         """The setting by name, without what is off."""
@@ -88,9 +93,9 @@ class Arm:
 
 
 def common_name(names: list[str]) -> str:
-    """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``."""
-    stems = {re.sub(r"(.*)-s(?:eed)?\d+(?=-|$)", r"\1", name) for name in names}
-    return stems.pop() if len(stems) == 1 else ", ".join(names)
+    """``rl`` for ``rl-s0`` and ``rl-s1``, or ``rl-seed0`` and ``rl-seed1``; else all names."""
+    seedless_names = {re.sub(r"(.*)-s(?:eed)?\d+(?=-|$)", r"\1", name) for name in names}
+    return seedless_names.pop() if len(seedless_names) == 1 else ", ".join(names)
 
 
 # The nouns *SampleKey*, *Cell* and *Block*, and the seed and fingerprint that follow from a key.
@@ -155,8 +160,7 @@ def sample_seed(study_seed: int, key: SampleKey) -> int:
     Nothing about shards, ranks or attempts enters, so a sample that is drawn again after a crash
     is the same sample.
     """
-    text = json.dumps([study_seed, *key], ensure_ascii=False, separators=(",", ":"))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    return _hash_to_63_bits([study_seed, *key])
 
 
 def fingerprint(request: Mapping[str, Any]) -> int:
@@ -165,5 +169,11 @@ def fingerprint(request: Mapping[str, Any]) -> int:
     ``request`` is a JSON-like mapping (model content digest, prompt, sampling setting, problem
     content hash); key order does not matter.
     """
-    text = json.dumps(request, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    return _hash_to_63_bits(request)
+
+
+def _hash_to_63_bits(content: Any) -> int:
+    """The first 63 bits of SHA-256 over the compact JSON text of some values."""
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    first_bytes = hashlib.sha256(text.encode()).digest()[:8]
+    return int.from_bytes(first_bytes, "big") >> 1

@@ -1,42 +1,371 @@
-"""Digests of a study's models, which come before which, and which checkpoints are the study's own.
+"""Checkpoints: what decides their answers, what made them, and whether they are the study's own.
 
-A checkpoint counts as the study's when the record beside it names the digest that the study gives
-it and its files are those of the record (:mod:`rlbhpc.study.content`).
+Only bytes are read, never a tensor, so this runs on a login node. A digest is kept in the user's
+cache folder under (path, size, times of change) of each file: the first one of a 7B model takes
+as long as reading 15 GB, every later one a few milliseconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import uuid
 from collections.abc import Iterable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.study.content import (
-    SHORT,
-    Origin,
-    begin_run,
-    content_digest,
-    model_config,
-    read_origin,
-    read_record,
-    record_content,
-)
+from rlbhpc.files import making, put, sha256_of
 from rlbhpc.study.schema import FREE_OPTIONS, Recipe, Teacher
 from rlbhpc.study.study import Study
 
+# The files of a checkpoint folder that decide its answers.
 
-def digest_of(parts: Any) -> str:
+WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+# Configuration, tokenizer and preprocessor files: each can change an answer.
+SETTINGS: Final = (
+    "*.json",
+    "*.jinja",
+    "*.model",
+    "*.tiktoken",
+    "merges.txt",
+    "vocab.txt",
+    "*.py",
+)
+# Training state and notes, of no effect on an answer.
+WITHOUT_EFFECT: Final = (
+    "optimizer.*",
+    "scheduler.*",
+    "rng_state*",
+    "training_args.*",
+    "trainer_state.json",
+    "zero_to_fp32.py",
+    "manifest.json",
+    "origin.json",
+)
+# DeepSpeed's optimizer states hold the float32 weights too, which count where there are no others.
+OPTIMIZER_STATES: Final = ("*optim_states*",)
+LOADABLE_WEIGHTS: Final = ("*.safetensors", "*.bin", "*.gguf")
+# Folders of other formats of the same model, kept apart from the weights in use.
+OTHER_FORMATS: Final = ("original", "onnx", "runs", "logs")
+MAX_LFS_POINTER_BYTES: Final = 200
+# Smaller files are read faster than their digest is looked up.
+MIN_CACHED_BYTES: Final = 1 << 16
+SHA256_DIGITS: Final = 64
+
+
+class FileMark(NamedTuple):
+    """One file as it was when it was read: size, times in nanoseconds, SHA-256."""
+
+    size: int
+    modified: int
+    changed: int
+    sha256: str
+
+
+FileMarks = dict[str, FileMark]
+"""The files of a checkpoint that count, by their path in it."""
+
+
+def content_digest(folder: Path) -> str:
+    """32 hex digits over names, sizes and contents of all files that decide a model's answers."""
+    return digest_marks(mark_files(folder))
+
+
+def mark_files(folder: Path) -> FileMarks:
+    """Read all files of a checkpoint that count."""
+    files = content_files(folder)
+    weights = [file for file in files if _matches(file.name, WEIGHTS)]
+    if not weights:
+        raise UserError(
+            f"{folder}: no weights in it ({', '.join(WEIGHTS)}); give the folder of a checkpoint"
+        )
+    _reject_lfs_pointers(weights)
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        marks = list(pool.map(_mark_file, files))
+    names = [file.relative_to(folder).as_posix() for file in files]
+    return dict(zip(names, marks, strict=True))
+
+
+def _reject_lfs_pointers(weights: list[Path]) -> None:
+    """Refuse weights that Git LFS has not fetched; one format of them is enough."""
+    pointers = []
+    for file in weights:
+        is_small = _size_and_times(file)[0] < MAX_LFS_POINTER_BYTES
+        if is_small and file.read_bytes().startswith(b"version https://git-lfs"):
+            pointers.append(file)
+    # Mistral's own format, consolidated.safetensors, stands beside the one that is read.
+    missing = {file.suffix for file in pointers if not file.name.startswith("consolidated")}
+    if pointers and missing >= {file.suffix for file in weights}:
+        raise UserError(f"{pointers[0]}: a pointer of Git LFS; run `git lfs pull` there")
+
+
+def digest_marks(marks: FileMarks) -> str:
+    """The digest of a checkpoint by its files."""
+    lines = [f"{name}\0{mark.size}\0{mark.sha256}" for name, mark in marks.items()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+def changed_content(folder: Path, marks: FileMarks) -> str | None:
+    """Digest of a checkpoint whose files are not those of the marks; None where they are.
+
+    While sizes and times are the same, no file is read: 15 GB cost a few milliseconds.
+    """
+    now = {file.relative_to(folder).as_posix(): file for file in content_files(folder)}
+    if now.keys() == marks.keys():
+        is_untouched = [_size_and_times(now[name]) == mark[:3] for name, mark in marks.items()]
+        if all(is_untouched):
+            return None
+    digest = content_digest(folder)
+    return None if digest == digest_marks(marks) else digest
+
+
+def _mark_file(file: Path) -> FileMark:
+    size, modified, changed = _size_and_times(file)
+    return FileMark(size, modified, changed, file_digest(file))
+
+
+def _size_and_times(file: Path) -> tuple[int, int, int]:
+    """Size in bytes, and the times of modification and change in nanoseconds."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def content_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint that count, in a stable order."""
+    files = []
+    for parent, subfolders, names in os.walk(folder, followlinks=False):
+        subfolders[:] = [name for name in subfolders if _belongs_to_model(Path(parent, name))]
+        files += [Path(parent, name) for name in names if _decides_answers(name)]
+    if any(_matches(file.name, LOADABLE_WEIGHTS) for file in files):
+        files = [file for file in files if not _matches(file.name, OPTIMIZER_STATES)]
+    return sorted(files, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def _decides_answers(name: str) -> bool:
+    """Whether a file of this name can change what a model answers."""
+    return _matches(name, WEIGHTS + SETTINGS) and not _matches(name, WITHOUT_EFFECT)
+
+
+def _belongs_to_model(subfolder: Path) -> bool:
+    """Whether a folder inside of a checkpoint is part of it."""
+    if subfolder.name in OTHER_FORMATS or subfolder.name.startswith("."):
+        return False
+    # A folder with a configuration of its own is another checkpoint, saved below this one.
+    return not (subfolder / "config.json").exists()
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def file_digest(file: Path) -> str:
+    """SHA-256 of one file, from the cache where the file has not changed since."""
+    try:
+        status = file.stat()
+        if status.st_size < MIN_CACHED_BYTES:
+            return sha256_of(file)
+        cache_file = _cache_file(file, status)
+        digest = _read_cached(cache_file)
+        if digest is None:
+            digest = sha256_of(file)
+            _write_cached(cache_file, digest)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    return digest
+
+
+def _cache_file(file: Path, status: os.stat_result) -> Path:
+    """Where the digest of a file is cached."""
+    # The inode's own time cannot be set back, unlike the time of modification that `cp -p` keeps.
+    identity = [
+        str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino,
+    ]  # fmt: skip
+    name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:40]
+    return _cache_folder() / name[:2] / name[2:]
+
+
+@cache
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "rlbhpc" / "digests"
+
+
+def _read_cached(cache_file: Path) -> str | None:
+    """A digest of the cache; None where there is none, or where the home cannot be read."""
+    try:
+        digest = cache_file.read_text()
+    except OSError:
+        return None
+    return digest if len(digest) == SHA256_DIGITS else None
+
+
+def _write_cached(cache_file: Path, digest: str) -> None:
+    """Write a cache entry whole or not at all; a cache that cannot be written is no failure."""
+    with contextlib.suppress(OSError):
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        with making(cache_file.parent) as partial:
+            partial.write_text(digest)
+            partial.replace(cache_file)
+
+
+def model_config(folder: Path) -> dict[str, Any]:
+    """Return ``config.json``; empty where there is none (an adapter, a ZeRO folder)."""
+    file = folder / "config.json"
+    try:
+        config = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not readable as JSON ({error})") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{file}: holds no object; a model configuration is one")
+    return config
+
+
+# What configurations call the number of positions.
+_LENGTH_KEYS: Final = (
+    "max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length",
+)  # fmt: skip
+
+
+def stated_length(config: dict[str, Any]) -> int | None:
+    """Maximum tokens, prompt and response together, that a configuration states, if it does.
+
+    Of a model with images it is its language model's. Rotary scaling adds nothing: transformers and
+    vLLM take the stated length as the one that the scaling reaches.
+    """
+    config = _language_config(config)
+    for key in _LENGTH_KEYS:
+        if isinstance(config.get(key), int):
+            length: int = config[key]
+            return length
+    return None
+
+
+def steady_length(config: dict[str, Any]) -> int | None:
+    """Maximum tokens at which the rotary frequencies of a model stay what they are.
+
+    With LongRoPE (Phi-3, Phi-4-mini) they depend on the longest text of a batch, so ``hf`` and
+    training hold no more.
+    """
+    length = stated_length(config)
+    config = _language_config(config)
+    scaling = config.get("rope_parameters") or config.get("rope_scaling")
+    if length is None or not isinstance(scaling, dict):
+        return length
+    if scaling.get("rope_type", scaling.get("type")) not in ("longrope", "su"):
+        return length
+    key = "original_max_position_embeddings"
+    return min(length, config.get(key) or scaling.get(key) or length)
+
+
+def _language_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of the language model, where a model has others beside it."""
+    text_config = config.get("text_config")
+    return {**config, **text_config} if isinstance(text_config, dict) else config
+
+
+# The noun *Origin*: what a checkpoint was made by, and what it was when it was whole.
+#
+# A trained model's digest comes from the study's text, so that samples can be planned before the
+# model exists. The record beside the weights says which digest they were made for; what a study
+# says and what lies on disk are compared before anything is drawn.
+
+
+ORIGIN_FILE: Final = "origin.json"
+# Hex digits of a digest that a message shows.
+SHOWN_DIGITS: Final = 12
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A record beside weights or training state.
+
+    ``made_by`` is the digest of what they are made from: base, recipe, data and, of a checkpoint,
+    step. A training that starts from nothing gets a new name, ``run``. ``files`` are those of the
+    checkpoint when they were whole; empty for training state.
+    """
+
+    made_by: str
+    run: str
+    files: FileMarks = field(default_factory=dict)
+
+    def changed(self, folder: Path) -> str | None:
+        """Digest of the files in ``folder`` if they are no longer those of the record."""
+        return changed_content(folder, self.files)
+
+    @property
+    def content(self) -> str:
+        """Digest of the files when they were whole."""
+        return digest_marks(self.files)
+
+
+def read_origin(folder: Path) -> Origin | None:
+    """The record of a folder; None where there is none."""
+    return read_record(folder / ORIGIN_FILE)
+
+
+def read_record(path: Path) -> Origin | None:
+    """The record in a file; None where there is none."""
+    try:
+        record = json.loads(path.read_bytes())
+        files = {name: FileMark(*mark) for name, mark in record["files"].items()}
+        return Origin(str(record["made_by"]), str(record["run"]), files)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise UserError(f"{path}: not a record of where a checkpoint comes from") from None
+
+
+def record_checkpoint(folder: Path, made_by: str, run: str) -> None:
+    """Write down what a checkpoint was made by; all its other files are there."""
+    _write_origin(folder / ORIGIN_FILE, Origin(made_by, run, mark_files(folder)))
+
+
+def _begin_run(folder: Path, made_by: str) -> Origin:
+    """The record of a training folder, which the first of all ranks writes."""
+    target = folder / ORIGIN_FILE
+    with making(folder) as partial:
+        _write_origin(partial, Origin(made_by, uuid.uuid4().hex))
+        try:
+            os.link(partial, target)  # whole or not at all, and by one of the ranks
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            partial.replace(target)
+    origin = read_origin(folder)
+    assert origin is not None
+    return origin
+
+
+def _write_origin(path: Path, origin: Origin) -> None:
+    put(path, json.dumps(asdict(origin), indent=1).encode())
+
+
+# Digests of the models of a study.
+
+
+def digest_of(content: Any) -> str:
     """32 hex digits over JSON-like values."""
-    text = json.dumps(parts, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Digests:
-    """Works out the digests that a study does not hold yet, each once.
+    """Computes the digests that a study does not hold yet, each once.
 
     A checkpoint on disk has the digest of its files. One that the study trains has the digest of
     what it is made from: base, recipe, data and step. It keeps that digest once it is trained, so
@@ -45,93 +374,112 @@ class Digests:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self.found = {(m, step): d for m, line in study.digests.items() for step, d in line.items()}
+        self.known: dict[tuple[str, int], str] = {}
+        for model, by_step in study.digests.items():
+            for step, digest in by_step.items():
+                self.known[model, step] = digest
 
     def digest(self, model: str, step: int) -> str:
         """Digest of one model at one step."""
-        if (model, step) not in self.found:
-            self.found[model, step] = self._work_out(model, step)
-        return self.found[model, step]
+        if (model, step) not in self.known:
+            self.known[model, step] = self._compute(model, step)
+        return self.known[model, step]
 
-    def _work_out(self, model: str, step: int) -> str:
-        study, entry = self.study, self.study.models[model]
+    def _compute(self, model: str, step: int) -> str:
+        entry = self.study.models[model]
         if entry.endpoint is not None:
             # The address may change while the model stays; nothing more is known of its content.
             return digest_of(["endpoint", entry.endpoint.model, entry.endpoint.chat])
-        base = study.base(model)
+        base = self.study.base(model)
         if entry.steps is not None and step == 0:
             assert base is not None
-            return self.digest(base, study.last_step(base))
+            return self._last_digest(base)
         if entry.train is not None:
-            return digest_of([*self._training(model), step])
-        folder = study.folder(model, step)
-        own = content_digest(folder)
+            return digest_of([*self._training_content(model), step])
+        folder = self.study.folder(model, step)
+        files_digest = content_digest(folder)
         if base is not None and not model_config(folder):
             # An adapter, or weights without a configuration: only with its base is it a model.
-            return digest_of(["on", self.digest(base, study.last_step(base)), own])
-        return own
+            return digest_of(["on", self._last_digest(base), files_digest])
+        return files_digest
+
+    def _last_digest(self, model: str) -> str:
+        """Digest of a model at its last checkpoint."""
+        return self.digest(model, self.study.last_step(model))
 
     def training(self, model: str) -> str:
         """Digest of a whole training: of what all its checkpoints are made from."""
-        return digest_of(self._training(model))
+        return digest_of(self._training_content(model))
 
-    def _training(self, model: str) -> list[Any]:
-        study, base, training = self.study, self.study.base(model), self.study.models[model].train
+    def _training_content(self, model: str) -> list[Any]:
+        base = self.study.base(model)
+        training = self.study.models[model].train
         assert training is not None
-        start = self.digest(base, study.last_step(base)) if base is not None else None
-        return ["train", start, self._recipe(study.file.recipes[training.recipe])]
+        base_digest = None if base is None else self._last_digest(base)
+        recipe = self.study.file.recipes[training.recipe]
+        return ["train", base_digest, self._recipe_content(recipe)]
 
-    def _recipe(self, recipe: Recipe) -> dict[str, Any]:
-        """Say what a recipe says, by content rather than by name."""
-        study, record = self.study, recipe.model_dump(mode="json", by_alias=True)
-        for name in FREE_OPTIONS & record["options"].keys():
-            del record["options"][name]
+    def _recipe_content(self, recipe: Recipe) -> dict[str, Any]:
+        """What a recipe says, with contents in place of names."""
+        study = self.study
+        record = recipe.model_dump(mode="json", by_alias=True)
+        options = record["options"]
+        for name in FREE_OPTIONS & options.keys():
+            del options[name]
         if recipe.problems is not None:
-            record["problems"] = dict(study.problem_hashes[recipe.problems])
-            record["problems"] |= self._own_verifier(recipe.problems)
+            verifier = self._plugin_verifier(recipe.problems)
+            record["problems"] = {**study.problem_hashes[recipe.problems], **verifier}
         if recipe.prompt is not None:
             record["prompt"] = study.prompts[recipe.prompt].digest
         if recipe.texts is not None:
             record["texts"] = study.text_digests[recipe.texts]
-        teacher = record["options"].get("teacher")
+        teacher = options.get("teacher")
         if isinstance(teacher, str) and teacher in study.models:
-            record["options"]["teacher"] = self.digest(teacher, study.last_step(teacher))
+            options["teacher"] = self._last_digest(teacher)
         if recipe.teacher is not None:
-            record["teacher"] |= {"arm": self._arm(recipe.teacher)}
+            record["teacher"]["arm"] = self._teacher_content(recipe.teacher)
         return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
 
-    def _arm(self, teacher: Teacher) -> dict[str, Any]:
-        """Say what the kept responses of an arm's last step depend on."""
-        study, name = self.study, teacher.arm
-        arm = study.arms[name]
-        sets: dict[str, list[Any]] = {
-            s: [study.n(name, s), dict(study.problem_hashes[s])] for s in study.sets(name)
-        }
-        for set_name, drawn in sets.items():
-            if stop_after := study.stop_after(name, set_name):
-                drawn.append(stop_after)
+    def _teacher_content(self, teacher: Teacher) -> dict[str, Any]:
+        """What the kept responses of an arm's last step depend on."""
+        study = self.study
+        arm = study.arms[teacher.arm]
+        content_of_sets = {}
+        for set_name in study.sets(arm.name):
+            content: list[Any] = [study.n(arm.name, set_name), dict(study.problem_hashes[set_name])]
+            stop_after = study.stop_after(arm.name, set_name)
+            if stop_after:
+                content.append(stop_after)
             if teacher.keep == "right":
-                drawn += self._own_verifier(set_name).values()
-        sampling = [arm.sampling.temperature, arm.sampling.top_p, arm.sampling.max_tokens]
+                content += self._plugin_verifier(set_name).values()
+            content_of_sets[set_name] = content
+        sampling = arm.sampling
+        settings = [sampling.temperature, sampling.top_p, sampling.max_tokens, list(sampling.stop)]
         return {
             "model": self.digest(arm.model, arm.steps[-1]),
             "prompt": study.prompts[arm.prompt].digest,
-            "sampling": [*sampling, list(arm.sampling.stop), *arm.sampling.extras().items()],
-            "sets": sets,
-            **study.brought_engine(name),
+            "sampling": [*settings, *sampling.extras().items()],
+            "sets": content_of_sets,
+            **study.plugin_engine(arm.name),
         }
 
-    def _own_verifier(self, set_name: str) -> dict[str, str]:
-        """The verifier of a set by its content, where it is none of rlbhpc's: it decides rewards.
+    def _plugin_verifier(self, set_name: str) -> dict[str, str]:
+        """``verifier`` and its content, where a set has none of rlbhpc's: it decides rewards.
 
-        Problems are known by its name alone, for no sample of an arm depends on it.
+        A problem's hash holds its verifier's name alone, for no sample of an arm depends on it.
         """
         name = self.study.problem_sets[set_name].verifier or ""
         identity = plugins.planned_identity(self.study.plugins, "verifiers", name)
         return {} if identity is None else {"verifier": identity}
 
 
-ANEW: Final = (
+# Checkpoints on disk beside what the study says of them.
+#
+# A checkpoint counts as the study's when the record beside it names the digest that the study gives
+# it and its files are those of the record.
+
+
+RETRAIN_ADVICE: Final = (
     "give the new training another model name, or set this one aside and train anew with "
     "`--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
 )
@@ -142,11 +490,11 @@ def training_order(study: Study, models: Iterable[str]) -> list[str]:
     ordered: list[str] = []
 
     def add(name: str) -> None:
-        entry = study.models[name]
-        if entry.train is None or name in ordered:
+        training = study.models[name].train
+        if training is None or name in ordered:
             return
-        if entry.train.from_ is not None:
-            add(entry.train.from_)
+        if training.from_ is not None:
+            add(training.from_)
         ordered.append(name)
 
     for name in models:
@@ -154,90 +502,99 @@ def training_order(study: Study, models: Iterable[str]) -> list[str]:
     return ordered
 
 
-def there(study: Study, model: str, step: int) -> bool:
+def checkpoint_exists(study: Study, model: str, step: int) -> bool:
     """Whether a checkpoint can be sampled now: a folder has its final name when it is whole."""
     if study.models[model].endpoint is not None:
         return True
     return (study.folder(model, step) / "config.json").is_file()
 
 
-def untrained(study: Study, models: Iterable[str]) -> list[str]:
+def untrained_models(study: Study, models: Iterable[str]) -> list[str]:
     """Models that still have to be trained, bases first; those that are must be the study's own."""
     ordered = training_order(study, models)
-    reject_strangers(study, ordered)
-    return [
-        name
-        for name in ordered
-        if not all(there(study, name, step) for step in study.models[name].steps or [])
-    ]
+    reject_foreign_models(study, ordered)
+    untrained = []
+    for name in ordered:
+        steps = study.models[name].steps or []
+        if not all(checkpoint_exists(study, name, step) for step in steps):
+            untrained.append(name)
+    return untrained
 
 
-def reject_strangers(study: Study, models: Iterable[str]) -> None:
+def reject_foreign_models(study: Study, models: Iterable[str]) -> None:
     """Refuse trained models on disk that are not what the study says of them."""
     for name in training_order(study, models):
-        complaint = stranger(study, name)
+        complaint = compare_model(study, name)
         if complaint is not None:
             raise UserError(complaint)
 
 
-def stranger(study: Study, model: str) -> str | None:
+def compare_model(study: Study, model: str) -> str | None:
     """Why what lies on disk of a trained model is not the study's; None where it is."""
-    runs = {}
-    for step in study.models[model].steps or []:
-        if there(study, model, step):
-            complaint = strange_checkpoint(study, model, step)
-            if complaint is not None:
-                return complaint
-            origin = read_origin(study.folder(model, step))
-            assert origin is not None
-            runs[step] = origin.run
+    steps = study.models[model].steps or []
+    runs_by_step = {}
+    for step in steps:
+        if not checkpoint_exists(study, model, step):
+            continue
+        complaint = compare_checkpoint(study, model, step)
+        if complaint is not None:
+            return complaint
+        origin = read_origin(study.folder(model, step))
+        assert origin is not None
+        runs_by_step[step] = origin.run
     folder = study.layout.training(model)
-    training, digest = read_origin(folder), Digests(study).training(model)
-    if training is None and any(study.layout.states(model).glob("step-*")):
-        return _without_record(model, folder)
-    if training is not None and training.made_by != digest:
+    training = read_origin(folder)
+    if training is None:
+        if any(study.layout.states(model).glob("step-*")):
+            return _no_record_complaint(model, folder)
+        # The state of a training that is over may be deleted.
+        is_finished = len(runs_by_step) == len(steps)
+        foreign_steps = [] if is_finished else list(runs_by_step)
+    else:
+        digest = Digests(study).training(model)
+        if training.made_by != digest:
+            return (
+                f"model {model}: the training in {folder} was begun by recipe "
+                f"{training.made_by[:SHOWN_DIGITS]}, and the study now says "
+                f"{digest[:SHOWN_DIGITS]}; restore the recipe, {RETRAIN_ADVICE}"
+            )
+        foreign_steps = [step for step, run in runs_by_step.items() if run != training.run]
+    if foreign_steps:
         return (
-            f"model {model}: the training in {folder} was begun by recipe "
-            f"{training.made_by[:SHORT]}, and the study now says {digest[:SHORT]}; restore the "
-            f"recipe, {ANEW}"
-        )
-    others = {step: run for step, run in runs.items() if training is None or run != training.run}
-    whole = len(runs) == len(study.models[model].steps or [])
-    if others and not (training is None and whole):
-        return (
-            f"model {model}: the checkpoint of step {min(others)} is of another training than the "
-            f"one in {folder}, and one model may not be made of two; {ANEW}"
+            f"model {model}: the checkpoint of step {min(foreign_steps)} is of another training "
+            f"than the one in {folder}, and one model may not be made of two; {RETRAIN_ADVICE}"
         )
     return None
 
 
-def strange_checkpoint(study: Study, model: str, step: int) -> str | None:
+def compare_checkpoint(study: Study, model: str, step: int) -> str | None:
     """Why one checkpoint on disk is not what the study says of it; None where it is."""
     folder = study.folder(model, step)
     origin = read_origin(folder)
     digest = study.digests[model][step]
     if origin is None:
-        return _without_record(model, folder)
+        return _no_record_complaint(model, folder)
     if origin.made_by != digest:
         return (
-            f"model {model}: {folder} was made by {origin.made_by[:SHORT]} (base, recipe and "
-            f"data), and the study now says {digest[:SHORT]}; restore them, "
-            f"{ANEW}"
+            f"model {model}: {folder} was made by {origin.made_by[:SHOWN_DIGITS]} (base, recipe "
+            f"and data), and the study now says {digest[:SHOWN_DIGITS]}; restore them, "
+            f"{RETRAIN_ADVICE}"
         )
     content = origin.changed(folder)
     if content is not None:
         return (
-            f"model {model}: the weights in {folder} are {content[:SHORT]}, and were "
-            f"{origin.content[:SHORT]} when they were trained; restore them, name the changed "
-            f"ones by `path:`, or {ANEW}"
+            f"model {model}: the weights in {folder} are {content[:SHOWN_DIGITS]}, and were "
+            f"{origin.content[:SHOWN_DIGITS]} when they were trained; restore them, name the "
+            f"changed ones by `path:`, or {RETRAIN_ADVICE}"
         )
     return None
 
 
-def _without_record(model: str, folder: Path) -> str:
+def _no_record_complaint(model: str, folder: Path) -> str:
     return (
         f"model {model}: {folder} has no record of the recipe that made it, as `rlbhpc train` "
-        f"writes one; name weights that you bring as a model of their own by `path:`, or {ANEW}"
+        "writes one; name weights that you bring as a model of their own by `path:`, or "
+        f"{RETRAIN_ADVICE}"
     )
 
 
@@ -246,58 +603,68 @@ def check_weights(study: Study, model: str, step: int) -> None:
 
     Called where weights are loaded, perhaps days after the study was read.
     """
-    entry = study.models[model]
-    if entry.train is not None:
-        complaint = strange_checkpoint(study, model, step) if there(study, model, step) else None
-        if complaint is not None:
-            raise UserError(complaint)
-        return
     digest = study.digests[model][step]
-    record = read_record(study.layout.contents(digest))
+    if study.models[model].train is not None:
+        if checkpoint_exists(study, model, step):
+            complaint = compare_checkpoint(study, model, step)
+            if complaint is not None:
+                raise UserError(complaint)
+        return
     folder = study.folder(model, step)
+    record = read_record(study.layout.contents(digest))
     if record is not None and record.changed(folder) is None:
         return
-    now = Digests(replace(study, digests={})).digest(model, step)
-    if now != digest:
+    digest_now = Digests(replace(study, digests={})).digest(model, step)
+    if digest_now != digest:
         raise UserError(
-            f"model {model}: {folder} is {now[:SHORT]}, and was {digest[:SHORT]} when its work was "
-            "planned; restore it, or run the same command on the study again for the new weights"
+            f"model {model}: {folder} is {digest_now[:SHOWN_DIGITS]}, and was "
+            f"{digest[:SHOWN_DIGITS]} when its work was planned; restore it, or run the same "
+            "command on the study again for the new weights"
         )
 
 
-def keep_contents(study: Study) -> None:
+def record_given_models(study: Study) -> None:
     """Write down what the files of the study's given models are, for workers to compare with."""
     for name, entry in study.models.items():
-        for step in (entry.steps or [0]) if entry.path is not None else ():
-            path = study.layout.contents(study.digests[name][step])
+        if entry.path is None:
+            continue
+        for step in entry.steps or [0]:
+            digest = study.digests[name][step]
+            path = study.layout.contents(digest)
             if not path.exists():
-                record_content(path, study.digests[name][step], study.folder(name, step))
+                _write_origin(path, Origin(digest, "", mark_files(study.folder(name, step))))
 
 
 def begin_training(study: Study, model: str) -> Origin:
     """The record of a model's training, which begins it where there is none."""
-    complaint = stranger(study, model)
+    complaint = compare_model(study, model)
     if complaint is not None:
         raise UserError(complaint)
-    return begin_run(study.layout.training(model), Digests(study).training(model))
+    return _begin_run(study.layout.training(model), Digests(study).training(model))
 
 
 def set_aside(study: Study, models: Iterable[str]) -> list[Path]:
     """Move what lies on disk of trained models and is not the study's out of the way."""
-    return [_retire(study, m) for m in training_order(study, models) if stranger(study, m)]
+    return [
+        _retire_model(study, name)
+        for name in training_order(study, models)
+        if compare_model(study, name) is not None
+    ]
 
 
-def _retire(study: Study, model: str) -> Path:
+def _retire_model(study: Study, model: str) -> Path:
+    """Move the training and the checkpoints of a model into a folder of retired ones."""
     layout = study.layout
-    places = {"training": layout.training(model), "checkpoints": layout.checkpoints(model)}
-    record = read_origin(places["training"])
-    name = f"{model}-{record.run[:SHORT] if record else 'unrecorded'}"
-    again = 1
-    while layout.retired(name).exists():
-        again += 1
-        name = f"{name.partition('.')[0]}.{again}"
-    for part, place in places.items():
-        if place.exists():
-            layout.retired(name).mkdir(parents=True, exist_ok=True)
-            place.rename(layout.retired(name) / part)
-    return layout.retired(name)
+    training = read_origin(layout.training(model))
+    run = "unrecorded" if training is None else training.run[:SHOWN_DIGITS]
+    folder = layout.retired(f"{model}-{run}")
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = layout.retired(f"{model}-{run}.{number}")
+    folder.mkdir(parents=True)
+    if layout.training(model).exists():
+        layout.training(model).rename(folder / "training")
+    if layout.checkpoints(model).exists():
+        layout.checkpoints(model).rename(folder / "checkpoints")
+    return folder

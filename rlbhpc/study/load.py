@@ -29,11 +29,10 @@ from rlbhpc.problems.prompts import (
 )
 from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
-from rlbhpc.study.content import file_digest, model_config, stated_length, steady_length
 from rlbhpc.study.expand import expand, sort_by_origin
 from rlbhpc.study.fields import Shape
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import Digests
+from rlbhpc.study.lineage import Digests, file_digest, model_config, stated_length, steady_length
 from rlbhpc.study.schema import PromptEntry, StudyFile
 from rlbhpc.study.study import Study, load_problems
 from rlbhpc.study.tree import Node, is_file, is_folder, load_tree, shown

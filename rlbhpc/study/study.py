@@ -29,8 +29,8 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 
 FORMAT: Final = 1
-# Keys of an arm that came later: a study without them means what it meant before.
-_UNSET: Final = [(key, None) for key in ("stop_after", *MoreSampling.model_fields)]
+# Keys of an arm that came later: while unset they enter no hash, so old studies keep theirs.
+_LATER_ARM_KEYS: Final = frozenset({"stop_after", *MoreSampling.model_fields})
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Study:
     @cached_property
     def arms(self) -> Mapping[str, Arm]:
         """The arms by name."""
-        return {name: self._arm(name) for name in self.file.arms}
-
-    def _arm(self, name: str) -> Arm:
-        entry = self.file.arms[name]
-        return Arm(
-            name=name,
-            model=entry.model,
-            prompt=entry.prompt,
-            sampling=entry.sampling(),
-            n=entry.n,
-            steps=tuple(sorted(entry.steps or self.models[entry.model].steps or [0])),
-        )
+        arms = {}
+        for name, entry in self.file.arms.items():
+            steps = entry.steps or self.models[entry.model].steps or [0]
+            arms[name] = Arm(
+                name=name,
+                model=entry.model,
+                prompt=entry.prompt,
+                sampling=entry.sampling(),
+                n=entry.n,
+                steps=tuple(sorted(steps)),
+            )
+        return arms
 
     def engine(self, arm: str) -> str:
         """Which engine answers for an arm: ``hf``, ``vllm``, ``endpoint`` or one's own."""
@@ -101,19 +101,19 @@ class Study:
             return "endpoint"
         return entry.engine or self.file.engine.name
 
-    def brought_engine(self, arm: str) -> dict[str, str]:
-        """The engine of an arm by its content, where it is none of rlbhpc's: it decides samples."""
+    def plugin_engine(self, arm: str) -> dict[str, str]:
+        """``engine`` and its content, where the arm's is none of rlbhpc's: it decides samples."""
         identity = plugins.planned_identity(self.plugins, "engines", self.engine(arm))
         return {} if identity is None else {"engine": identity}
 
     def sets(self, arm: str) -> tuple[str, ...]:
         """Return the problem sets that an arm answers."""
-        chosen = self.file.arms[arm].problem_sets
-        if chosen is not None:
-            return tuple(chosen)
-        trained_on = {recipe.problems for recipe in self.file.recipes.values()}
+        named_sets = self.file.arms[arm].problem_sets
+        if named_sets is not None:
+            return tuple(named_sets)
+        training_sets = {recipe.problems for recipe in self.file.recipes.values()}
         example_sets = {p.shots.from_ for p in self.file.prompts.values() if p.shots is not None}
-        return tuple(name for name in self.problem_sets if name not in trained_on | example_sets)
+        return tuple(name for name in self.problem_sets if name not in training_sets | example_sets)
 
     def n(self, arm: str, set_name: str) -> int:
         """Return the samples per problem of one arm and problem set."""
@@ -121,9 +121,10 @@ class Study:
 
     def stop_after(self, arm: str, set_name: str) -> int:
         """Return the right samples at which a problem ends; 0 where all n are drawn."""
-        of_set = self.problem_sets[set_name].stop_after
-        rule = (self.file.arms[arm].stop_after if of_set is None else of_set) or 0
-        return rule if rule < self.n(arm, set_name) else 0
+        limit = self.problem_sets[set_name].stop_after
+        if limit is None:
+            limit = self.file.arms[arm].stop_after or 0
+        return limit if limit < self.n(arm, set_name) else 0
 
     def comparisons(self) -> list[tuple[str, str]]:
         """Pairs of arms to compare, base first.
@@ -136,41 +137,49 @@ class Study:
         pairs = []
         for arm in self.arms.values():
             ancestor = self.base(arm.model)
-            partner = None
-            while ancestor is not None and partner is None:
-                partner = self._partner(arm, ancestor)
+            while ancestor is not None:
+                base_arm = self._same_request(arm, ancestor)
+                if base_arm is not None:
+                    pairs.append((base_arm, arm.name))
+                    break
                 ancestor = self.base(ancestor)
-            if partner is not None:
-                pairs.append((partner, arm.name))
         return pairs
+
+    def _same_request(self, arm: Arm, model: str) -> str | None:
+        """The arm of a model with the prompt, the sampling and a problem set of another arm."""
+        sets = set(self.sets(arm.name))
+        for candidate in self.arms.values():
+            if candidate.model != model or sets.isdisjoint(self.sets(candidate.name)):
+                continue
+            if candidate.prompt == arm.prompt and candidate.sampling == arm.sampling:
+                return candidate.name
+        return None
 
     def trainings(self) -> dict[str, tuple[str, ...]]:
         """Arms whose models were trained by one recipe and differ in its seed alone, by a name."""
-        groups: dict[str, list[str]] = {}
+        arms_by_training: dict[str, list[str]] = {}
         for name, arm in self.file.arms.items():
-            training = self.models[arm.model].train
-            if training is None:
+            model = self.models[arm.model]
+            if model.train is None:
                 continue
-            recipe = self.file.recipes[training.recipe].model_dump(mode="json", exclude={"seed"})
-            rest = arm.model_dump(mode="json", exclude={"model"}), self.models[arm.model].steps
-            key = json.dumps([training.from_, recipe, rest], sort_keys=True)
-            groups.setdefault(key, []).append(name)
+            recipe = self.file.recipes[model.train.recipe]
+            all_but_seed = [
+                model.train.from_,
+                recipe.model_dump(mode="json", exclude={"seed"}),
+                arm.model_dump(mode="json", exclude={"model"}),
+                model.steps,
+            ]
+            key = json.dumps(all_but_seed, sort_keys=True)
+            arms_by_training.setdefault(key, []).append(name)
         pooled: dict[str, tuple[str, ...]] = {}
-        for names in groups.values():
-            if len(names) > 1:
-                short = common_name(names)
-                is_used = short in pooled or short in self.file.arms
-                pooled[", ".join(names) if is_used else short] = tuple(names)
+        for names in arms_by_training.values():
+            if len(names) == 1:
+                continue
+            label = common_name(names)
+            if label in pooled or label in self.file.arms:
+                label = ", ".join(names)
+            pooled[label] = tuple(names)
         return pooled
-
-    def _partner(self, arm: Arm, model: str) -> str | None:
-        """The arm of a model that asks for the same as another arm."""
-        sets = set(self.sets(arm.name))
-        for other in self.arms.values():
-            alike = (other.prompt, other.sampling) == (arm.prompt, arm.sampling)
-            if other.model == model and alike and sets & set(self.sets(other.name)):
-                return other.name
-        return None
 
     def folder(self, model: str, step: int = 0) -> Path:
         """Where the weights of a model at a step are, or will be once they are trained."""
@@ -188,12 +197,13 @@ class Study:
     def base(self, model: str) -> str | None:
         """Return the model that another one was, or will be, trained from."""
         entry = self.models[model]
-        return entry.train.from_ if entry.train is not None else entry.base
+        return entry.base if entry.train is None else entry.train.from_
 
     def steps(self, model: str) -> list[int]:
         """Return the steps at which a model can be sampled; 0 is its base, or the model itself."""
-        line = sorted(self.models[model].steps or [])
-        return line if line and self.base(model) is None else [0, *line]
+        checkpoints = sorted(self.models[model].steps or [])
+        has_step_0 = not checkpoints or self.base(model) is not None
+        return [0, *checkpoints] if has_step_0 else checkpoints
 
     def last_step(self, model: str) -> int:
         """Return the last checkpoint of a line; 0 for a single model."""
@@ -203,30 +213,26 @@ class Study:
         """Ids of a set's problems, in the order of the set; reads no file."""
         return tuple(self.problem_hashes[set_name])
 
-    def first_shown(self, set_name: str) -> str | None:
-        """Id of a set's first problem with an image; the set is read once to find out."""
-        if set_name not in self._shown:
-            problems = self.problems(set_name)
-            self._shown[set_name] = next((p.id for p in problems if p.images), None)
-        return self._shown[set_name]
-
-    @cached_property
-    def _shown(self) -> dict[str, str | None]:
-        return {}
+    def first_with_image(self, set_name: str) -> str | None:
+        """Id of a set's first problem with an image; None where it has none."""
+        for problem in self.problems(set_name):
+            if problem.images:
+                return problem.id
+        return None
 
     def problems(self, set_name: str) -> list[Problem]:
         """Read the problems of a set and compare them with what the study knows."""
-        loaded = load_problems(set_name, self.problem_sets[set_name])
-        hashes = {problem.id: problem.content_hash for problem in loaded}
-        recorded = self.problem_hashes[set_name]
-        if hashes != recorded:
-            changed = [i for i in {**recorded, **hashes} if recorded.get(i) != hashes.get(i)]
+        problems = load_problems(set_name, self.problem_sets[set_name])
+        hashes = {problem.id: problem.content_hash for problem in problems}
+        planned = self.problem_hashes[set_name]
+        if hashes != planned:
+            changed = [i for i in {**planned, **hashes} if planned.get(i) != hashes.get(i)]
             raise UserError(
                 f"problem set {set_name}: {len(changed)} problems are not what they were when the"
                 f" study was planned (first: {changed[0]}); plan again, or restore"
                 f" {self.problem_sets[set_name].path}"
             )
-        return loaded
+        return problems
 
     def request(self, arm: str, step: int, problem: str) -> dict[str, Any]:
         """All that determines a sample besides its index: what `fingerprint` hashes."""
@@ -237,7 +243,7 @@ class Study:
             "prompt": self.prompts[entry.prompt].digest,
             **entry.sampling.record(),
             "problem": self.problem_hashes[problem.partition("/")[0]][problem],
-            **self.brought_engine(arm),
+            **self.plugin_engine(arm),
         }
 
     def request_fingerprint(self, arm: str, step: int, problem: str) -> int:
@@ -248,20 +254,21 @@ class Study:
         self, arm: str, set_name: str, step: int, problems: tuple[str, ...] | None = None
     ) -> Block:
         """Return the samples of one arm, problem set and step, or of some of its problems."""
-        problems = self.problem_ids(set_name) if problems is None else problems
-        prints = [self.request_fingerprint(arm, step, problem) for problem in problems]
+        if problems is None:
+            problems = self.problem_ids(set_name)
+        fingerprints = [self.request_fingerprint(arm, step, problem) for problem in problems]
         return Block(
-            arm,
-            set_name,
-            step,
-            problems,
-            self.n(arm, set_name),
-            np.array(prints, dtype=np.int64),
-            self.stop_after(arm, set_name),
+            arm=arm,
+            set_name=set_name,
+            step=step,
+            problems=problems,
+            n=self.n(arm, set_name),
+            fingerprints=np.array(fingerprints, dtype=np.int64),
+            stop_after=self.stop_after(arm, set_name),
         )
 
-    def places(self) -> Iterator[tuple[str, str, int]]:
-        """Everything that is asked for, as arm, set and step, in this order."""
+    def block_keys(self) -> Iterator[tuple[str, str, int]]:
+        """Arm, set and step of every block that is asked for, in this order."""
         for arm in self.arms.values():
             for set_name in self.sets(arm.name):
                 for step in arm.steps:
@@ -269,33 +276,39 @@ class Study:
 
     def blocks(self) -> Iterator[Block]:
         """The samples of everything that is asked for."""
-        return (self.block(*place) for place in self.places())
+        for arm, set_name, step in self.block_keys():
+            yield self.block(arm, set_name, step)
 
     def to_json(self) -> str:
         """Return the whole study as JSON text, for `from_json`."""
-        record = {
+        prompts: dict[str, list[Any]] = {}
+        for name, prompt in self.prompts.items():
+            prompts[name] = [prompt.name, prompt.text, prompt.digest]
+            if prompt.without:
+                prompts[name].append(dict(prompt.without))
+        record: dict[str, Any] = {
             "format": FORMAT,
             "study": self.file.model_dump(mode="json", by_alias=True),
             "digests": {name: dict(by_step) for name, by_step in self.digests.items()},
-            "prompts": {
-                name: [p.name, p.text, p.digest, *([dict(p.without)] if p.without else [])]
-                for name, p in self.prompts.items()
-            },
+            "prompts": prompts,
             "problem_hashes": {name: dict(ids) for name, ids in self.problem_hashes.items()},
             "text_digests": dict(self.text_digests),
-            # Written where there are any, so that records of before stay what they were.
-            **({"plugins": dict(self.plugins)} if self.plugins else {}),
-            **({"duplicates": dict(self.duplicates)} if self.duplicates else {}),
         }
-        checked = {"check": fingerprint({"": json.dumps(record)}), **record}
-        return json.dumps(checked, ensure_ascii=False, indent=1) + "\n"
+        # Written where there are any, so that older records stay what they were.
+        if self.plugins:
+            record["plugins"] = dict(self.plugins)
+        if self.duplicates:
+            record["duplicates"] = dict(self.duplicates)
+        checked_record = {"check": _checksum(record), **record}
+        return json.dumps(checked_record, ensure_ascii=False, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Study:
         """Return a study from the text that `to_json` made."""
         try:
             record = json.loads(text)
-            if record.pop("check", None) not in {None, fingerprint({"": json.dumps(record)})}:
+            checksum = record.pop("check", None)
+            if checksum is not None and checksum != _checksum(record):
                 raise ValueError
             if record["format"] != FORMAT:
                 raise UserError(
@@ -308,7 +321,7 @@ class Study:
                     name: {int(step): digest for step, digest in by_step.items()}
                     for name, by_step in record["digests"].items()
                 },
-                prompts={name: Prompt(*parts) for name, parts in record["prompts"].items()},
+                prompts={name: Prompt(*fields) for name, fields in record["prompts"].items()},
                 problem_hashes=record["problem_hashes"],
                 text_digests=record["text_digests"],
                 plugins=record.get("plugins", {}),
@@ -332,39 +345,52 @@ class Study:
     def meaning(self) -> dict[str, Any]:
         """Say what the study asks for, by content rather than by name of file."""
         record = self.file.model_dump(mode="json", by_alias=True)
-        digests = {name: dict(by_step) for name, by_step in self.digests.items()}
+        scores = {}
+        for name, request in record["scores"].items():
+            scores[name] = {**request, "texts": self.text_digests.get(request["texts"])}
+        models = {}
+        for name in self.models:
+            models[name] = {"base": self.base(name), "digests": dict(self.digests[name])}
         meaning = {
             "seed": self.seed,
-            "models": {
-                name: {"base": self.base(name), "digests": digests[name]} for name in self.models
-            },
-            "problem_sets": {
-                name: {
-                    "n": entry.n,
-                    "problems": dict(self.problem_hashes[name]),
-                    **({"verifier": entry.verifier} if entry.verifier else {}),
-                    **({"stop_after": entry.stop_after} if entry.stop_after is not None else {}),
-                }
-                for name, entry in self.problem_sets.items()
-            },
-            "arms": {
-                name: {
-                    **{k: v for k, v in record["arms"][name].items() if (k, v) not in _UNSET},
-                    "prompt": self.prompts[arm.prompt].digest,
-                    "steps": list(arm.steps),
-                    "problem_sets": sorted(self.sets(name)),
-                    "engine": self.engine(name),
-                }
-                for name, arm in self.arms.items()
-            },
-            "scores": {
-                name: {**request, "texts": self.text_digests.get(request["texts"])}
-                for name, request in record["scores"].items()
-            },
-            **{key: record[key] for key in ("verification", "match_entropy", "analysis")},
+            "models": models,
+            "problem_sets": {name: self._meaning_of_set(name) for name in self.problem_sets},
+            "arms": {name: self._meaning_of_arm(name, record["arms"][name]) for name in self.arms},
+            "scores": scores,
+            "verification": record["verification"],
+            "match_entropy": record["match_entropy"],
+            "analysis": record["analysis"],
             "dtype": self.file.engine.dtype,
         }
         return cast(dict[str, Any], plugins.replace_references(meaning, self.plugins))
+
+    def _meaning_of_set(self, name: str) -> dict[str, Any]:
+        entry = self.problem_sets[name]
+        meaning: dict[str, Any] = {"n": entry.n, "problems": dict(self.problem_hashes[name])}
+        if entry.verifier:
+            meaning["verifier"] = entry.verifier
+        if entry.stop_after is not None:
+            meaning["stop_after"] = entry.stop_after
+        return meaning
+
+    def _meaning_of_arm(self, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+        arm = self.arms[name]
+        settings = {
+            key: value
+            for key, value in entry.items()
+            if value is not None or key not in _LATER_ARM_KEYS
+        }
+        return settings | {
+            "prompt": self.prompts[arm.prompt].digest,
+            "steps": list(arm.steps),
+            "problem_sets": sorted(self.sets(name)),
+            "engine": self.engine(name),
+        }
+
+
+def _checksum(record: Mapping[str, Any]) -> int:
+    """A number over a stored study, by which damage is noticed."""
+    return fingerprint({"": json.dumps(record)})
 
 
 def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None) -> list[Problem]:
@@ -372,22 +398,35 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
 
     ``dropped`` gets the places of repeated records that were left out.
     """
-    path = None if entry.path is None else Path(entry.path)
-    repeated = ([] if dropped is None else dropped) if entry.duplicates == "drop" else None
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
-    registered = name if entry.set is None or plugins.is_file(entry.set) else entry.set
-    selection = Selection(registered, path, entry.subset, entry.limit, entry.seed, repeated)
+    registered_name = name
+    if entry.set is not None and not plugins.is_file(entry.set):
+        registered_name = entry.set
+    repeats = None
+    if entry.duplicates == "drop":
+        repeats = [] if dropped is None else dropped
+    selection = Selection(
+        name=registered_name,
+        path=None if entry.path is None else Path(entry.path),
+        subset=entry.subset,
+        limit=entry.limit,
+        seed=entry.seed,
+        dropped=repeats,
+    )
     with in_one_line(f"{entry.set or name}: loading its problems"):
-        problems = [
-            replace(p, id=f"{name}/{p.id.partition('/')[2]}", verifier=entry.verifier or p.verifier)
-            for p in problem_set.load(selection)
-        ]
-    counts = Counter(problem.id for problem in problems)
-    if len(counts) < len(problems):  # of a set that is no FileSet
-        [(problem_id, times)] = counts.most_common(1)
+        problems = []
+        for problem in problem_set.load(selection):
+            local_id = problem.id.partition("/")[2]
+            verifier = entry.verifier or problem.verifier
+            problems.append(replace(problem, id=f"{name}/{local_id}", verifier=verifier))
+    id_counts = Counter(problem.id for problem in problems)
+    if len(id_counts) < len(problems):  # of a set that is no FileSet
+        [(problem_id, times)] = id_counts.most_common(1)
         raise UserError(
             f"{entry.set or name}: {times} problems have the id {problem_id!r}; allowed: one"
         )
     if entry.ids is not None:
         problems = keep_listed(problems, Path(entry.ids))
-    return problems if entry.probe is None else [make_probe(p, entry.probe) for p in problems]
+    if entry.probe is None:
+        return problems
+    return [make_probe(problem, entry.probe) for problem in problems]

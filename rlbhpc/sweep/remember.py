@@ -17,7 +17,7 @@ from rlbhpc.store.questions import put_questions, questions_of
 from rlbhpc.study.difference import judged_otherwise
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import keep_contents
+from rlbhpc.study.lineage import record_given_models
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.plugin_check import self_contained
 from rlbhpc.study.study import Study
@@ -46,7 +46,7 @@ def store_study(study: Study) -> list[str]:
     text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         files.put(path, text)
-    keep_contents(study)
+    record_given_models(study)
     _plan_grids(study)
     return judged
 

@@ -82,7 +82,7 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
             continue
         arm = study.arms[request.responses]
         for set_name in study.sets(arm.name):
-            if problem := study.first_shown(set_name):
+            if problem := study.first_with_image(set_name):
                 raise UserError(
                     f"scores.{name}: {problem} has images, and answers are scored by their text "
                     "alone; name `responses` of an arm without images"

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from rlbhpc.engines.folder import follow_umask
 from rlbhpc.errors import UserError
 from rlbhpc.files import sync_folder
-from rlbhpc.study.content import read_origin, record_checkpoint
+from rlbhpc.study.lineage import read_origin, record_checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.learner import Learner
 from rlbhpc.train.rollout import Export

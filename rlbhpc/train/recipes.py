@@ -87,7 +87,7 @@ def _check_architecture(recipe: Recipe) -> None:
 
 def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
     """A policy that is not shown the figure of a question learns to guess."""
-    if recipe.problems is None or not (problem_id := study.first_shown(recipe.problems)):
+    if recipe.problems is None or not (problem_id := study.first_with_image(recipe.problems)):
         return
     if recipe.is_supervised:
         raise UserError(f"{problem_id} has images, and supervised training shows none")

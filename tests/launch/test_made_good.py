@@ -15,7 +15,7 @@ from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.send import reject_missing
 from rlbhpc.store import checked, cube
 from rlbhpc.store.compact import compact
-from rlbhpc.study.content import record_checkpoint
+from rlbhpc.study.lineage import record_checkpoint
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.study import content
-from rlbhpc.study.content import content_digest, file_digest, model_config, stated_length
+from rlbhpc.study import lineage
+from rlbhpc.study.lineage import content_digest, file_digest, model_config, stated_length
 from tests.study.folder import write_model
 
 
@@ -59,19 +59,19 @@ def test_names_count_and_not_only_contents(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content._cache_folder.cache_clear()
+    lineage._cache_folder.cache_clear()
     file = tmp_path / "model.safetensors"
     file.write_bytes(os.urandom(1 << 17))
     first = file_digest(file)
     with monkeypatch.context() as patched:
-        patched.setattr(content, "sha256_of", lambda file: pytest.fail(f"{file} is read again"))
+        patched.setattr(lineage, "sha256_of", lambda file: pytest.fail(f"{file} is read again"))
         assert file_digest(file) == first
     file.write_bytes(os.urandom(1 << 17))
     assert file_digest(file) != first, "a changed file is not taken from the cache"
 
 
 def test_a_changed_file_with_its_old_time_is_seen(tmp_path: Path) -> None:
-    content._cache_folder.cache_clear()
+    lineage._cache_folder.cache_clear()
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"a" * (1 << 17))
     first, status = file_digest(file), file.stat()
@@ -83,7 +83,7 @@ def test_a_changed_file_with_its_old_time_is_seen(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_failure(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content._cache_folder.cache_clear()
+    lineage._cache_folder.cache_clear()
     cache.write_text("a file where the folder should be")
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"a" * (1 << 17))
@@ -203,8 +203,8 @@ def test_a_cache_that_may_not_be_read_is_no_reason_to_refuse_a_file(
     """The home of an ordinary user on a node; the file itself was said to be unreadable."""
     weights = tmp_path / "weights"
     weights.write_bytes(b"w" * (1 << 17))
-    expected = content.file_digest(weights)
-    content._cache_folder.cache_clear()
+    expected = lineage.file_digest(weights)
+    lineage._cache_folder.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(weights / "no folder"))
-    assert content.file_digest(weights) == expected
-    content._cache_folder.cache_clear()
+    assert lineage.file_digest(weights) == expected
+    lineage._cache_folder.cache_clear()

@@ -89,6 +89,6 @@ def test_what_a_setting_does_and_how_it_is_written(
     setting: dict[str, object], penalises: bool, is_whole: bool
 ) -> None:
     sampling = replace(Sampling(1.0, 1.0, 9), **setting)  # type: ignore[arg-type]
-    assert (sampling.penalises, sampling.whole) == (penalises, is_whole)
+    assert (sampling.penalises, sampling.draws_from_all_tokens) == (penalises, is_whole)
     written = {k: list(v) if isinstance(v, tuple) else v for k, v in setting.items()}
     assert sampling.record() == PLAIN | written

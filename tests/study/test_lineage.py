@@ -17,18 +17,20 @@ from rlbhpc.cli.sampling import sample
 from rlbhpc.cli.scoring import score
 from rlbhpc.cli.train import train
 from rlbhpc.errors import UserError
-from rlbhpc.study import content
-from rlbhpc.study.content import NAME, read_record, record_checkpoint
+from rlbhpc.study import lineage
 from rlbhpc.study.lineage import (
+    ORIGIN_FILE,
     Digests,
     begin_training,
     check_weights,
-    keep_contents,
+    checkpoint_exists,
+    compare_model,
+    read_record,
+    record_checkpoint,
+    record_given_models,
     set_aside,
-    stranger,
-    there,
     training_order,
-    untrained,
+    untrained_models,
 )
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -56,9 +58,9 @@ def edited(study_file: Path, old: str = "1e-6", new: str = "1e-3") -> Study:
 
 def test_a_trained_model_is_the_studys_own(study_file: Path) -> None:
     study = load_study(study_file)
-    assert untrained(study, ["rl"]) == ["rl"]
+    assert untrained_models(study, ["rl"]) == ["rl"]
     finish(study)
-    assert untrained(study, ["rl"]) == []
+    assert untrained_models(study, ["rl"]) == []
     check_weights(study, "rl", 150)
 
 
@@ -106,9 +108,9 @@ def test_how_the_work_is_cut_is_no_part_of_a_recipe(study_file: Path) -> None:
     smaller = edited(
         study_file, "clip_low: 0.2", "clip_low: 0.2, micro_tokens: 512, recompute: true"
     )
-    assert stranger(smaller, "rl") is None
+    assert compare_model(smaller, "rl") is None
     longer = edited(study_file, "steps: [150, 300]", "steps: [150, 300, 450]")
-    assert untrained(longer, ["rl"]) == ["rl"]
+    assert untrained_models(longer, ["rl"]) == ["rl"]
 
 
 def overwrite(folder: Path) -> None:
@@ -133,7 +135,7 @@ def test_weights_that_change_in_their_place_are_noticed(
 ) -> None:
     study = load_study(study_file)
     finish(study)
-    keep_contents(study)
+    record_given_models(study)
     step = study.last_step(model)
     check_weights(study, model, step)
     change(study.folder(model, step))
@@ -148,7 +150,7 @@ def test_weights_that_change_in_their_place_are_noticed(
 def test_copied_weights_are_the_same(study_file: Path) -> None:
     study = load_study(study_file)
     finish(study)
-    keep_contents(study)
+    record_given_models(study)
     for model in ("rl", "base"):
         folder = study.folder(model, study.last_step(model))
         shutil.copytree(folder, folder.with_name("copy"))
@@ -162,11 +164,11 @@ def test_nothing_is_read_again_while_times_stand(
 ) -> None:
     study = load_study(study_file)
     finish(study)
-    keep_contents(study)
-    monkeypatch.setattr(content, "file_digest", lambda file: pytest.fail(f"{file} is read"))
+    record_given_models(study)
+    monkeypatch.setattr(lineage, "file_digest", lambda file: pytest.fail(f"{file} is read"))
     check_weights(study, "rl", 150)
     check_weights(study, "base", 0)
-    assert untrained(study, ["rl"]) == []
+    assert untrained_models(study, ["rl"]) == []
 
 
 def test_two_trainings_of_one_recipe_do_not_mix(study_file: Path) -> None:
@@ -174,10 +176,10 @@ def test_two_trainings_of_one_recipe_do_not_mix(study_file: Path) -> None:
     study = load_study(study_file)
     finish(study)
     shutil.rmtree(study.layout.training("rl"))
-    assert stranger(study, "rl") is None, "a finished model needs no training state"
+    assert compare_model(study, "rl") is None, "a finished model needs no training state"
     shutil.rmtree(study.layout.checkpoint("rl", 300))
     with pytest.raises(UserError, match=r"step 150 is of another training.*--retrain"):
-        untrained(study, ["rl"])
+        untrained_models(study, ["rl"])
 
 
 def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
@@ -186,7 +188,7 @@ def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
     (folder,) = set_aside(study, ["rl"])
     kept = {str(path.relative_to(folder)) for path in folder.rglob("*.safetensors")}
     assert kept == {f"checkpoints/step-{step}/model.safetensors" for step in (150, 300)}
-    assert untrained(study, ["rl"]) == ["rl"]
+    assert untrained_models(study, ["rl"]) == ["rl"]
     finish(study)
     assert set_aside(study, ["rl"]) == [], "the same command again goes on"
     third = edited(study_file, "1e-3", "1e-4")
@@ -206,12 +208,16 @@ def test_a_checkpoint_without_a_record_is_refused(study_file: Path) -> None:
     for step in (150, 300):
         write_model(study.layout.checkpoint("rl", step))
     with pytest.raises(UserError, match="has no record of the recipe"):
-        untrained(study, ["rl"])
+        untrained_models(study, ["rl"])
 
 
 def test_a_model_that_is_served_is_there(study_file: Path) -> None:
     study = load_study(study_file)
-    assert there(study, "far", 0) and there(study, "base", 0) and not there(study, "rl", 150)
+    assert (
+        checkpoint_exists(study, "far", 0)
+        and checkpoint_exists(study, "base", 0)
+        and not checkpoint_exists(study, "rl", 150)
+    )
     assert training_order(study, study.models) == ["rl"]
     chain = ["models.rl2={train: {from: rl, recipe: grpo}, steps: [5]}", "arms.rl2={model: rl2}"]
     assert training_order(load_study(study_file, chain), ["rl2", "rl"]) == ["rl", "rl2"]
@@ -238,13 +244,13 @@ def test_a_training_without_a_record_is_refused_until_it_is_set_aside(study_file
 
 def test_contents_of_every_step_are_kept(study_file: Path) -> None:
     study = load_study(study_file)
-    keep_contents(study)
+    record_given_models(study)
     digests = {study.digests["base"][0], *(study.digests["line"][step] for step in (100, 200))}
     kept = {path.stem: path.read_bytes() for path in study.layout.contents("x").parent.iterdir()}
     assert set(kept) == digests
     for path in study.layout.contents("x").parent.iterdir():
         path.write_bytes(b"as it was")
-    keep_contents(study)
+    record_given_models(study)
     assert study.layout.contents(study.digests["base"][0]).read_bytes() == b"as it was"
 
 
@@ -258,7 +264,7 @@ def test_a_file_system_without_hard_links_has_records_too(
     study = load_study(study_file)
     run = begin_training(study, "rl")
     assert begin_training(study, "rl").made_by == run.made_by
-    assert [path.name for path in study.layout.training("rl").iterdir()] == [NAME]
+    assert [path.name for path in study.layout.training("rl").iterdir()] == [ORIGIN_FILE]
 
 
 def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -270,7 +276,7 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_torn_record_is_named(study_file: Path) -> None:
     study = load_study(study_file)
     finish(study)
-    path = study.layout.checkpoint("rl", 150) / NAME
+    path = study.layout.checkpoint("rl", 150) / ORIGIN_FILE
     path.write_text(json.dumps({"made_by": 1}))
     with pytest.raises(UserError, match=str(path)):
-        untrained(study, ["rl"])
+        untrained_models(study, ["rl"])

@@ -131,7 +131,7 @@ def test_what_just_fits_is_accepted(study_file: Path) -> None:
     ids.write_text("other/test/algebra/3.json\n")
     chosen = load_study(study_file, [own, f"problem_sets.mine.ids={ids}"])
     assert chosen.problem_ids("mine") == ("mine/test/algebra/3.json",)
-    assert chosen.first_shown("mine") is None
+    assert chosen.first_with_image("mine") is None
 
 
 def test_right_samples_end_a_problem_below_its_n(study_file: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, USAGE
-from rlbhpc.study.content import NAME, content_digest, read_origin
+from rlbhpc.study.lineage import ORIGIN_FILE, content_digest, read_origin
 from rlbhpc.study.load import load_study
 from tests.children import Child
 from tests.studies import trained
@@ -53,7 +53,10 @@ def test_an_edited_recipe_never_puts_its_name_on_old_weights(tmp_path: Path) -> 
     old = weights(folders[1])
 
     # Without records nothing says what made them: no verb goes on, whatever the recipe.
-    records = [*(folder / NAME for folder in folders), study.layout.training("rl") / NAME]
+    records = [
+        *(folder / ORIGIN_FILE for folder in folders),
+        study.layout.training("rl") / ORIGIN_FILE,
+    ]
     for record in records:
         record.rename(record.with_suffix(".away"))
     assert Child("sample", str(path), "--set", "sampling.n=4").ended() == USAGE
