@@ -59,6 +59,7 @@ MAIN_VERBS: Final = {
     "check": ("check", "Check a study file and show what it expands to."),
     "train": ("train", "Train the models of a study."),
     "launch": ("jobs", "Write batch scripts for a cluster; submit them."),
+    "watch": ("watch", "Sample the checkpoints of a training as they appear."),
     "status": ("jobs", "Show how far a run is."),
     "report": ("report", "Say what a run shows: words, figures, tables."),
     "view": ("view", "Look through a run in a browser."),
