@@ -20,9 +20,8 @@ from rlbhpc.launch.script import read_options
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import PAGE
 from rlbhpc.report.terminal import print_answer, print_sentences
-from rlbhpc.study.draft import Draft, write_new, write_study
+from rlbhpc.study.draft import Draft, read_template, template_menu, write_new, write_study
 from rlbhpc.study.load import load_study
-from rlbhpc.study.templates import menu, template
 
 
 def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -78,17 +77,20 @@ def init(
         return
     if base or trained or sets or n or prompt or cluster:
         raise click.UsageError("--base and --trained go together, without a TEMPLATE")
+    menu = template_menu()
     if as_json:
-        print_json(menu())
+        print_json(menu)
         return
     if name is None:
-        print_table("Templates of rlbhpc init TEMPLATE", ["template", "for"], menu().items())
+        print_table(
+            "Templates of rlbhpc init TEMPLATE", ["template", "for"], template_menu().items()
+        )
         click.echo("Two models: rlbhpc init --base FOLDER|HUB --trained FOLDER|HUB")
         if not sys.stdin.isatty():
             return
-        name = click.prompt("Template", type=click.Choice(list(menu())), show_choices=False)
+        name = click.prompt("Template", type=click.Choice(list(menu)), show_choices=False)
     target = output or Path(f"{name}.yaml")
-    write_new(target, template(name))
+    write_new(target, read_template(name))
     click.echo(f"{target} written; edit it, then: rlbhpc check {target}")
 
 

@@ -1,4 +1,4 @@
-"""A study of a base and a trained model that runs as it is: `rlbhpc init --base A --trained B`."""
+"""Studies to start from: `rlbhpc init TEMPLATE`, and one of two models, `--base A --trained B`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from typing import Any, Final
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problemset import FileSet
 from rlbhpc.problems.registry import get_set
-from rlbhpc.study.complaints import nearest
+from rlbhpc.study.complaints import listed, nearest
 from rlbhpc.study.lineage import model_config, stated_length
+from rlbhpc.study.tree import is_file
 
+# A template is one YAML file whose first line, a comment, says what it is for.
+TEMPLATES: Final = Path(__file__).with_name("templates")
 #: What is answered where nobody names a set; tiny models get what needs no download.
 DEFAULT_SET: Final = "math500"
 GENERATED_SET: Final = "countdown"
+GENERATED_PROBLEMS: Final = 500
 # Few problems, so many samples of each.
 _SMALL_SETS: Final = ("aime24", "aime25", "amc23")
 # Sets that ask in another way than for a boxed answer.
-_PROMPTS: Final = {
+_PROMPTS_OF_SETS: Final = {
     "humaneval+": "evalplus",
     "mbpp+": "evalplus",
     "livecodebench": "livecodebench",
@@ -37,23 +41,45 @@ _STOPS: Final = {
     "completion": ("\nQuestion:",),
     "completion-boxed": ("\nQuestion:",),
 }
-_TOKENS_WITHOUT_STOP: Final = 2048
-# How makers name models that answer in a chat format.
-_INSTRUCT: Final = re.compile(r"(?i)(?<![a-z])(?:instruct|chat|it|sft|thinking|distill)(?![a-z])")
+_MAX_TOKENS_WITHOUT_STOP: Final = 2048
+# How makers name models that answer in a chat format. Qwen3-8B is one, too, and has a base.
+_CHAT_MODEL: Final = re.compile(
+    r"(?i)(?<![a-z])(?:instruct|chat|it|sft|think|thinking|distill|tulu|magistral)(?![a-z])"
+    r"|^(?:qwen/)?qwen3-[\d.]+b(?:-a[\d.]+b)?$"
+)
+# Models that were trained from a base in a chat format of their own making, as OLMo 3's.
+_ZERO_MODEL: Final = re.compile(r"(?i)(?<![a-z])rl-zero(?![a-z])")
 # How files of problems name what a study calls otherwise.
-_FIELDS: Final = {
+_FIELD_NAMES: Final = {
     "question": ("question", "problem", "prompt"),
     "gold": ("gold", "answer", "target", "solution"),
     "id": ("id", "uid", "problem_id", "unique_id"),
 }
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 _TOY_VOCABULARY: Final = 4096
-_TOY_TOKENS: Final = 64
+_TOY_MAX_TOKENS: Final = 64
+
+
+def template_menu() -> dict[str, str]:
+    """Name and one-line purpose of every template."""
+    menu = {}
+    for file in sorted(TEMPLATES.glob("*.yaml")):
+        first_line = file.read_text().partition("\n")[0]
+        menu[file.stem] = first_line.removeprefix("#").strip()
+    return menu
+
+
+def read_template(name: str) -> str:
+    """Text of one template."""
+    names = template_menu()
+    if name not in names:
+        raise UserError(f"no template {name!r}; allowed: {listed(names)}{nearest(name, names)}")
+    return (TEMPLATES / f"{name}.yaml").read_text()
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is drawn."""
+    """How much is drawn; ``limit`` is the maximum of problems of a set."""
 
     n: int
     n_of_small_sets: int
@@ -77,14 +103,15 @@ class ModelSource:
 
     @classmethod
     def read(cls, option: str, word: str) -> ModelSource:
-        """Take a folder that is there for a folder, anything like owner/name for the hub's."""
+        """Read an option's word: a folder that is there, or else owner/name of the hub."""
         folder = Path(word).expanduser()
         if folder.is_dir():
             return cls(folder.absolute())
-        if _HUB_NAME.fullmatch(word) and not folder.parent.is_dir():
+        parent_exists = folder.parent.is_dir()
+        if _HUB_NAME.fullmatch(word) and not parent_exists:
             name = word.partition("@")[0].partition("/")[2]
             return cls(Path("models", name).absolute(), word)
-        names = [path.name for path in folder.parent.iterdir()] if folder.parent.is_dir() else []
+        names = [path.name for path in folder.parent.iterdir()] if parent_exists else []
         raise UserError(
             f"{option} {word}: no such folder{nearest(folder.name, names)}, and no owner/name of a"
             " model on the hub"
@@ -93,7 +120,12 @@ class ModelSource:
     @property
     def name(self) -> str:
         """A word for names of files."""
-        return _slug(self.folder.name) or "model"
+        return _file_word(self.folder.name) or "model"
+
+    @property
+    def published_name(self) -> str:
+        """The name that its makers gave it, by which its kind is known."""
+        return (self.hub or self.folder.name).partition("@")[0]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -101,23 +133,28 @@ class ModelSource:
         return model_config(self.folder)
 
     @property
-    def is_instruct(self) -> bool:
+    def is_chat_model(self) -> bool:
         """Whether its makers say that it answers in its own chat format."""
-        return _INSTRUCT.search(self.hub or self.folder.name) is not None
+        return _CHAT_MODEL.search(self.published_name) is not None
 
     @property
-    def speaks_qwen(self) -> bool:
-        """Whether it has the marks of Qwen's chat format."""
-        try:
-            return '"<|im_start|>"' in (self.folder / "tokenizer.json").read_text()
-        except OSError:
-            return "qwen" in (self.hub or "").lower()
+    def is_qwen(self) -> bool:
+        """Whether it is of a family whose base models know Qwen's chat marks.
+
+        A model of the hub is known by its name, so that a download changes no prompt. The marks
+        alone say nothing: OLMo 3 has them in its tokenizer.
+        """
+        if self.hub is not None:
+            return "qwen" in self.hub.lower()
+        tokenizer = self.folder / "tokenizer.json"
+        is_qwen_model = str(self.config.get("model_type")).startswith("qwen")
+        return is_qwen_model and is_file(tokenizer) and "<|im_start|>" in tokenizer.read_text()
 
     @property
     def is_toy(self) -> bool:
         """Whether it has so few words that it was made to try things out, on bare problems."""
-        words = self.config.get("vocab_size")
-        return isinstance(words, int) and words < _TOY_VOCABULARY
+        vocabulary_size = self.config.get("vocab_size")
+        return isinstance(vocabulary_size, int) and vocabulary_size < _TOY_VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -139,7 +176,8 @@ class Asking:
     @property
     def settings(self) -> str:
         """The same as settings of a study."""
-        return f"prompt: {self.prompt}" + (f", stop: {json.dumps(self.stop)}" if self.stop else "")
+        stop = f", stop: {json.dumps(self.stop)}" if self.stop else ""
+        return f"prompt: {self.prompt}{stop}"
 
 
 @dataclass(frozen=True)
@@ -162,12 +200,16 @@ class Draft:
     @property
     def command(self) -> str:
         """The command that writes this study: its first line, by which it is known again."""
-        words = ["rlbhpc", "init", "--base", self.base.hub or str(self.base.folder),
-                 "--trained", self.trained.hub or str(self.trained.folder),
-                 "--on", ",".join(self.problem_sets)]  # fmt: skip
-        for option, value in (
-            ("--cluster", self.cluster), ("--n", self.n), ("--prompt", self.given_prompt),
-        ):  # fmt: skip
+        options = {
+            "--base": self.base.hub or self.base.folder,
+            "--trained": self.trained.hub or self.trained.folder,
+            "--on": ",".join(self.problem_sets),
+            "--cluster": self.cluster,
+            "--n": self.n,
+            "--prompt": self.given_prompt,
+        }
+        words = ["rlbhpc", "init"]
+        for option, value in options.items():
             if value is not None:
                 words += [option, str(value)]
         return f"# {shlex.join(words)}"
@@ -175,7 +217,6 @@ class Draft:
     def text(self, folder: Path) -> str:
         """The study file, to lie in a folder."""
         base, trained = self.askings
-        chats = [asking.chat for asking in dict.fromkeys((base, trained)) if asking.chat]
         lines = [
             self.command,
             f"# Sizes {self.size.words}. Every key is explained in docs/study-file.md.",
@@ -185,14 +226,18 @@ class Draft:
             " or only how efficiently it samples?",
             "",
             "models:",
-            *_model("base", self.base, folder),
-            *_model("trained", self.trained, folder),
+            *_model_lines("base", self.base, folder),
+            *_model_lines("trained", self.trained, folder),
             "    base: base                           # the pair to compare",
             "",
             "problem_sets:",
-            *(self._problem_set(name) for name in self.problem_sets),
+            *(self._problem_set_line(name) for name in self.problem_sets),
             "",
-            *(line for model in chats for line in ("prompts:", _chat_entry(model), "")),
+        ]
+        for model in dict.fromkeys((base.chat, trained.chat)):
+            if model:
+                lines += ["prompts:", f"  {model}-chat: {{chat: {model}, template: boxed}}", ""]
+        lines += [
             "sampling:                                # what both arms share",
             "  temperature: 0.6",
             "  top_p: 0.95",
@@ -221,79 +266,95 @@ class Draft:
     @property
     def askings(self) -> tuple[Asking, Asking]:
         """How the base and the trained model are asked: alike where both are of one kind."""
+        prompt_of_sets = self._prompt_of_sets()
         if self.given_prompt is not None:
-            asking = Asking(self.given_prompt, "as --prompt says")
-            return asking, asking
-        of_sets = {name: _PROMPTS.get(name, "") for name in self.problem_sets}
-        if GENERATED_SET in of_sets:
-            of_sets[GENERATED_SET] = "countdown" if self.base.is_toy else "countdown-words"
-        base = self._asking_of_model("base", self.base)
-        if len(set(of_sets.values())) > 1:
-            names = (f"{name} {prompt or base.prompt}" for name, prompt in of_sets.items())
+            shared = Asking(self.given_prompt, "as --prompt says")
+        elif prompt_of_sets is not None:
+            shared = Asking(prompt_of_sets, f"what {self.problem_sets[0]} is asked by")
+        elif self.base.is_chat_model:
+            shared = _chat_asking("base")
+        elif _ZERO_MODEL.search(self.trained.published_name):
+            reason = "the chat format in which the trained model learnt from the base"
+            shared = Asking("trained-chat", reason, "trained")
+        elif self.trained.is_chat_model:
+            return _completion_asking(self.base), _chat_asking("trained")
+        else:
+            shared = _completion_asking(self.base)
+        return shared, shared
+
+    def _prompt_of_sets(self) -> str | None:
+        """The prompt that the problem sets have of their own; None where they ask for a box."""
+        prompts = {name: _PROMPTS_OF_SETS.get(name) for name in self.problem_sets}
+        if GENERATED_SET in prompts:
+            prompts[GENERATED_SET] = "countdown" if self.base.is_toy else "countdown-words"
+        if len(set(prompts.values())) > 1 and self.given_prompt is None:
+            boxed = _completion_asking(self.base).prompt
+            names = [f"{name} {prompt or boxed}" for name, prompt in prompts.items()]
             raise UserError(
                 f"--on: these sets need different prompts ({', '.join(names)}); write a study of"
                 " each, or name one with --prompt"
             )
-        if prompt := of_sets[self.problem_sets[0]]:
-            asking = Asking(prompt, f"what {self.problem_sets[0]} is asked by")
-            return asking, asking
-        if self.trained.is_instruct and not self.base.is_instruct:
-            return base, self._asking_of_model("trained", self.trained)
-        return base, base
-
-    def _asking_of_model(self, name: str, model: ModelSource) -> Asking:
-        """How a model is asked for a boxed answer."""
-        if model.is_instruct:
-            return Asking(f"{name}-chat", "an instruct model: its own chat format", name)
-        if model.speaks_qwen:
-            return Asking("qwen-boxed", "Qwen's chat marks: the prompt of the large-k study")
-        return Asking("completion-boxed", "a base model: completion, asked for a box")
+        return prompts[self.problem_sets[0]]
 
     @property
     def _max_tokens(self) -> int:
-        """As many as fit, with room for the question."""
+        """As many as fit, with a quarter of the context left for the question."""
         if self.base.is_toy:
-            return _TOY_TOKENS
-        most = self.size.max_tokens
+            return _TOY_MAX_TOKENS
+        limits = [self.size.max_tokens]
         if not all(asking.stop or asking.chat for asking in self.askings):
-            most = min(most, _TOKENS_WITHOUT_STOP)
-        lengths = [stated_length(model.config) for model in (self.base, self.trained)]
-        limits = [length * 3 // 4 for length in lengths if length is not None]
-        return min([most, *limits])
+            limits.append(_MAX_TOKENS_WITHOUT_STOP)
+        for model in (self.base, self.trained):
+            context = stated_length(model.config)
+            if context is not None:
+                limits.append(context * 3 // 4)
+        return min(limits)
 
-    def _problem_set(self, name: str) -> str:
-        entries = []
+    def _problem_set_line(self, name: str) -> str:
+        entries = {}
+        limit = self.size.limit
         if is_own_file(name):
-            fields = ", ".join(f"{key}: {field}" for key, field in fields_of(Path(name)).items())
-            entries = [f"path: {_quoted(str(Path(name).absolute()))}", f"fields: {{{fields}}}"]
-            entries.append("verifier: math")
-            if self.size.limit is not None:
-                entries.append(f"limit: {self.size.limit}")
-            return f"  {_slug(Path(name).stem)}: {{{', '.join(entries)}}}"
-        if isinstance(get_set(name), FileSet):
-            entries.append(f"path: data/{name}")
-        if name == GENERATED_SET:
-            entries.append("limit: 500" if self.size.limit is None else f"limit: {self.size.limit}")
-        elif self.size.limit is not None:
-            entries.append(f"limit: {self.size.limit}")
+            fields = [f"{key}: {field}" for key, field in fields_of(Path(name)).items()]
+            entries["path"] = _quoted(str(Path(name).absolute()))
+            entries["fields"] = f"{{{', '.join(fields)}}}"
+            entries["verifier"] = "math"
+        elif isinstance(get_set(name), FileSet):
+            entries["path"] = f"data/{name}"
+        if name == GENERATED_SET and limit is None:
+            limit = GENERATED_PROBLEMS
+        if limit is not None:
+            entries["limit"] = str(limit)
         if name in _SMALL_SETS and self.n is None and self.size.n_of_small_sets != self.size.n:
-            entries.append(f"n: {self.size.n_of_small_sets}")
-        return f"  {name}: {{{', '.join(entries)}}}"
+            entries["n"] = str(self.size.n_of_small_sets)
+        word = _file_word(Path(name).stem) if is_own_file(name) else name
+        settings = [f"{key}: {value}" for key, value in entries.items()]
+        return f"  {word}: {{{', '.join(settings)}}}"
 
 
-def _model(name: str, source: ModelSource, folder: Path) -> list[str]:
+def _chat_asking(model: str) -> Asking:
+    """Ask both models in the chat format of one, ``base`` or ``trained``."""
+    return Asking(f"{model}-chat", "an instruct model: its own chat format", model)
+
+
+def _completion_asking(base: ModelSource) -> Asking:
+    """How a base model is asked for a boxed answer."""
+    if base.is_qwen:
+        return Asking("qwen-boxed", "Qwen's chat marks: the prompt of the large-k study")
+    return Asking("completion-boxed", "a base model: completion, asked for a box")
+
+
+def _model_lines(name: str, source: ModelSource, folder: Path) -> list[str]:
     path = str(source.folder)
     if source.folder.is_relative_to(Path.cwd()):
         path = os.path.relpath(source.folder, folder)
     lines = [f"  {name}:", f"    path: {_quoted(path)}"]
-    return [*lines, f"    hub: {source.hub}"] if source.hub else lines
+    if source.hub is not None:
+        lines.append(f"    hub: {source.hub}")
+    return lines
 
 
-def _chat_entry(model: str) -> str:
-    return f"  {model}-chat: {{chat: {model}, template: boxed}}"
-
-
-def _slug(text: str) -> str:
+def _file_word(text: str) -> str:
+    """A text as a word that names may hold."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:36]
 
 
@@ -306,17 +367,17 @@ def fields_of(file: Path) -> dict[str, str]:
     """Which fields of a file's first record hold the question, the answer and the id."""
     try:
         text = file.read_text()
-        records = (
-            json.loads(text) if file.suffix == ".json" else [json.loads(text.partition("\n")[0])]
-        )
-        record = dict(records[0])
+        if file.suffix == ".json":
+            record = dict(json.loads(text)[0])
+        else:
+            record = dict(json.loads(text.partition("\n")[0]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"--on {file}: no JSON Lines or JSON list of records: {error}") from None
     fields = {}
-    for key, names in _FIELDS.items():
-        found = [name for name in names if name in record]
-        if found:
-            fields[key] = found[0]
+    for key, names in _FIELD_NAMES.items():
+        present = [name for name in names if name in record]
+        if present:
+            fields[key] = present[0]
         elif key != "id":
             raise UserError(
                 f"--on {file}: found the fields {', '.join(record)}; allowed for the {key}: "
@@ -326,20 +387,21 @@ def fields_of(file: Path) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z0-9_./+-]+", text)
-    return text if plain else "'" + text.replace("'", "''") + "'"
+    """A text as YAML writes it."""
+    is_plain = re.fullmatch(r"[A-Za-z0-9_./+-]+", text)
+    return text if is_plain else "'" + text.replace("'", "''") + "'"
 
 
 def read_sets(words: str) -> tuple[str, ...]:
     """Problem sets of ``--on math500,aime24``."""
-    names = tuple(filter(None, (word.strip() for word in words.split(","))))
+    names = [word.strip() for word in words.split(",") if word.strip()]
+    if not names:
+        raise UserError("--on: names no problem set")
     for name in names:
         if is_own_file(name):
             fields_of(Path(name))
         else:
             get_set(name)
-    if not names:
-        raise UserError("--on: names no problem set")
     return tuple(dict.fromkeys(names))
 
 
@@ -357,12 +419,16 @@ def unedited_draft(file: Path) -> Draft | None:
     with suppress(UserError, KeyError, ValueError):
         words = shlex.split(text.partition("\n")[0])[3:]
         options = dict(zip(words[::2], words[1::2], strict=False))
-        models = [ModelSource.read(name, options[name]) for name in ("--base", "--trained")]
         for size in (ON_GPUS, ON_CPUS):
-            sets = read_sets(options["--on"])
-            n = int(options["--n"]) if "--n" in options else None
-            prompt = options.get("--prompt")
-            draft = Draft(models[0], models[1], sets, options.get("--cluster"), size, n, prompt)
+            draft = Draft(
+                base=ModelSource.read("--base", options["--base"]),
+                trained=ModelSource.read("--trained", options["--trained"]),
+                problem_sets=read_sets(options["--on"]),
+                cluster=options.get("--cluster"),
+                size=size,
+                n=int(options["--n"]) if "--n" in options else None,
+                given_prompt=options.get("--prompt"),
+            )
             if draft.text(file.absolute().parent) == text:
                 return draft
     return None

@@ -16,8 +16,8 @@ from rlbhpc.cli.check import print_difference
 from rlbhpc.cli.main import cli, main
 from rlbhpc.errors import UserError
 from rlbhpc.study.difference import Change, Difference
+from rlbhpc.study.draft import read_template, template_menu
 from rlbhpc.study.load import load_study
-from rlbhpc.study.templates import menu, template
 from tests.study.folder import write_folder
 
 
@@ -183,7 +183,7 @@ def test_init_writes_a_template_and_never_over_a_file(
         run("init", "vision").output
         == "vision.yaml written; edit it, then: rlbhpc check vision.yaml\n"
     )
-    assert Path("vision.yaml").read_text() == template("vision")
+    assert Path("vision.yaml").read_text() == read_template("vision")
     Path("vision.yaml").write_text("mine")
     with pytest.raises(SystemExit) as stop:
         main(["init", "vision"])
@@ -191,16 +191,16 @@ def test_init_writes_a_template_and_never_over_a_file(
     assert "vision.yaml exists" in capsys.readouterr().err
     assert Path("vision.yaml").read_text() == "mine"
     run("init", "code", "-o", "deep/er/mine.yaml")
-    assert Path("deep/er/mine.yaml").read_text() == template("code")
+    assert Path("deep/er/mine.yaml").read_text() == read_template("code")
 
 
 def test_init_shows_its_menu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = run("init").output
-    for name, purpose in menu().items():
+    for name, purpose in template_menu().items():
         assert name in text
         assert purpose in text
-    assert json.loads(run("init", "--json").output) == menu()
+    assert json.loads(run("init", "--json").output) == template_menu()
     assert not list(tmp_path.iterdir())
 
 

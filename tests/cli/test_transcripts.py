@@ -13,9 +13,9 @@ import pytest
 
 from rlbhpc.cli.shared import print_table
 from rlbhpc.store import checked
+from rlbhpc.study.draft import template_menu
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
-from rlbhpc.study.templates import menu
 from rlbhpc.verify.verdict import Status
 from tests.cli.transcript import expected, say
 from tests.launch.launched import Run, make, plan_of, run, stubs
@@ -190,7 +190,7 @@ def test_init_asks_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     os.close(keyboard)
     assert done.stdout.partition("HUB\n")[2] == (
         "Template: Error: 'nonsense' is not one of "
-        f"{', '.join(map(repr, menu()))}.\n"
+        f"{', '.join(map(repr, template_menu()))}.\n"
         "Template: code.yaml written; edit it, then: rlbhpc check code.yaml\n"
     )
 

@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("base", "rl", "it's"):
         write_model(tmp_path / "models" / name)
         (tmp_path / "models" / name / "tokenizer.json").write_text('{"content": "<|im_start|>"}')
+        (tmp_path / "models" / name / "config.json").write_text('{"model_type": "qwen2"}')
     (tmp_path / "models/it's/config.json").write_text('{"vocab_size": 4095}')
     return tmp_path
 

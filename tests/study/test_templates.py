@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rlbhpc.errors import UserError
+from rlbhpc.study.draft import read_template, template_menu
 from rlbhpc.study.load import load_study
-from rlbhpc.study.templates import menu, template
 from tests.problems import shapes
 from tests.study.folder import write_model
 
@@ -24,8 +24,8 @@ def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     records["omni-math-rule"] = [
         records["omni-math-rule"][0] | {"problem": f"What is {i}?"} for i in range(2_001)
     ]
-    for name in menu():
-        study = yaml.safe_load(template(name))
+    for name in template_menu():
+        study = yaml.safe_load(read_template(name))
         for model in study["models"].values():
             for step in model.get("steps", [0]):
                 folder = tmp_path / model.get("path", "").replace("{step}", str(step))
@@ -46,10 +46,10 @@ def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", menu())
+@pytest.mark.parametrize("name", template_menu())
 def test_every_template_checks_clean(everything: Path, name: str) -> None:
     file = everything / f"{name}.yaml"
-    file.write_text(template(name))
+    file.write_text(read_template(name))
     study = load_study(file)
     assert study.name == name
     assert study.file.question
@@ -57,11 +57,11 @@ def test_every_template_checks_clean(everything: Path, name: str) -> None:
     assert study.comparisons(), "a template without anything to compare asks nothing"
 
 
-@pytest.mark.parametrize("name", menu())
+@pytest.mark.parametrize("name", template_menu())
 def test_every_template_is_explained(name: str) -> None:
-    text = template(name)
+    text = read_template(name)
     assert text.startswith("# ")
-    assert menu()[name] == text.splitlines()[0].removeprefix("# ")
+    assert template_menu()[name] == text.splitlines()[0].removeprefix("# ")
     assert max(map(len, text.splitlines())) <= 100
     assert "docs/study-file.md" in text
     assert "\t" not in text
@@ -69,12 +69,12 @@ def test_every_template_is_explained(name: str) -> None:
 
 def test_an_unknown_template_names_the_nearest() -> None:
     with pytest.raises(UserError, match=r"no template 'vison'; allowed: .* did you mean vision\?"):
-        template("vison")
+        read_template("vison")
 
 
 def test_six_algorithms_become_six_of_everything(everything: Path) -> None:
     file = everything / "algorithms.yaml"
-    file.write_text(template("algorithms"))
+    file.write_text(read_template("algorithms"))
     study = load_study(file)
     algorithms = {recipe.algorithm for recipe in study.file.recipes.values()}
     assert algorithms == {"ppo", "grpo", "reinforce++", "rloo", "remax", "dapo"}
