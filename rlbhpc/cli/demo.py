@@ -18,7 +18,7 @@ ARMS: Final = ("base", "rl")
 
 def samples_file(arm: str) -> str:
     """The file of an arm's samples, below the package; tools/make_demo.py writes it."""
-    return f"demo/{arm}.jsonl.gz"
+    return f"cli/demo_samples/{arm}.jsonl.gz"
 
 
 @click.command(epilog="Example: rlbhpc demo && rlbhpc report demo --compare base:rl --terminal")

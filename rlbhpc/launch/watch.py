@@ -15,7 +15,6 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -82,14 +81,14 @@ def _is_whole(path: Path) -> bool:
     return path.stat().st_size == 8 + header_bytes + max(ends, default=0)
 
 
-@dataclass
 class CheckpointKeeper:
     """Takes finished checkpoints of a training into ``kept_folder``, as ``step-N``."""
 
-    training_folder: Path
-    kept_folder: Path
-    every_steps: int = 1
-    _last_signatures: dict[int, Signature] = field(default_factory=dict)
+    def __init__(self, training_folder: Path, kept_folder: Path, every_steps: int = 1) -> None:
+        self.training_folder = training_folder
+        self.kept_folder = kept_folder
+        self.every_steps = every_steps
+        self._last_signatures: dict[int, Signature] = {}
 
     def kept_steps(self) -> list[int]:
         """Steps that were taken, in order."""
