@@ -33,7 +33,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.joint import Finding, Joint, Side, finding
+from rlbhpc.stats.joint import Finding, JointRates, Side, finding
 
 #: Share of studies that should call the loss.
 CHANCE: Final = 0.8
@@ -114,7 +114,7 @@ def _evidence(
     trained = base.copy()
     trained[: max(1, round(share * problems))] = 0.0
     ours, theirs = stop_after
-    joint = Joint(_drawn(base, n, ours, rng), _drawn(trained, n, theirs, rng), n)
+    joint = JointRates(_drawn(base, n, ours, rng), _drawn(trained, n, theirs, rng), n)
     best = joint.fit()
     none = joint.fit(best.mass, joint.lost, 0.0)
     return max(2 * (best.log_likelihood - none.log_likelihood), 0.0)
@@ -179,7 +179,7 @@ def look(
     check_paired(base, trained)
     share = 1 / (number * (number + 1))
     prob = 1 - (1 - PROB) * share
-    joint = Joint(base, trained, k)
+    joint = JointRates(base, trained, k)
     best = joint.fit()
     unit = np.arange(len(base))
     findings, chances = [], []
@@ -190,5 +190,5 @@ def look(
         # Where next to nothing seems lost: which problems would be, if as many were as matter?
         fit = best if result.estimate > margin else joint.fit(best.mass, group, margin)
         findings.append(result)
-        chances.append(joint.chances(fit, group)[joint.row])
+        chances.append(joint.chances(fit, group)[joint.row_of_problem])
     return Look(findings[0], findings[1], share, np.stack(chances))

@@ -16,6 +16,9 @@ samples of the base; *gained* is the mirror image. Masses may be held to a given
 problems, which gives likelihood ratios: how much worse do the counts fit if nothing, or so much,
 was lost?
 
+Words of this module: a *level* is one rate of the grid of an arm, a *cell* a pair of levels (base,
+trained), and a *row* a distinct pair of counts (base, trained), which several problems may share.
+
 Kiefer and Wolfowitz (1956), "Consistency of the maximum likelihood estimator in the presence of
 infinitely many incidental parameters"; Laird (1978), "Nonparametric maximum likelihood estimation
 of a mixing distribution".
@@ -50,15 +53,19 @@ FACTOR: Final = 10.0
 _GUARD: Final = 1.3
 #: Multiples of K that a contrast is given at.
 MULTIPLES: Final = (1.0, 10.0, math.inf)
-# Bins per factor.
-_STEPS: Final = 6
+# Bins of hazards from one to the guarded factor times it.
+_BINS_PER_FACTOR: Final = 6
+_LOG_BIN_WIDTH: Final = math.log(FACTOR * _GUARD) / _BINS_PER_FACTOR
 # Bins of the factors whose shares are shown: 1.8, 4.3, 10 and 24 times.
-_FACTOR_STEPS: Final = (2, 4, _STEPS, 8)
+_SHOWN_BINS_APART: Final = (2, 4, _BINS_PER_FACTOR, 8)
 # Bins above 1/k from which on a problem counts as solved in k samples: by 88 of 100 draws of k.
-_SOLVED: Final = 2
-# Rounds of EM, and the gain in log-likelihood of ten rounds below which it ends.
-_ROUNDS: Final = 400
-_ENOUGH: Final = 1e-3
+_BINS_TO_SOLVED: Final = 2
+# Points of the Gauss–Legendre rule that averages a likelihood over a bin.
+_POINTS_PER_BIN: Final = 6
+# EM ends after so many rounds, or when this many of them gain less than this log-likelihood.
+_MOST_ROUNDS: Final = 400
+_ROUNDS_PER_CHECK: Final = 10
+_LEAST_GAIN: Final = 1e-3
 # Cells whose likelihood is this far below the best of their region are not stored.
 _NEGLIGIBLE: Final = 1e-9
 _TINY: Final = float(np.finfo(np.float64).tiny)
@@ -66,21 +73,19 @@ _TINY: Final = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted joint distribution.
-
-    ``mass``: mass of every cell of the grid. ``log_likelihood``: at these masses.
-    """
+    """A fitted joint distribution: mass of every cell, and the log-likelihood at these masses."""
 
     mass: NDArray[np.float64]
     log_likelihood: float
 
 
-class Joint:
+class JointRates:
     """Likelihood of the counts of two arms on a grid of pairs of hazards.
 
-    ``rates``: rate in the middle of each bin of an arm. ``row, times``: distinct pair of counts of
-    each problem, and how many problems have it. ``lost, gained``: which cells are lost and gained
-    problems.
+    ``rates``: rate at each level of an arm: 0, the middles of the bins, 1. ``row_of_problem``:
+    the row of each problem. ``problems_in_row``: how many problems have each row. ``lost, gained``:
+    whether each cell is one of lost, or of gained problems. ``likelihood``: of each row in each
+    cell (rows, cells), sparse, divided by the row's largest, whose logs are ``log_scale``.
     """
 
     def __init__(self, base: Counts, trained: Counts, k: int) -> None:
@@ -88,21 +93,23 @@ class Joint:
 
         ``k``: samples within which a problem must be solvable to be lost or gained.
         """
-        most = max(int(base.n.max()), int(trained.n.max()), k)
-        edges = _edges(k, most)
-        middle = np.sqrt(edges[1:] * edges[:-1])
-        self.rates = np.concatenate([[0.0], -np.expm1(-middle), [1.0]])
-        rows, self.row, self.times = np.unique(
+        most_samples = max(int(base.n.max()), int(trained.n.max()), k)
+        edges = _hazard_edges(k, most_samples)
+        bin_middles = np.sqrt(edges[1:] * edges[:-1])
+        self.rates = np.concatenate([[0.0], -np.expm1(-bin_middles), [1.0]])
+        rows, self.row_of_problem, self.problems_in_row = np.unique(
             np.stack([base.n, base.c, trained.n, trained.c]),
             axis=1,
             return_inverse=True,
             return_counts=True,
         )
-        ours = _likelihood(rows[0], rows[1], edges, base)
-        theirs = _likelihood(rows[2], rows[3], edges, trained)
-        self.lost, self.gained = self.groups(_STEPS)
-        self.cells, self.scale = _cells(ours, theirs, (self.lost, self.gained))
-        self.flipped = self.cells.T.tocsr()
+        self.lost, self.gained = self.lost_and_gained(_BINS_PER_FACTOR)
+        self.likelihood, self.log_scale = _cell_likelihoods(
+            _level_log_likelihoods(rows[0], rows[1], edges, base),
+            _level_log_likelihoods(rows[2], rows[3], edges, trained),
+            regions=(self.lost, self.gained, ~(self.lost | self.gained)),
+        )
+        self._likelihood_by_cell = self.likelihood.T.tocsr()
 
     def fit(
         self,
@@ -115,113 +122,122 @@ class Joint:
         ``start``: masses to start from; all equal where not given. ``group, share``: cells whose
         masses must add up to ``share``.
         """
-        parts = None if group is None else (np.flatnonzero(group), np.flatnonzero(~group))
-        mass = np.full(self.cells.shape[1], 1.0) if start is None else start + 1e-9
-        mass = _held(mass, parts, share)
-        before, density = -np.inf, self.cells @ mass
-        for turn in range(_ROUNDS):
-            mass = mass * (self.flipped @ (self.times / density))
-            mass = _held(mass, parts, share)
-            density = self.cells @ mass
-            if turn % 10 == 9:
-                now = float(self.times @ np.log(density))
-                if now - before < _ENOUGH:
-                    break
-                before = now
-        return Fit(mass, float(self.times @ (np.log(density) + self.scale)))
+        mass = np.full(self.likelihood.shape[1], 1.0) if start is None else start + 1e-9
+        mass = _normalized(mass, group, share)
+        density = self.likelihood @ mass
+        log_likelihood = -np.inf
+        for em_round in range(1, _MOST_ROUNDS + 1):
+            mass = mass * (self._likelihood_by_cell @ (self.problems_in_row / density))
+            mass = _normalized(mass, group, share)
+            density = self.likelihood @ mass
+            if em_round % _ROUNDS_PER_CHECK:
+                continue
+            last_log_likelihood = log_likelihood
+            log_likelihood = float(self.problems_in_row @ np.log(density))
+            if log_likelihood - last_log_likelihood < _LEAST_GAIN:
+                break
+        return Fit(mass, float(self.problems_in_row @ (np.log(density) + self.log_scale)))
 
-    def groups(self, steps: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Cells of lost and of gained problems, whose rates are more than so many bins apart."""
-        lost = _lost(len(self.rates), steps)
+    def lost_and_gained(self, bins_apart: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which cells are of lost, and of gained problems.
+
+        The better arm solves them in k samples, the other does not, and the two rates are more than
+        ``bins_apart`` levels apart.
+        """
+        levels = np.arange(len(self.rates))
+        base, trained = levels[:, None], levels[None, :]
+        # Level 0 is rate 0, and the bins start one factor below 1/k.
+        highest_unsolved = _BINS_PER_FACTOR + _BINS_TO_SOLVED
+        only_base_solves = (base > highest_unsolved) & (trained <= highest_unsolved)
+        lost = only_base_solves & (trained < base - bins_apart)
         return lost.ravel(), lost.T.ravel()
 
-    def logs(self, fit: Fit) -> NDArray[np.float64]:
-        """Log-likelihood of every distinct pair of counts."""
-        return np.asarray(np.log(self.cells @ fit.mass) + self.scale)
+    def row_log_likelihoods(self, fit: Fit) -> NDArray[np.float64]:
+        """Log-likelihood of every row."""
+        return np.asarray(np.log(self.likelihood @ fit.mass) + self.log_scale)
 
     def contrast(self, fit: Fit, k: float) -> float:
-        """Trained minus base at k, which may be infinite."""
+        """Trained minus base pass@k of the fitted distribution; k may be infinite."""
         mass = fit.mass.reshape(len(self.rates), -1)
-        fail = (1 - self.rates) ** k
-        return float((mass.sum(axis=1) - mass.sum(axis=0)) @ fail)
+        base_mass, trained_mass = mass.sum(axis=1), mass.sum(axis=0)
+        fail_rates = (1 - self.rates) ** k
+        return float((base_mass - trained_mass) @ fail_rates)
 
     def chances(self, fit: Fit, group: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Chance of every distinct pair of counts to be of a problem of this group."""
-        density = self.cells @ fit.mass
-        return np.asarray((self.cells @ np.where(group, fit.mass, 0.0)) / density)
+        """Chance that a problem with the counts of each row belongs to a group of cells."""
+        density = self.likelihood @ fit.mass
+        density_of_group = self.likelihood @ np.where(group, fit.mass, 0.0)
+        return np.asarray(density_of_group / density)
 
 
-def _held(
-    mass: NDArray[np.float64],
-    parts: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
-    share: float,
+def _normalized(
+    mass: NDArray[np.float64], group: NDArray[np.bool_] | None, share: float
 ) -> NDArray[np.float64]:
-    """Scale masses so that they add up to 1, and those of the first part of them to ``share``."""
-    if parts is None:
+    """Scale masses so that they add up to 1, and those of the group of cells to ``share``."""
+    if group is None:
         return np.asarray(mass / mass.sum())
     # Cells in which no count has any likelihood end at 0, and stay there.
-    inside, outside = (max(mass[part].sum(), _TINY) for part in parts)
-    scale = np.full(len(mass), (1 - share) / outside)
-    scale[parts[0]] = share / inside
-    return np.asarray(mass * scale)
+    inside = max(mass[group].sum(), _TINY)
+    outside = max(mass[~group].sum(), _TINY)
+    return np.asarray(mass * np.where(group, share / inside, (1 - share) / outside))
 
 
-def _edges(k: int, most: int) -> NDArray[np.float64]:
-    """Edges of the bins of hazards, from far below 1/k to where a failure is never seen."""
-    step = np.log(FACTOR * _GUARD) / _STEPS
-    top = max(int(np.ceil(np.log(np.log(4.0 * most) * k) / step)), _SOLVED + 1)
-    return np.asarray(np.exp(step * np.arange(-_STEPS, top + 1)) / k)
+def _hazard_edges(k: int, most_samples: int) -> NDArray[np.float64]:
+    """Edges of the bins of hazards, from one factor below 1/k to where no failure is ever seen."""
+    largest_hazard = math.log(4.0 * most_samples)
+    bins_above = math.ceil(math.log(largest_hazard * k) / _LOG_BIN_WIDTH)
+    bins_above = max(bins_above, _BINS_TO_SOLVED + 1)
+    steps = np.arange(-_BINS_PER_FACTOR, bins_above + 1)
+    return np.asarray(np.exp(_LOG_BIN_WIDTH * steps) / k)
 
 
-def _likelihood(
+def _level_log_likelihoods(
     n: NDArray[np.int64], c: NDArray[np.int64], edges: NDArray[np.float64], arm: Counts
 ) -> NDArray[np.float64]:
-    """Log-likelihood of every count (rows) in every bin (columns), up to a constant of the row.
+    """Log-likelihood of c right of n samples (rows) at every level of an arm (columns).
 
-    Within a bin rates are uniform, so that no count falls between two bins. The verifier's errors
-    are those of the arm.
+    It lacks the binomial coefficient. Within a bin rates are uniform, so that no count falls
+    between two bins. The verifier's errors are those of the arm.
     """
-    nodes, weight = np.polynomial.legendre.leggauss(6)
-    low, high = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
-    rates = (low + high) / 2 + (high - low) / 2 * nodes[:, None]
-    inside = special.logsumexp(_log_chance(n, c, rates.T, arm), axis=2, b=weight / 2)
-    ends = _log_chance(n, c, np.array([[0.0], [1.0]]), arm)[:, :, 0]
-    return np.concatenate([ends[:, :1], inside, ends[:, 1:]], axis=1)
+    nodes, weights = np.polynomial.legendre.leggauss(_POINTS_PER_BIN)
+    low_rates, high_rates = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
+    middles, half_widths = (low_rates + high_rates) / 2, (high_rates - low_rates) / 2
+    points = middles[:, None] + half_widths[:, None] * nodes
+    in_bins = special.logsumexp(_log_chance(n, c, points, arm), axis=2, b=weights / 2)
+    never_and_always = _log_chance(n, c, np.array([[0.0], [1.0]]), arm)[:, :, 0]
+    return np.concatenate([never_and_always[:, :1], in_bins, never_and_always[:, 1:]], axis=1)
 
 
 def _log_chance(
     n: NDArray[np.int64], c: NDArray[np.int64], rates: NDArray[np.float64], arm: Counts
 ) -> NDArray[np.float64]:
-    """Log-likelihood of counts at rates of right responses, ``[row, *rates]``."""
-    right = rates * (1 - arm.missed) + (1 - rates) * arm.false_right
-    wrong = rates * arm.missed + (1 - rates) * (1 - arm.false_right)
-    hits, misses = (values[:, None, None].astype(np.float64) for values in (c, n - c))
-    return np.asarray(special.xlogy(hits, right) + special.xlogy(misses, wrong))
+    """Log-likelihood of c of n verdicts "right" at rates of right responses (rows, *rates)."""
+    judged_right = rates * (1 - arm.missed) + (1 - rates) * arm.false_right
+    judged_wrong = rates * arm.missed + (1 - rates) * (1 - arm.false_right)
+    hits = c[:, None, None].astype(np.float64)
+    misses = (n - c)[:, None, None].astype(np.float64)
+    return np.asarray(special.xlogy(hits, judged_right) + special.xlogy(misses, judged_wrong))
 
 
-def _lost(levels: int, steps: int) -> NDArray[np.bool_]:
-    """Cells ``[base, trained]`` that the base solves and the trained model is far slower at."""
-    base, trained = np.arange(levels)[:, None], np.arange(levels)[None, :]
-    # Level 0 is rate 0; bins from 1/k on start at 1 + _STEPS.
-    solved = _STEPS + _SOLVED
-    return np.asarray((base > solved) & (trained <= solved) & (trained < base - steps))
-
-
-def _cells(
-    ours: NDArray[np.float64],
-    theirs: NDArray[np.float64],
-    groups: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+def _cell_likelihoods(
+    base: NDArray[np.float64],
+    trained: NDArray[np.float64],
+    regions: tuple[NDArray[np.bool_], ...],
 ) -> tuple[sparse.csr_array, NDArray[np.float64]]:
-    """Likelihood of every row in every cell, scaled by the row's best, without what is nothing."""
+    """Likelihood of every row in every cell, divided by the row's best, and logs of the best.
+
+    ``base, trained``: log-likelihoods of the arms (rows, levels). ``regions``: groups of cells;
+    in each, what is negligible beside its best cell is left out.
+    """
     from scipy import sparse  # a tenth of a second, which only who decides needs
 
-    logs = (ours[:, :, None] + theirs[:, None, :]).reshape(len(ours), -1)
+    logs = (base[:, :, None] + trained[:, None, :]).reshape(len(base), -1)
     best = logs.max(axis=1)
     logs = logs - best[:, None]
     keep = np.zeros(logs.shape, bool)
-    for group in (*groups, ~(groups[0] | groups[1])):
-        top = logs[:, group].max(axis=1, keepdims=True, initial=-np.inf)
-        keep[:, group] |= logs[:, group] > top + np.log(_NEGLIGIBLE)
+    for region in regions:
+        best_of_region = logs[:, region].max(axis=1, keepdims=True, initial=-np.inf)
+        keep[:, region] = logs[:, region] > best_of_region + np.log(_NEGLIGIBLE)
     return sparse.csr_array(np.where(keep, np.exp(logs), 0.0)), best
 
 
@@ -240,7 +256,7 @@ class Contrast:
 
 
 def contrasts(
-    joint: Joint, best: Fit, base: Counts, trained: Counts, k: int, net: Interval
+    joint: JointRates, best: Fit, base: Counts, trained: Counts, k: int, net: Interval
 ) -> tuple[Contrast, ...]:
     r"""Give the contrast at every multiple of K, whose net has an interval.
 
@@ -256,10 +272,10 @@ def contrasts(
     """
     return tuple(
         Contrast(
-            multiple * k,
-            joint.contrast(best, multiple * k),
-            max(-1.0, net.low - still_solved(base, k, multiple)),
-            min(1.0, net.high + still_solved(trained, k, multiple)),
+            k=multiple * k,
+            fit=joint.contrast(best, multiple * k),
+            low=max(-1.0, net.low - still_solved(base, k, multiple)),
+            high=min(1.0, net.high + still_solved(trained, k, multiple)),
         )
         for multiple in MULTIPLES
     )
@@ -267,24 +283,23 @@ def contrasts(
 
 def still_solved(counts: Counts, k: int, multiple: float) -> float:
     """Largest share of problems that are not solved in k samples but may be in ``multiple`` k."""
-    half = max(k // 2, 1)
-    before, now = 1 - counts.pass_at_k(np.array([half, k])).mean(axis=0)
-    if now <= 0 or multiple == 1:
+    half_k = max(k // 2, 1)
+    failed_half, failed = (1 - counts.pass_at_k(np.array([half_k, k])).mean(axis=0)).tolist()
+    if failed <= 0 or multiple == 1:
         return 0.0
-    if math.isinf(multiple) or half == k:
-        return float(now)
-    size = len(counts.n)
-    solved_late = float(clopper_pearson(size * max(before - now, 0.0), size).high)
-    before = min(1.0, now + solved_late)
-    return float(now * (1 - (now / before) ** ((multiple - 1) * k / (k - half))))
+    if math.isinf(multiple) or half_k == k:
+        return float(failed)
+    problems = len(counts)
+    solved_late = clopper_pearson(problems * max(failed_half - failed, 0.0), problems).high
+    failed_half = min(1.0, failed + solved_late)
+    halves = (multiple - 1) * k / (k - half_k)
+    return float(failed * (1 - (failed / failed_half) ** halves))
 
 
 # A variance of shares below this is rounding.
 _CERTAIN: Final = 1e-12
 # Fewer trainings than these, if more than one, give a share no interval.
-_SEEDS: Final = 5
-# Of the root of a deviance, at a bound.
-_CLOSE: Final = 0.03
+_LEAST_SEEDS: Final = 5
 
 
 class Verdict(StrEnum):
@@ -326,11 +341,12 @@ class Finding:
 class Side:
     """Problems lost, or gained, in a fitted joint distribution.
 
-    ``group``: cells of the grid. ``seeds``: trainings that stand under each other in the counts.
-    ``unit``: of every row, what was drawn independently of the others: its problem or cluster.
+    ``group``: which cells. ``seeds``: trainings that stand under each other in the counts, so that
+    a problem occurs that many times. ``unit``: of every occurrence, what was drawn independently
+    of the others: its problem or its cluster.
     """
 
-    joint: Joint
+    joint: JointRates
     best: Fit
     group: NDArray[np.bool_]
     seeds: int
@@ -339,7 +355,7 @@ class Side:
     @property
     def problems(self) -> int:
         """Number of problems."""
-        return len(self.joint.row) // self.seeds
+        return len(self.joint.row_of_problem) // self.seeds
 
     @property
     def estimate(self) -> float:
@@ -348,44 +364,55 @@ class Side:
 
     @cached_property
     def chances(self) -> NDArray[np.float64]:
-        """Chance of every row to belong to the group."""
-        return self.joint.chances(self.best, self.group)[self.joint.row]
-
-    @property
-    def evidence(self) -> float:
-        """Root of the deviance of "none".
-
-        None is lost on average only if none is lost in any training or cluster, so that the test
-        needs no spread between these; but the rows of one problem share the counts of the base.
-        """
-        deviance, rows_of_problem = self._none
-        return math.sqrt(deviance / rows_of_problem)
-
-    @cached_property
-    def _none(self) -> tuple[float, float]:
-        """Deviance of "none", and how many rows of one problem are worth one."""
-        deviance, rows = self._deviance(0.0)
-        return deviance, _alike(rows, np.tile(np.arange(self.problems), self.seeds))
+        """Chance of every problem to belong to the group."""
+        return self.joint.chances(self.best, self.group)[self.joint.row_of_problem]
 
     @cached_property
     def units(self) -> int:
         """Problems or clusters that were drawn independently."""
         return len(np.unique(self.unit))
 
+    @property
+    def clustered(self) -> bool:
+        """Whether problems share clusters."""
+        return self.units < self.problems
+
+    @property
+    def evidence(self) -> float:
+        """Root of the deviance of "none".
+
+        None is lost on average only if none is lost in any training or cluster, so that the test
+        needs no spread between these; but the trainings of one problem share the counts of the
+        base.
+        """
+        deviance, trainings_worth_one = self._deviance_of_none
+        return math.sqrt(deviance / trainings_worth_one)
+
+    @cached_property
+    def _deviance_of_none(self) -> tuple[float, float]:
+        """Deviance of "none", and how many trainings of one problem tell as much as one."""
+        deviance, gains = self._deviance(0.0)
+        problem = np.tile(np.arange(self.problems), self.seeds)
+        return deviance, _worth_one(gains, problem)
+
     def root_deviance(self, share: float) -> float:
-        """Root of the deviance of a share, with rows of one unit worth as many as differ."""
-        deviance, rows = self._deviance(share)
-        clustered = self.units < self.problems
-        return math.sqrt(deviance / (_alike(rows, self.unit) if clustered else self._none[1]))
+        """Root of the deviance of a share; problems of a cluster count as many as differ."""
+        deviance, gains = self._deviance(share)
+        if self.clustered:
+            return math.sqrt(deviance / _worth_one(gains, self.unit))
+        return math.sqrt(deviance / self._deviance_of_none[1])
 
     def _deviance(self, share: float) -> tuple[float, NDArray[np.float64]]:
-        held = self.joint.fit(self.best.mass, self.group, share)
-        rows = (self.joint.logs(self.best) - self.joint.logs(held))[self.joint.row]
-        return 2 * max(self.best.log_likelihood - held.log_likelihood, 0.0), rows
+        """Twice the log-likelihood that holding the share costs, and the cost of every problem."""
+        joint = self.joint
+        held = joint.fit(self.best.mass, self.group, share)
+        row_costs = joint.row_log_likelihoods(self.best) - joint.row_log_likelihoods(held)
+        deviance = 2 * max(self.best.log_likelihood - held.log_likelihood, 0.0)
+        return deviance, row_costs[joint.row_of_problem]
 
     def quantile(self, tail: float) -> float:
         """Quantile of a normal variable, of Student's t where clusters are the units."""
-        if self.units == self.problems:
+        if not self.clustered:
             return float(special.ndtri(1 - tail))
         return float(special.stdtrit(max(self.units - 1, 1), 1 - tail))
 
@@ -394,20 +421,23 @@ class Side:
 
         Where nothing is seen the counts do not tell how much problems of a cluster are alike.
         """
-        if self.units == self.problems:
+        if not self.clustered:
             return 0.0
         sizes = np.bincount(self.unit)
-        trials = float(sizes.sum() ** 2 / (sizes**2).sum())
-        events = self.estimate * trials
-        return float(special.betaincinv(events + 0.5, trials - events + 0.5, (1 + prob) / 2))
+        clusters = float(sizes.sum() ** 2 / (sizes**2).sum())
+        return float(_jeffreys_bounds(self.estimate, clusters, prob)[1])
+
+    def refutes_none(self, error: float) -> bool:
+        """Whether "none" is refuted, by a one-sided test at a quarter of the error."""
+        return self.evidence > float(special.ndtri(1 - error / 4))
 
     def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
         """Decide at this error, without more fits than it takes."""
-        if self.evidence > float(special.ndtri(1 - error / 4)):
+        if self.refutes_none(error):
             high = self.interval(prob)[1]
             return Finding(Verdict.YES, self.estimate, 0.0, high, 0, 0).against(margin)
-        below = max(self.estimate, self.hidden_by_clusters(prob)) < margin
-        if below and self.root_deviance(margin) > self.quantile((1 - prob) / 2):
+        below_margin = max(self.estimate, self.hidden_by_clusters(prob)) < margin
+        if below_margin and self.root_deviance(margin) > self.quantile((1 - prob) / 2):
             return Verdict.NO
         return Verdict.UNDECIDED
 
@@ -417,49 +447,58 @@ class Side:
         With chances :math:`r_i` of belonging to the group, the information about its share s is
         that of :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis,
         1982), which takes the rest of the distribution as known. Since it was fitted too, the
-        interval is that of :math:`\nu (\nu/P)^3` of them: simulated, that holds 93 to 97 %. Rows of
-        one unit count as fewer, and the variance between seeds is added, see
+        interval is that of :math:`\nu (\nu/P)^3` of them: simulated, that holds 93 to 97 %.
+        Problems of one unit count as fewer, and the variance between seeds is added, see
         :mod:`rlbhpc.stats.seeds`. That of two to four seeds is known too badly: with three the
         interval held 92 to 98 %, so there is none.
         """
-        if 1 < self.seeds < _SEEDS:
+        if 1 < self.seeds < _LEAST_SEEDS:
             return math.nan, math.nan
-        chances, share = self.chances, self.estimate
-        spread = share * (1 - share)
-        deviations = chances - share
-        rows = len(chances)
-        effective = float((deviations**2).sum()) / spread if spread > _CERTAIN else rows
-        trials = effective * (effective / rows) ** 3 / _alike(deviations, self.unit)
+        share = self.estimate
+        deviations = self.chances - share
+        variance = share * (1 - share)
+        total = len(deviations)
+        sure = float((deviations**2).sum()) / variance if variance > _CERTAIN else total
+        trials = sure * (sure / total) ** 3 / _worth_one(deviations, self.unit)
         tail = (1 - prob) / 2
         trials *= (float(special.ndtri(1 - tail)) / self.quantile(tail)) ** 2
-        if self.seeds > 1 and spread > _CERTAIN:
-            table = chances.reshape(self.seeds, -1, 1)
-            trials = spread / (spread / trials + seed_variance(table).item())
-        a, b = share * trials + 0.5, (1 - share) * trials + 0.5
-        low, high = special.betaincinv(a, b, [tail, 1 - tail]).tolist()
+        if self.seeds > 1 and variance > _CERTAIN:
+            between_seeds = seed_variance(self.chances.reshape(self.seeds, -1, 1)).item()
+            trials = variance / (variance / trials + between_seeds)
+        low, high = _jeffreys_bounds(share, trials, prob).tolist()
         return float(low), float(high)
+
+    def upper_bound(self, prob: float = PROB) -> float:
+        """Bound where the root of the deviance reaches the quantile, or what clusters may hide."""
+        high = 1.0
+        if self.estimate <= 1 - 1e-6:
+            cut = self.quantile((1 - prob) / 2)
+            high = _share_at(self.root_deviance, cut, self.estimate, 1.0)
+        return max(high, self.hidden_by_clusters(prob))
 
 
 def finding(side: Side, count: float, margin: float, error: float, prob: float = PROB) -> Finding:
     """Decide by the likelihood ratio of "none", and put an interval around the share.
 
-    "None" is refuted at ``error``; the interval, which must end below the margin for a "no", holds
-    with ``prob``.
+    ``count``: problems that only this side solved, summed over trainings. "None" is refuted at
+    ``error``; the interval, which must end below the margin for a "no", holds with ``prob``.
     """
-    estimate = side.estimate
-    cells = round(count / side.seeds), side.problems
-    if side.evidence > float(special.ndtri(1 - error / 4)):
-        return Finding(Verdict.YES, estimate, *side.interval(prob), *cells)
-    cut = side.quantile((1 - prob) / 2)
-    high = 1.0 if estimate > 1 - 1e-6 else _bound(side.root_deviance, cut, estimate, 1.0)
-    high = max(high, side.hidden_by_clusters(prob))
-    verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
-    return Finding(verdict, estimate, 0.0, high, *cells)
+    if side.refutes_none(error):
+        verdict = Verdict.YES
+        low, high = side.interval(prob)
+    else:
+        low, high = 0.0, side.upper_bound(prob)
+        verdict = Verdict.NO if high < margin else Verdict.UNDECIDED
+    only_this_side = round(count / side.seeds)
+    return Finding(verdict, side.estimate, low, high, only_this_side, side.problems)
 
 
 @dataclass(frozen=True)
 class FactorShare:
-    """Shares of problems that need at least ``factor`` times the samples, and their bounds."""
+    """Shares of problems that need at least ``factor`` times the samples.
+
+    ``lost, gained``: estimate, lower and upper bound.
+    """
 
     factor: float
     lost: tuple[float, float, float]
@@ -473,49 +512,75 @@ def by_factor(
 
     ``side``: any side of the joint distribution. ``lost, gained``: what was found at ``FACTOR``.
     """
-    step = math.log(FACTOR * _GUARD) / _STEPS
     shares = []
-    for steps in _FACTOR_STEPS:
-        if steps == _STEPS:
-            found = [lost, gained]
-        else:
-            groups = side.joint.groups(steps)
-            found = [finding(replace(side, group=group), 0.0, margin, error) for group in groups]
-        bounds = [(share.estimate, share.low, share.high) for share in found]
-        shares.append(FactorShare(math.exp(step * steps) / _GUARD, bounds[0], bounds[1]))
+    for bins_apart in _SHOWN_BINS_APART:
+        findings = [lost, gained]
+        if bins_apart != _BINS_PER_FACTOR:
+            findings = [
+                finding(replace(side, group=group), 0.0, margin, error)
+                for group in side.joint.lost_and_gained(bins_apart)
+            ]
+        factor = math.exp(_LOG_BIN_WIDTH * bins_apart) / _GUARD
+        bounds = [(share.estimate, share.low, share.high) for share in findings]
+        shares.append(FactorShare(factor, lost=bounds[0], gained=bounds[1]))
     return tuple(shares)
 
 
-def _alike(values: NDArray[np.float64], unit: NDArray[np.int64]) -> float:
-    """How many rows of one unit are worth one: 1 where each has its own, at most all."""
+def _jeffreys_bounds(share: float, trials: float, prob: float) -> NDArray[np.float64]:
+    """Jeffreys interval of a share out of a number of trials, which need not be whole."""
+    tail = (1 - prob) / 2
+    successes, failures = share * trials + 0.5, (1 - share) * trials + 0.5
+    return np.asarray(special.betaincinv(successes, failures, [tail, 1 - tail]))
+
+
+def _worth_one(values: NDArray[np.float64], unit: NDArray[np.int64]) -> float:
+    """How many values of one unit tell as much as one: 1 where they are unrelated, at most all.
+
+    ``unit``: label of each value.
+    """
     if len(np.unique(unit)) == len(values):
         return 1.0
-    apart = float((values**2).sum())
-    together = float((np.bincount(unit, values) ** 2).sum())
-    return max(1.0, together / apart) if apart > 0 else float(np.bincount(unit).max())
+    sum_of_squares = float((values**2).sum())
+    square_of_sums = float((np.bincount(unit, values) ** 2).sum())
+    if sum_of_squares <= 0:
+        return float(np.bincount(unit).max())
+    return max(1.0, square_of_sums / sum_of_squares)
 
 
-def _bound(
+# Steps of the search for a bound, and how near the root of the deviance has to come.
+_MOST_STEPS: Final = 12
+_CLOSE: Final = 0.03
+# A step beyond where a straight line would pass the cut, to have it enclosed; most of the way to
+# the edge.
+_OVERSHOOT: Final = 1.2
+_MOST_OF_THE_WAY: Final = 0.9
+
+
+def _share_at(
     root_deviance: Callable[[float], float], cut: float, estimate: float, edge: float
 ) -> float:
-    """Where the root of the deviance, 0 at the estimate, passes the cut on the way to the edge."""
-    inside, outside = estimate, edge
-    depth, beyond = 0.0, math.inf
+    """Find the share between the estimate and the edge at which the root of the deviance is cut.
+
+    It is 0 at the estimate and rises nearly as a straight line, so that false position takes few
+    steps.
+    """
+    inside, depth = estimate, 0.0
+    outside, depth_outside = edge, math.inf
     # One problem more or fewer moves the bound by about this much.
     share = estimate + (edge - estimate) / 16
-    for _ in range(12):
-        value = root_deviance(share)
-        if abs(value - cut) < _CLOSE:
+    for _ in range(_MOST_STEPS):
+        reached = root_deviance(share)
+        if abs(reached - cut) < _CLOSE:
             return share
-        if value < cut:
-            inside, depth = share, value
+        if reached < cut:
+            inside, depth = share, reached
         else:
-            outside, beyond = share, value
-        if math.isinf(beyond):
-            # Nearly a straight line: a little beyond where it would pass, to have it enclosed.
-            slope = depth / abs(inside - estimate) if depth > 0 else 0.0
-            step = 1.2 * (cut - depth) / slope if slope > 0 else abs(edge - inside) / 2
-            share = inside + math.copysign(min(step, abs(edge - inside) * 0.9), edge - estimate)
-        else:
-            share = inside + (outside - inside) * (cut - depth) / (beyond - depth)
+            outside, depth_outside = share, reached
+        if not math.isinf(depth_outside):
+            share = inside + (outside - inside) * (cut - depth) / (depth_outside - depth)
+            continue
+        slope = depth / abs(inside - estimate) if depth > 0 else 0.0
+        step = _OVERSHOOT * (cut - depth) / slope if slope > 0 else abs(edge - inside) / 2
+        step = min(step, abs(edge - inside) * _MOST_OF_THE_WAY)
+        share = inside + math.copysign(step, edge - estimate)
     return share

@@ -21,7 +21,7 @@ from rlbhpc.stats.difference import (
 )
 from rlbhpc.stats.exact import attained_level, mcnemar_exact
 from rlbhpc.stats.interval import Interval
-from rlbhpc.stats.joint import Fit, Joint, Side, Verdict
+from rlbhpc.stats.joint import Fit, JointRates, Side, Verdict
 from rlbhpc.stats.seeds import pooled_curve
 from rlbhpc.stats.verifier_error import largest_false_right
 
@@ -128,9 +128,9 @@ class Reading:
         self.k = int(curve.k[-1])
 
     @cached_property
-    def joint(self) -> Joint:
+    def joint(self) -> JointRates:
         """Likelihood of the counts of both arms."""
-        return Joint(self.curve.base, self.curve.trained, self.k)
+        return JointRates(self.curve.base, self.curve.trained, self.k)
 
     @cached_property
     def best(self) -> Fit:

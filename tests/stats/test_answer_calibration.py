@@ -26,7 +26,7 @@ from rlbhpc.stats import (
 from rlbhpc.stats.decision import MARGIN, supporting
 from rlbhpc.stats.difference import difference_curve, interval_at_one
 from rlbhpc.stats.interval import PROB
-from rlbhpc.stats.joint import Finding, Joint, Side, finding
+from rlbhpc.stats.joint import Finding, JointRates, Side, finding
 from rlbhpc.stats.seeds import seeds_curve, stacked
 from tests.stats.answer_truths import NEAR_THE_MARGIN, TRUTHS, draw, population, truth
 
@@ -258,7 +258,7 @@ def called_shares(base: Counts, trained: list[Counts]) -> dict[str, Finding]:
     """What is called lost or gained and has an interval, without the rest of an answer."""
     enough = supporting(base, trained)
     ours, theirs = stacked(base[enough], [run[enough] for run in trained])
-    joint = Joint(ours, theirs, min(ours.reach, theirs.reach))
+    joint = JointRates(ours, theirs, min(ours.reach, theirs.reach))
     best = joint.fit()
     called = {}
     for which, group in (("lost", joint.lost), ("gained", joint.gained)):

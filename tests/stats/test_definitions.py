@@ -13,7 +13,7 @@ from scipy import integrate, special, stats
 
 from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_curve
 from rlbhpc.stats.difference import CrossingSet, DifferenceCurve, crossing
-from rlbhpc.stats.joint import Finding, Joint, Verdict, _bound
+from rlbhpc.stats.joint import Finding, JointRates, Verdict, _share_at
 from rlbhpc.stats.priors import fit_prior, gradient, mean_fail
 from rlbhpc.stats.reading import States, Word
 
@@ -79,10 +79,12 @@ def test_priors_have_the_likelihood_and_moments_of_their_distribution(zeros: boo
 
 def test_a_joint_fit_is_a_distribution_with_its_likelihood() -> None:
     base, trained = Counts.of(32, [0, 4, 30, 32]), Counts.of(32, [0, 0, 30, 32])
-    joint = Joint(base, trained, 32)
+    joint = JointRates(base, trained, 32)
     best = joint.fit()
     assert best.mass.sum() == pytest.approx(1)
-    assert joint.logs(best) @ joint.times == pytest.approx(best.log_likelihood)
+    assert joint.row_log_likelihoods(best) @ joint.problems_in_row == pytest.approx(
+        best.log_likelihood
+    )
     for share in (0.0, 0.25, 1.0):
         held = joint.fit(best.mass, joint.lost, share)
         assert held.mass[joint.lost].sum() == pytest.approx(share)
@@ -103,7 +105,7 @@ def test_a_joint_fit_is_a_distribution_with_its_likelihood() -> None:
 @pytest.mark.filterwarnings("error")
 def test_a_share_that_no_count_speaks_for_costs_its_likelihood() -> None:
     base, trained = Counts.of(1024, [1024] * 30), Counts.of(1024, [0] * 30)
-    joint = Joint(base, trained, 1024)
+    joint = JointRates(base, trained, 1024)
     best = joint.fit()
     held = joint.fit(best.mass, joint.gained, 0.25)
     lost = 30 * math.log(1 - 0.25)
@@ -116,7 +118,7 @@ def test_a_bound_lies_where_the_deviance_passes_the_cut(
     estimate: float, edge: float, power: float
 ) -> None:
     bound = 0.4
-    found = _bound(
+    found = _share_at(
         lambda share: 2 * (abs(share - estimate) / abs(bound - estimate)) ** power,
         2.0,
         estimate,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.stats import Counts, Verdict
 from rlbhpc.stats.design import look
-from rlbhpc.stats.joint import Joint, Side, finding
+from rlbhpc.stats.joint import JointRates, Side, finding
 from rlbhpc.sweep.until import ENOUGH
 from tests.stats.answer_truths import truth
 
@@ -83,7 +83,7 @@ def decided_by_looks(
 def decided_at_once(study: Drawn, k: int, n: int) -> Decided:
     """One test of a study with so many samples of every problem."""
     base, trained = study.counts()
-    joint = Joint(base, trained, k)
+    joint = JointRates(base, trained, k)
     best = joint.fit()
     lost, gained = (
         finding(Side(joint, best, group, 1, np.arange(len(base))), 0, 0.02, 0.05).verdict
