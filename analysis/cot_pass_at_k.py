@@ -76,6 +76,18 @@ def _expected(
     return np.asarray(chance @ pass_at_k(n, np.arange(right + 1)[:, None], k))
 
 
+def refuse_stopped(counts: Counts) -> None:
+    """Raise where sampling may stop at a right sample: chains need a fixed number of samples."""
+    if (counts.stop_after > 0).any():
+        problem = int(np.flatnonzero(counts.stop_after)[0])
+        stop_after = counts.stop_after[problem]
+        raise UserError(
+            f"CoT-Pass@k needs a fixed number of samples, and those of problem {problem} end at "
+            f"its right sample no. {stop_after}; take the first {stop_after} samples of each "
+            "problem, which all have, or sample without `stop_after`"
+        )
+
+
 def draw(
     report: Report, judged: pd.DataFrame, ppv: float, npv: float
 ) -> Iterator[tuple[str, Chart]]:
@@ -101,7 +113,7 @@ def with_chains(
     if rows_of_arm.empty or not rows:
         return None
     counts = arm.counts[np.array(rows, np.int64)]
-    counts.refuse_stopped("CoT-Pass@k")
+    refuse_stopped(counts)
     chains = np.array([valid.get(arm.problems[i], 0) for i in rows])
     k = k_grid(counts.reach)
     values = cot_pass_at_k(counts.n, counts.c, chains, k, ppv, npv)

@@ -46,7 +46,7 @@ def unguessed(report: Report) -> Iterator[Unguessed]:
         arm = report.arms.get(guesser.arm)
         if arm is None or arm.prompt != NO_REASONING or guesser.step:
             continue
-        marked = guessable(*guesser.counts.places)
+        marked = guessable(*guesser.counts.exchangeable)
         guessed = tuple(guesser.problems[i] for i in np.flatnonzero(marked))
         arms = tuple(
             without

@@ -70,7 +70,7 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     prob = report.settings.prob
     counts = arm.counts[arm.rows]
     equal = arm.equal_counts(arm.rows)
-    alike, row, _ = equal.alike()
+    alike, row, _ = equal.distinct_rows()
     n, c = alike.n, alike.c
     means = {
         "pass@1": counts.pass_at_k(1)[:, 0],

@@ -252,7 +252,7 @@ def _rates(present: Presence | None) -> NDArray[np.float64] | None:
         return None
     if 0 < present.block.stop_after < _ENOUGH:
         return None  # a rate from fewer right samples is mostly noise
-    n, c = present.counts().places
+    n, c = present.counts().exchangeable
     return np.asarray(c / n)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -13,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.pass_at_k import pass_at_k
+from rlbhpc.stats.pass_at_k import pass_at_k, whole_numbers
 
-# Tables of every count pay where most problems have equally many samples, and not too many.
-_FEW_LENGTHS: Final = 8
-_LONGEST_TABLE: Final = 4096
-# Above it nothing is left that could be told from the verifier's errors.
-_LARGEST_LOG: Final = 40.0
+# Log of the largest factor by which failures are scaled up for a verifier's errors; beyond it
+# nothing is left that could be told from them.
+_LARGEST_LOG_SCALE: Final = 40.0
+# Stands for "no limit to k".
+_NO_LIMIT: Final = np.iinfo(np.int64).max
 _COLUMNS: Final = ("n", "c", "stop_after", "n_max")
 
 
@@ -60,28 +59,41 @@ class Counts:
         >>> Counts.of(8, [0, 3, 8]).n
         array([8, 8, 8])
         """
-        given = {"n": n, "c": c, "stop_after": stop_after, "n_max": n if n_max is None else n_max}
-        values = [_whole(name, value) for name, value in given.items()]
-        n_, c_, stop, most = (np.atleast_1d(a) for a in np.broadcast_arrays(*values))
-        if n_.ndim != 1:
-            raise UserError(f"counts have {n_.ndim} dimensions; give one entry per problem")
-        rules = (
-            ((c_ < 0) | (c_ > n_), "0 <= c <= n"),
-            (stop < 0, "stop_after >= 0"),
-            ((stop > 0) & (c_ > stop), "c <= stop_after, counted up to where sampling stops"),
+        columns = np.broadcast_arrays(
+            whole_numbers("n", n),
+            whole_numbers("c", c),
+            whole_numbers("stop_after", stop_after),
+            whole_numbers("n_max", n if n_max is None else n_max),
         )
-        for wrong, rule in rules:
-            if wrong.any():
-                i = int(np.flatnonzero(wrong)[0])
+        counts = cls(*(np.atleast_1d(column) for column in columns))
+        counts._check()
+        return counts
+
+    def _check(self) -> None:
+        """Refuse counts that no set of samples has."""
+        if self.n.ndim != 1:
+            raise UserError(f"counts have {self.n.ndim} dimensions; give one entry per problem")
+        too_many = (self.stop_after > 0) & (self.c > self.stop_after)
+        broken_rules = {
+            "0 <= c <= n": (self.c < 0) | (self.c > self.n),
+            "stop_after >= 0": self.stop_after < 0,
+            "c <= stop_after, counted up to where sampling stops": too_many,
+        }
+        for rule, broken in broken_rules.items():
+            if broken.any():
+                i = int(np.flatnonzero(broken)[0])
                 raise UserError(
-                    f"problem {i} has n={n_[i]}, c={c_[i]}, stop_after={stop[i]}; "
-                    f"needed is {rule}: count its samples anew"
+                    f"problem {i} has n={self.n[i]}, c={self.c[i]}, "
+                    f"stop_after={self.stop_after[i]}; needed is {rule}: count its samples anew"
                 )
-        return cls(n_, c_, stop, most)
 
     def __len__(self) -> int:
         """Give the number of problems."""
         return len(self.n)
+
+    def __getitem__(self, problems: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Counts:
+        """Select some problems."""
+        return replace(self, **{name: getattr(self, name)[problems] for name in _COLUMNS})
 
     @property
     def solved(self) -> NDArray[np.bool_]:
@@ -102,23 +114,24 @@ class Counts:
         those that stopped the easy ones.
         """
         stopped = self.stopped
-        on_the_way = (self.stop_after > 0) & ~stopped & (self.n > 0)
-        least = self.n.min(where=on_the_way, initial=np.iinfo(np.int64).max)
-        return np.asarray(np.minimum(np.where(stopped, self.n_max, self.n), least))
+        unfinished = (self.stop_after > 0) & ~stopped & (self.n > 0)
+        least_unfinished = self.n.min(where=unfinished, initial=_NO_LIMIT)
+        return np.asarray(np.minimum(np.where(stopped, self.n_max, self.n), least_unfinished))
 
     @property
     def reach(self) -> int:
         """Largest k that every problem supports."""
-        return int(self.limit.min(initial=np.iinfo(np.int64).max)) if len(self) else 0
+        return int(self.limit.min(initial=_NO_LIMIT)) if len(self) else 0
 
     @property
-    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        r"""Samples and right ones among them that stand in any order: n and c without the last.
+    def exchangeable(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        r"""Samples, and right ones among them, whose order is left to chance.
 
-        Where sampling stopped, at the r-th right sample, their ratio :math:`(r-1)/(n-1)` is the
-        unbiased rate (Haldane, 1945); elsewhere nothing is left out and it is :math:`c/n`.
+        Where sampling stopped, at the r-th right sample, that one always stands last and is left
+        out: the ratio :math:`(r-1)/(n-1)` of the others is the unbiased rate (Haldane, 1945).
+        Elsewhere nothing is left out and the ratio is :math:`c/n`.
 
-        >>> Counts.of([100, 21], 3, stop_after=[0, 3]).places
+        >>> Counts.of([100, 21], 3, stop_after=[0, 3]).exchangeable
         (array([100,  20]), array([3, 2]))
         """
         return self.n - self.stopped, self.c - self.stopped
@@ -130,75 +143,51 @@ class Counts:
     def pass_at_k(self, k: ArrayLike) -> NDArray[np.float64]:
         """Unbiased pass@k of every problem (rows) at every k (columns); NaN above its limit."""
         sizes = np.atleast_1d(k)
-        return self.without_errors(self._verdicts_pass_at_k(sizes), sizes)
+        distinct, row_of_problem, _ = self.distinct_rows()
+        verdicts_pass_at_k = distinct.broadcast(pass_at_k, sizes)[row_of_problem]
+        return self.without_errors(verdicts_pass_at_k, sizes)
 
     def without_errors(
         self, values: NDArray[np.float64], k: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         r"""Take the verifier's errors out of pass@k of verdicts, which stays unbiased.
 
-        A response is judged wrong with probability :math:`(1-p)(1-f)`, where nothing is missed, so
-        that :math:`E[(1-p)^k]` is the verdicts' failure rate over :math:`(1-f)^k`. What is missed,
-        g, enters at k = 1 alone, :math:`p = (q-f)/(1-f-g)`: at larger k it is the same as a smaller
-        k.
+        ``values``: (problems, sizes). A response to a problem of rate p is judged wrong with
+        probability :math:`(1-p)(1-f)`, where f is the rate of false rights and nothing is missed,
+        so that :math:`E[(1-p)^k]` is the verdicts' failure rate over :math:`(1-f)^k`. What is
+        missed, g, enters at k = 1 alone, :math:`p = (q-f)/(1-f-g)` for verdicts of rate q: at
+        larger k it is the same as a smaller k.
         """
         if not self.false_right and not self.missed:
             return values
-        lost = -k * np.log1p(-self.false_right)
-        right = 1 - (1 - values) * np.exp(np.minimum(lost, _LARGEST_LOG))
-        found = 1 - self.missed / (1 - self.false_right)
-        return np.where(k == 1, right / found, right)
-
-    def _verdicts_pass_at_k(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        lengths = np.unique(self.n)
-        longest = int(lengths.max(initial=0))
-        if len(lengths) <= _FEW_LENGTHS and longest <= _LONGEST_TABLE and not self.stopped.any():
-            values = np.empty((len(self), len(sizes)))
-            for n in lengths.tolist():
-                of_this_length = self.n == n
-                table = _every_count(n, tuple(sizes.tolist()))
-                values[of_this_length] = table[self.c[of_this_length]]
-            return values
-        alike, row, _ = self.alike()
-        return alike.broadcast(pass_at_k, sizes)[row]
+        log_scale = -k * np.log1p(-self.false_right)
+        right = 1 - (1 - values) * np.exp(np.minimum(log_scale, _LARGEST_LOG_SCALE))
+        share_not_missed = 1 - self.missed / (1 - self.false_right)
+        return np.where(k == 1, right / share_not_missed, right)
 
     def broadcast(
         self, function: Callable[..., NDArray[np.float64]], k: ArrayLike
     ) -> NDArray[np.float64]:
         """Call a function of (n, c, k, stop_after, n_max), problems in rows and k in columns."""
-        n, c, stop, most = self._rows[:, :, None]
-        return function(n, c, np.atleast_1d(k), stop, most)
+        n, c, stop_after, n_max = self._rows[:, :, None]
+        return function(n, c, np.atleast_1d(k), stop_after, n_max)
 
-    def alike(self) -> tuple[Counts, NDArray[np.int64], NDArray[np.int64]]:
-        """Each distinct row once, where every problem's row is among them, and how many have it."""
-        rows, row, times = np.unique(self._rows, axis=1, return_inverse=True, return_counts=True)
-        return replace(self, **dict(zip(_COLUMNS, rows, strict=True))), row.reshape(-1), times
+    def distinct_rows(self) -> tuple[Counts, NDArray[np.int64], NDArray[np.int64]]:
+        """Counts without repeats, the position of every problem's among them, and how many repeat.
+
+        The last says of each distinct row how many problems have it.
+        """
+        rows, row_of_problem, problems_in_row = np.unique(
+            self._rows, axis=1, return_inverse=True, return_counts=True
+        )
+        distinct = replace(self, **dict(zip(_COLUMNS, rows, strict=True)))
+        return distinct, row_of_problem.reshape(-1), problems_in_row
 
     @property
     def _rows(self) -> NDArray[np.int64]:
-        """All columns as one array; what a problem that did not stop has no use for is 0."""
+        """All columns (columns, problems), with 0 for those that only stopped problems need."""
         stopped = self.stopped
         return np.stack([self.n, self.c, self.stop_after * stopped, self.limit * stopped])
-
-    def refuse_stopped(self, what: str) -> None:
-        """Raise where sampling may stop at a right sample, for what needs a fixed number."""
-        if (self.stop_after > 0).any():
-            i = int(np.flatnonzero(self.stop_after)[0])
-            raise UserError(
-                f"{what} needs a fixed number of samples, and those of problem {i} end at its "
-                f"right sample no. {self.stop_after[i]}; take the first {self.stop_after[i]} "
-                "samples of each problem, which all have, or sample without `stop_after`"
-            )
-
-    def __getitem__(self, problems: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Counts:
-        """Select some problems."""
-        return replace(self, **{name: getattr(self, name)[problems] for name in _COLUMNS})
-
-
-@lru_cache(maxsize=64)
-def _every_count(n: int, sizes: tuple[float, ...]) -> NDArray[np.float64]:
-    """pass@k at some k of a problem with 0, 1, … n right samples: what curve after curve asks."""
-    return pass_at_k(n, np.arange(n + 1)[:, None], np.asarray(sizes))
 
 
 def check_paired(base: Counts, trained: Counts) -> None:
@@ -210,20 +199,6 @@ def check_paired(base: Counts, trained: Counts) -> None:
         )
     if not len(base):
         raise UserError("there are no problems to compare; check the problem set of both arms")
-
-
-def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.dtype.kind in "biu":
-        return array.astype(np.int64)
-    with np.errstate(invalid="ignore"):
-        whole = array.astype(np.int64)
-    if (whole != array).any():
-        raise UserError(
-            f"{name} holds {array[whole != array].flat[0]}; counts are whole numbers: "
-            "drop problems whose samples are missing"
-        )
-    return whole
 
 
 def pythia() -> dict[str, Counts]:
@@ -238,6 +213,6 @@ def pythia() -> dict[str, Counts]:
     >>> round(float(models["6.9B"].pass_at_k(10_000).mean()), 4)
     0.8359
     """
-    text = files("rlbhpc.stats").joinpath("data", "pythia.json").read_text(encoding="utf-8")
-    data = json.loads(text)
+    file = files("rlbhpc.stats").joinpath("data", "pythia.json")
+    data = json.loads(file.read_text(encoding="utf-8"))
     return {model: Counts.of(data["n"], data[model]) for model in ("70M", "2.8B", "6.9B")}

@@ -103,7 +103,7 @@ BINS: Final = (
 def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     """Count problems by accuracy, in the twelve bins {0}, (0, .1], …, (.9, 1), {1}.
 
-    ``n, c``: samples and right samples per problem: ``*counts.places``.
+    ``n, c``: samples and right samples per problem: ``*counts.exchangeable``.
 
     Figures 5 and 14 of Yue et al. (2025), arXiv:2504.13837.
 

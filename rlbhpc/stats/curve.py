@@ -90,7 +90,7 @@ def _holding(interval: Interval, values: NDArray[np.float64]) -> Interval:
     return replace(interval, lower=lower, upper=upper, sound=sound)
 
 
-def whole_numbers(k: ArrayLike) -> NDArray[np.int64]:
+def whole_sizes(k: ArrayLike) -> NDArray[np.int64]:
     """Draw sizes as they are given, none of them rounded."""
     sizes = np.asarray(k)
     if sizes.dtype.kind not in "iuf" or (sizes % 1 != 0).any():
@@ -100,7 +100,7 @@ def whole_numbers(k: ArrayLike) -> NDArray[np.int64]:
 
 def as_sizes(k: ArrayLike) -> NDArray[np.int64]:
     """Draw sizes as a rising 1-d array; a single number stands for the grid up to it."""
-    sizes = whole_numbers(k)
+    sizes = whole_sizes(k)
     if sizes.ndim == 0:
         return k_grid(int(sizes))
     if sizes.ndim != 1 or not len(sizes) or (np.diff(sizes) <= 0).any() or sizes[0] < 1:

@@ -1,18 +1,15 @@
-r"""The difference of two pass@k curves, with bands, and the test that anything moved at all.
+r"""The difference of two pass@k curves: bands, tests, and where the curves cross.
 
 .. math:: D(k) = \frac1P \sum_i \big(\hat\pi^{\text{trained}}_i(k) - \hat\pi^{\text{base}}_i(k)\big)
 
-is paired over problems. Two intervals stand at each k: *pointwise*, for the question about one k
+is paired over P problems. Two intervals stand at each k: *pointwise*, for the question about one k
 that was fixed beforehand, and the *band*, which holds the whole curve at once and is what any
 statement like "ahead up to k = 31, behind from 60 on" must be read from.
 
-Where two pass@k curves cross: estimate, confidence set, and whether they cross at all.
-
-The set inverts the pointwise interval, :math:`\{k : 0 \in D(k) \pm t\,s(k)\}`: each true crossing
-lies in it with the stated probability, also where the curves may not cross up to n. It is a union
-of intervals, and an end that reaches the last k is open: the crossing may lie beyond n.
-
-The difference at k = 1: an interval where one holds what it says, and a test of its sign.
+The set of crossings inverts the pointwise interval, :math:`\{k : 0 \in D(k) \pm t\,s(k)\}`: each
+true crossing lies in it with the stated probability, also where the curves may not cross up to n.
+It is a union of intervals, and an end that reaches the last k is open: the crossing may lie beyond
+n.
 """
 
 from __future__ import annotations
@@ -33,10 +30,10 @@ from rlbhpc.stats.interval import (
     PROB,
     Interval,
     ProblemWeights,
-    around,
     carriers,
     paired_error,
     paired_interval,
+    symmetric_interval,
 )
 from rlbhpc.stats.pass_at_k import pass_curves
 
@@ -44,8 +41,13 @@ from rlbhpc.stats.pass_at_k import pass_curves
 LARGE_K: Final = 256
 # Problems that a verifier with false rights must leave unsolved in K samples if none were solved.
 _LEAST_UNSOLVED: Final = 30
-# Below this a difference of means is rounding.
+# Units from which on the band holds what it says.
+_LEAST_UNITS: Final = 20
+# Below these a spread, and a difference of means, is rounding; the sign of rounding means nothing.
 _TINY: Final = 1e-12
+_ROUNDING: Final = 1e-13
+# Two test statistics that differ by less than this share are level.
+_LEVEL: Final = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class DifferenceCurve:
     ``pointwise``: interval at each single k. ``carriers``: how many problems carry the spread of
     the differences, see :mod:`rlbhpc.stats.interval`. ``support, informative``: as in
     :class:`~rlbhpc.stats.curve.PassCurve`, for both arms. ``base, trained``: the counts behind the
-    curve. ``differences, weights``: difference of every problem at every k, and the bootstrap
+    curve. ``differences``: of every problem at every k (problems, sizes). ``weights``: bootstrap
     weights of the report. ``seeds``: trainings that stand under each other in the counts.
     """
 
@@ -77,13 +79,15 @@ class DifferenceCurve:
 
     @cached_property
     def replicates(self) -> NDArray[np.float64]:
-        """Bootstrap replicates of D, ``[replicate, k]``."""
+        """Bootstrap replicates of D (replicates, sizes)."""
         return self.weights.means(self.differences)
 
     @cached_property
     def band(self) -> Interval:
         """Simultaneous band: the probability that it holds the whole curve."""
-        return _band(self.differences, self.replicates, self.weights, self.pointwise.prob)
+        return _simultaneous_band(
+            self.differences, self.replicates, self.weights, self.pointwise.prob
+        )
 
     @cached_property
     def crossing(self) -> Crossing:
@@ -93,7 +97,7 @@ class DifferenceCurve:
     @cached_property
     def p_moved(self) -> float:
         """Sign-flip p-value of "the two models differ at some k", exact where nothing moved."""
-        return _sign_flip_p(self.differences, self.weights)
+        return _flip_p_of_curve(self.differences, self.weights)
 
 
 def difference_curve(
@@ -122,23 +126,22 @@ def difference_curve(
     differences = trained.pass_at_k(sizes) - base.pass_at_k(sizes)
     pointwise = paired_interval(differences, weights, prob)
     hidden = _hidden_by_errors(base, sizes) | _hidden_by_errors(trained, sizes)
-    if hidden.any():
-        pointwise = replace(
-            pointwise,
-            lower=np.where(hidden, np.nan, pointwise.lower),
-            upper=np.where(hidden, np.nan, pointwise.upper),
-            sound=pointwise.sound & ~hidden,
-        )
-    return DifferenceCurve(
-        sizes,
+    pointwise = replace(
         pointwise,
-        carriers(differences, weights),
-        np.minimum(base.support(sizes), trained.support(sizes)),
-        4 * sizes <= reach,
-        base,
-        trained,
-        differences,
-        weights,
+        lower=np.where(hidden, np.nan, pointwise.lower),
+        upper=np.where(hidden, np.nan, pointwise.upper),
+        sound=pointwise.sound & ~hidden,
+    )
+    return DifferenceCurve(
+        k=sizes,
+        pointwise=pointwise,
+        carriers=carriers(differences, weights),
+        support=np.minimum(base.support(sizes), trained.support(sizes)),
+        informative=4 * sizes <= reach,
+        base=base,
+        trained=trained,
+        differences=differences,
+        weights=weights,
     )
 
 
@@ -187,61 +190,63 @@ def delta_se_interval(
     check_paired(base, trained)
     gap = paired_interval(base.pass_at_k(k) - trained.pass_at_k(1), weights, prob)[0]
     if 4 * k > base.reach:
-        far = f"pass@{k} of the base is taken from n = {base.reach}: fewer than four draws"
-        gap = replace(gap, notes=(*gap.notes, far))
+        note = f"pass@{k} of the base is taken from n = {base.reach}: fewer than four draws"
+        gap = replace(gap, notes=(*gap.notes, note))
     return gap
 
 
-def _band(
+def _simultaneous_band(
     differences: NDArray[np.float64],
     replicates: NDArray[np.float64],
     weights: ProblemWeights,
     prob: float,
 ) -> Interval:
-    """Sup-t band: one multiple of the standard error that holds at all k together."""
+    """Sup-t band: one multiple of the standard error that holds at all k together.
+
+    ``differences``: (problems, sizes). ``replicates``: bootstrap means of them (replicates, sizes).
+    """
     mean = differences.mean(axis=0)
-    raw = weights.standard_error(differences)
-    varies = (raw > _TINY) & np.isfinite(raw)
+    error = weights.standard_error(differences)
+    varies = (error > _TINY) & np.isfinite(error)
+    normal_multiple = float(special.ndtri((1 + prob) / 2))
     if varies.any():
-        excess = np.abs(replicates - mean)[:, varies] / raw[varies]
-        critical = float(np.quantile(excess.max(axis=1), prob)) * weights.inflation
-    else:
-        critical = float(special.ndtri((1 + prob) / 2))
+        deviations = np.abs(replicates - mean)[:, varies] / error[varies]
+        largest_deviation = deviations.max(axis=1)
+        normal_multiple = float(np.quantile(largest_deviation, prob)) * weights.inflation
     # The bootstrap's maximum has normal tails; few units have Student's.
-    level = special.ndtr(critical)
-    critical = float(special.stdtrit(max(weights.units - 1, 1), level))
-    half = critical * paired_error(differences, weights, 1.0)
+    level = special.ndtr(normal_multiple)
+    multiple = float(special.stdtrit(max(weights.units - 1, 1), level))
+    half_width = multiple * paired_error(differences, weights, pseudo_weight=1.0)
     method = "paired problem bootstrap, sup-t with two pseudo-problems"
-    return around(mean, half, method, prob, np.asarray(weights.units >= 20))
+    sound = np.asarray(weights.units >= _LEAST_UNITS)
+    return symmetric_interval(mean, half_width, method, prob, sound)
 
 
-def _sign_flip_p(differences: NDArray[np.float64], weights: ProblemWeights) -> float:
+def _flip_p_of_curve(differences: NDArray[np.float64], weights: ProblemWeights) -> float:
     """Share of sign flips whose largest t, over all k, is at least the observed one.
 
     If nothing moved, a problem's two arms could be exchanged, which turns the sign of its whole
     difference curve: the p-value is then exact for any number of problems.
+
+    ``differences``: (problems, sizes).
     """
-    has_value = ~np.isnan(differences).any(axis=0)
-    d = differences[:, has_value]
-    squares = (d**2).sum(axis=0)
-    varies = squares > _TINY
-    if not varies.any():
+    complete = differences[:, ~np.isnan(differences).any(axis=0)]
+    varying = complete[:, (complete**2).sum(axis=0) > _TINY]
+    if not varying.size:
         return 1.0
-    d = d[:, varies]
-    squares, problems = squares[varies], len(d)
-    pseudo = 2 * np.maximum.accumulate(np.abs(d).max(axis=0)) ** 2
+    problems = len(varying)
+    sum_of_squares = (varying**2).sum(axis=0)
+    pseudo_squares = 2 * np.maximum.accumulate(np.abs(varying).max(axis=0)) ** 2
 
     def largest_t(means: NDArray[np.float64]) -> NDArray[np.float64]:
-        rest = np.maximum(squares - problems * means**2, 0) + pseudo
-        return np.asarray((np.abs(means) / np.sqrt(rest)).max(axis=-1))
+        """Largest t over all k, up to a factor, of means (..., sizes)."""
+        residual_squares = np.maximum(sum_of_squares - problems * means**2, 0) + pseudo_squares
+        return np.asarray((np.abs(means) / np.sqrt(residual_squares)).max(axis=-1))
 
-    observed = largest_t(d.mean(axis=0))
-    flipped = largest_t(weights.signs.astype(np.float64) @ d / problems)
-    return float((1 + (flipped >= observed * (1 - 1e-9)).sum()) / (1 + len(flipped)))
-
-
-# Differences of means below this are rounding, and the sign of rounding means nothing.
-_ROUNDING: Final = 1e-13
+    observed = largest_t(varying.mean(axis=0))
+    flipped = largest_t(weights.signs.astype(np.float64) @ varying / problems)
+    as_large = int((flipped >= observed * _LEVEL).sum())
+    return float((1 + as_large) / (1 + len(flipped)))
 
 
 @dataclass(frozen=True)
@@ -291,7 +296,7 @@ class Crossing:
 
     def __contains__(self, k: float) -> bool:
         """Whether a crossing at k agrees with the data, which exclude nothing beyond n."""
-        return k > self.reach or any(k in part for part in self.sets)
+        return k > self.reach or any(k in crossing_set for crossing_set in self.sets)
 
 
 def crossing(curve: DifferenceCurve) -> Crossing:
@@ -305,26 +310,24 @@ def crossing(curve: DifferenceCurve) -> Crossing:
 
     >>> from rlbhpc.stats.difference import difference_curve
     >>> from rlbhpc.stats.counts import pythia
-    >>> from rlbhpc.stats.interval import ProblemWeights
     >>> models = pythia()
     >>> weights = ProblemWeights.draw(128, np.random.default_rng(0))
-    >>> found = crossing(difference_curve(models["2.8B"], models["6.9B"], weights))
-    >>> found.first_k
+    >>> crossing(difference_curve(models["2.8B"], models["6.9B"], weights)).first_k
     array([23])
     """
     reach = min(curve.base.reach, curve.trained.reach)
-    difference = _mean_curve(curve.trained, reach) - _mean_curve(curve.base, reach)
+    difference = _mean_at_every_k(curve.trained, reach) - _mean_at_every_k(curve.base, reach)
     points = crossing_points(np.arange(1, reach + 1), difference)
-    above = (curve.replicates > _ROUNDING).any(axis=1)
-    below = (curve.replicates < -_ROUNDING).any(axis=1)
+    ahead_somewhere = (curve.replicates > _ROUNDING).any(axis=1)
+    behind_somewhere = (curve.replicates < -_ROUNDING).any(axis=1)
     return Crossing(
-        points,
-        np.ceil(points - 1e-9).astype(np.int64),
-        _invert(curve),
-        float((above & below).mean()),
-        curve.pointwise.prob,
-        bool(np.all(curve.pointwise.sound)),
-        int(curve.k[-1]),
+        points=points,
+        first_k=np.ceil(points - 1e-9).astype(np.int64),
+        sets=_sets_with_zero(curve),
+        probability=float((ahead_somewhere & behind_somewhere).mean()),
+        prob=curve.pointwise.prob,
+        sound=bool(np.all(curve.pointwise.sound)),
+        reach=int(curve.k[-1]),
     )
 
 
@@ -340,123 +343,132 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     >>> crossing_points([1, 4, 16], [0.2, 0.1, -0.1]).round(3)
     array([8.])
     """
-    size, value = np.asarray(k, np.float64), np.asarray(difference, np.float64)
-    if size.shape != value.shape or size.ndim != 1:
-        raise UserError(f"a curve has {size.shape} draw sizes and {value.shape} values")
-    has_value = ~np.isnan(value)
-    octave, value = np.log2(size[has_value]), value[has_value]
-    sign = np.where(np.abs(value) <= _ROUNDING, 0.0, np.sign(value))
-    apart = np.flatnonzero(sign)
-    left, right = apart[:-1], apart[1:]
-    turned = sign[left] != sign[right]
-    left, right = left[turned], right[turned]
+    sizes, values = np.asarray(k, np.float64), np.asarray(difference, np.float64)
+    if sizes.shape != values.shape or sizes.ndim != 1:
+        raise UserError(f"a curve has {sizes.shape} draw sizes and {values.shape} values")
+    has_value = ~np.isnan(values)
+    log_k, values = np.log2(sizes[has_value]), values[has_value]
+    sign = np.where(np.abs(values) <= _ROUNDING, 0.0, np.sign(values))
+    nonzero = np.flatnonzero(sign)
+    turns = sign[nonzero[:-1]] != sign[nonzero[1:]]
+    left, right = nonzero[:-1][turns], nonzero[1:][turns]
     # Between neighbours the straight line; across zeros the middle of the run.
-    straight = right == left + 1
-    share = np.abs(value[left]) / (np.abs(value[left]) + np.abs(value[right]))
-    line = octave[left] + share * (octave[right] - octave[left])
-    middle = (octave[left + 1] + octave[right - 1]) / 2
-    return np.asarray(2.0 ** np.where(straight, line, middle))
+    left_share = np.abs(values[left]) / (np.abs(values[left]) + np.abs(values[right]))
+    on_line = log_k[left] + left_share * (log_k[right] - log_k[left])
+    middle_of_zeros = (log_k[left + 1] + log_k[right - 1]) / 2
+    return np.asarray(2.0 ** np.where(right == left + 1, on_line, middle_of_zeros))
 
 
-def _mean_curve(counts: Counts, reach: int) -> NDArray[np.float64]:
-    alike, _, times = counts.alike()
+def _mean_at_every_k(counts: Counts, reach: int) -> NDArray[np.float64]:
+    """Mean pass@k over problems at k = 1, 2, … ``reach``."""
+    distinct, _, problems_in_row = counts.distinct_rows()
     total = np.zeros(reach)
     # A few rows at a time: memory stays small for any n.
-    for part in np.array_split(np.arange(len(alike)), max(1, len(alike) * reach >> 22)):
-        rows = alike[part]
-        curves = pass_curves(*rows.places)[:, :reach]
-        curves = np.pad(curves, ((0, 0), (0, reach - curves.shape[1])), constant_values=np.nan)
+    batches = max(1, len(distinct) * reach >> 22)
+    for batch in np.array_split(np.arange(len(distinct)), batches):
+        rows = distinct[batch]
+        curves = pass_curves(*rows.exchangeable)[:, :reach]
+        missing = reach - curves.shape[1]
+        curves = np.pad(curves, ((0, 0), (0, missing)), constant_values=np.nan)
         curves = counts.without_errors(curves, np.arange(1, reach + 1))
-        # One that stopped holds a right sample in any draw of more than the places before it.
+        # One that stopped holds a right sample in any draw of more than the samples before it.
         curves = np.where(rows.stopped[:, None] & np.isnan(curves), 1.0, curves)
-        total += times[part] @ curves
+        total += problems_in_row[batch] @ curves
     return total / len(counts)
 
 
-def _invert(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
+def _sets_with_zero(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
     """Find the runs of k at which the pointwise interval holds 0; ends interpolated on log k."""
     has_value = ~np.isnan(curve.pointwise.estimate)
     k = curve.k[has_value].astype(np.float64)
-    lower, upper = curve.pointwise.lower[has_value], curve.pointwise.upper[has_value]
-    side = curve.pointwise.sign[has_value]
-    edges = np.flatnonzero(np.diff(side)) + 1
+    pointwise = curve.pointwise[has_value]
+    sign = pointwise.sign
+    run_starts = np.flatnonzero(np.diff(sign)) + 1
     sets = []
-    for run in np.split(np.arange(len(k)), edges):
+    for run in np.split(np.arange(len(k)), run_starts):
         first, last = int(run[0]), int(run[-1])
-        if side[first] == 0:
-            ends = (
-                _end(k, lower, upper, first, first - 1),
-                _end(k, lower, upper, last, last + 1),
-            )
-            sets.append(CrossingSet(*ends, first == 0, last == len(k) - 1))
-        elif first and side[first - 1]:
+        if sign[first] == 0:
+            lower = _where_bound_is_zero(k, pointwise, inside=first, outside=first - 1)
+            upper = _where_bound_is_zero(k, pointwise, inside=last, outside=last + 1)
+            open_below, open_above = first == 0, last == len(k) - 1
+            sets.append(CrossingSet(lower, upper, open_below, open_above))
+        elif first and sign[first - 1]:
             # The interval leaps over 0 between two points of the grid.
             sets.append(CrossingSet(float(k[first - 1]), float(k[first]), False, False))
     return tuple(sets)
 
 
-def _end(
-    k: NDArray[np.float64],
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    edge: int,
-    outside: int,
+def _where_bound_is_zero(
+    k: NDArray[np.float64], pointwise: Interval, inside: int, outside: int
 ) -> float:
-    """Where a bound passes through 0 between the edge of a run and the point outside it."""
+    """Value of k at which a bound passes through 0, between two neighbours on the grid.
+
+    ``inside``: position whose interval holds 0. ``outside``: its neighbour, which does not, or a
+    position beyond either end of the grid.
+    """
     if not 0 <= outside < len(k):
-        return float(k[edge])
-    bound = lower if lower[outside] > 0 else upper
-    share = abs(bound[edge]) / (abs(bound[edge]) + abs(bound[outside]))
-    return float(k[edge] * (k[outside] / k[edge]) ** share)
+        return float(k[inside])
+    bound = pointwise.lower if pointwise.lower[outside] > 0 else pointwise.upper
+    share = abs(bound[inside]) / (abs(bound[inside]) + abs(bound[outside]))
+    return float(k[inside] * (k[outside] / k[inside]) ** share)
 
 
-# Sign flips of the test at k = 1 in a block, how many there are at least over its level, and the
+# Sign flips of the test at one k in a block, how many there are at least over its level, and the
 # most blocks.
-_FLIPS: Final = 9_999
+_FLIPS_PER_BLOCK: Final = 9_999
 _FLIPS_PER_LEVEL: Final = 5
-_BLOCKS: Final = 10
+_MOST_BLOCKS: Final = 10
 # Standard errors from which on a problem moved for certain at k = 1, and from which on it counts as
 # one that did where there are such. So many of these must carry the difference; or, where none
 # moved, so many problems must carry the noise.
-_CERTAIN: Final = 4.0
-_LIKELY: Final = 2.5
-_MOVERS: Final = 5.0
-_NOISE_CARRIERS: Final = 6.0
+_CERTAIN_MOVE: Final = 4.0
+_LIKELY_MOVE: Final = 2.5
+_LEAST_MOVERS: Final = 5.0
+_LEAST_NOISE_CARRIERS: Final = 6.0
 # Largest part of half an interval that one more problem may bring that moved and was not drawn:
 # where a few move, two of five studies draw none of them.
-_UNSEEN: Final = 0.5
+_LARGEST_UNSEEN: Final = 0.5
 
 
 def interval_at_one(curve: DifferenceCurve) -> Interval:
     """Difference at k = 1, without bounds where a handful of problems may carry it."""
-    first = curve.pointwise[0]
+    at_one = curve.pointwise[0]
     # One question is whether each of the problems moved: trainings stand under each other.
-    base, trained = (np.clip(side.pass_at_k(1)[:, 0], 0, 1) for side in (curve.base, curve.trained))
-    means = (rates.reshape(curve.seeds, -1).mean(axis=0) for rates in (base, trained))
-    mean_base, mean_trained = means
-    moved, movers = _movers(mean_base, mean_trained, curve)
-    per_unit = len(mean_base) / curve.weights.units
-    enough = movers >= _MOVERS * per_unit if moved else _even_noise(mean_base, mean_trained, curve)
+    base, trained = (
+        np.clip(arm.pass_at_k(1)[:, 0], 0, 1).reshape(curve.seeds, -1).mean(axis=0)
+        for arm in (curve.base, curve.trained)
+    )
+    moved, carrying_movers = _movers(base, trained, curve)
+    if moved:
+        problems_per_unit = len(base) / curve.weights.units
+        holds = carrying_movers >= _LEAST_MOVERS * problems_per_unit
+    else:
+        holds = _noise_is_even(base, trained, curve)
     if curve.clustered:
-        enough &= bool(first.sound) and curve.carriers[0] >= _NOISE_CARRIERS
-    if enough:
-        return first
+        holds &= bool(at_one.sound) and curve.carriers[0] >= _LEAST_NOISE_CARRIERS
+    if holds:
+        return at_one
     nothing = np.asarray(np.nan)
-    return replace(first, lower=nothing, upper=nothing, sound=np.asarray(False))
+    return replace(at_one, lower=nothing, upper=nothing, sound=np.asarray(False))
 
 
-def _even_noise(
+def _noise_is_even(
     base: NDArray[np.float64], trained: NDArray[np.float64], curve: DifferenceCurve
 ) -> bool:
     """Whether many problems carry the noise, and it covers one that moved and was not drawn.
 
     None that was drawn moved for certain. One in S of the problems that are ever solved may have
     moved all the same, by as much as its rate.
+
+    ``base, trained``: rate of every problem.
     """
-    first, weight = curve.pointwise[0], np.maximum(base, trained)
-    unseen = weight.sum() / max((weight > 0).sum(), 1) / len(weight)
-    covered = unseen <= _UNSEEN * (first.high - first.low) / 2
-    return bool(curve.carriers[0] >= _NOISE_CARRIERS and covered)
+    at_one = curve.pointwise[0]
+    rates = np.maximum(base, trained)
+    mean_solved_rate = rates.sum() / max((rates > 0).sum(), 1)
+    shift_by_unseen = mean_solved_rate / len(rates)
+    half_width = (at_one.high - at_one.low) / 2
+    covers_unseen = shift_by_unseen <= _LARGEST_UNSEEN * half_width
+    return bool(curve.carriers[0] >= _LEAST_NOISE_CARRIERS and covers_unseen)
 
 
 def _movers(
@@ -470,18 +482,20 @@ def _movers(
     rates, then of M movers among S problems as many carry it as
 
     .. math:: \frac{M}{S} \, \frac{(\sum_i w_i^2)^2}{\sum_i w_i^4} .
+
+    ``base, trained``: rate of every problem.
     """
     n_base = curve.base.n.reshape(curve.seeds, -1)[0]
     n_trained = curve.trained.n.reshape(curve.seeds, -1).sum(axis=0)
-    rate = (n_base * base + n_trained * trained) / (n_base + n_trained)
-    error = np.sqrt(rate * (1 - rate) * (1 / n_base + 1 / n_trained))
-    apart = np.abs(trained - base)
-    moved = int((apart > _LIKELY * error).sum()) if (apart > _CERTAIN * error).any() else 0
-    if not moved:
+    pooled_rate = (n_base * base + n_trained * trained) / (n_base + n_trained)
+    error = np.sqrt(pooled_rate * (1 - pooled_rate) * (1 / n_base + 1 / n_trained))
+    distance = np.abs(trained - base)
+    if not (distance > _CERTAIN_MOVE * error).any():
         return 0, 0.0
+    moved = int((distance > _LIKELY_MOVE * error).sum())
     weight = np.maximum(base, trained)
-    carriers = float((weight**2).sum()) ** 2 / float((weight**4).sum())
-    return moved, moved / int((weight > 0).sum()) * carriers
+    carrying = float((weight**2).sum()) ** 2 / float((weight**4).sum())
+    return moved, moved / int((weight > 0).sum()) * carrying
 
 
 def sign_by_flips(curve: DifferenceCurve, column: int, error: float) -> int:
@@ -491,21 +505,26 @@ def sign_by_flips(curve: DifferenceCurve, column: int, error: float) -> int:
 
 
 def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
-    """Sign-flip p-value of a difference at one k, with flips enough to tell it from ``error``."""
+    """Sign-flip p-value of a difference at one k, with flips enough to tell it from ``error``.
+
+    ``column``: position of k in the curve.
+    """
     differences = curve.weights.unit_sums(curve.differences[:, column])
     observed = abs(differences.sum())
     # In an order of their own: neither that of the problems nor that of the arms may matter.
     sizes = np.sort(np.abs(differences[differences != 0]))
     if not len(sizes):
         return 1.0
-    rng, hits = np.random.default_rng(0), 0
-    blocks = min(math.ceil(_FLIPS_PER_LEVEL / error / _FLIPS), _BLOCKS)
+    rng = np.random.default_rng(0)
+    blocks = min(math.ceil(_FLIPS_PER_LEVEL / error / _FLIPS_PER_BLOCK), _MOST_BLOCKS)
+    as_large = 0
     for _ in range(blocks):
-        bits = rng.bytes(_FLIPS * (len(sizes) // 8 + 1))
-        flips = np.unpackbits(np.frombuffer(bits, np.uint8).reshape(_FLIPS, -1), axis=1)
-        sums = sizes.sum() - 2 * flips[:, : len(sizes)] @ sizes
-        hits += int((np.abs(sums) >= observed * (1 - 1e-9)).sum())
-    return (1 + hits) / (1 + blocks * _FLIPS)
+        random_bytes = rng.bytes(_FLIPS_PER_BLOCK * (len(sizes) // 8 + 1))
+        byte_rows = np.frombuffer(random_bytes, np.uint8).reshape(_FLIPS_PER_BLOCK, -1)
+        is_negative = np.unpackbits(byte_rows, axis=1)[:, : len(sizes)]
+        sums = sizes.sum() - 2 * is_negative @ sizes
+        as_large += int((np.abs(sums) >= observed * _LEVEL).sum())
+    return (1 + as_large) / (1 + blocks * _FLIPS_PER_BLOCK)
 
 
 def claimed_sign(interval: Interval, error: float, seeds: int) -> int:
@@ -513,8 +532,8 @@ def claimed_sign(interval: Interval, error: float, seeds: int) -> int:
 
     A spread between few seeds is known by its few degrees of freedom, and so it is widened.
     """
-    tails = np.array([1 - error / 2, (1 + interval.prob) / 2])
-    ends = special.stdtrit(seeds - 1, tails) if seeds > 1 else special.ndtri(tails)
-    half = (interval.high - interval.low) / 2 * float(ends[0] / ends[1])
+    levels = np.array([1 - error / 2, (1 + interval.prob) / 2])
+    quantiles = special.stdtrit(seeds - 1, levels) if seeds > 1 else special.ndtri(levels)
+    half_width = (interval.high - interval.low) / 2 * float(quantiles[0] / quantiles[1])
     estimate = float(interval.estimate)
-    return int(np.sign(estimate)) if abs(estimate) > half else 0
+    return int(np.sign(estimate)) if abs(estimate) > half_width else 0

@@ -122,7 +122,7 @@ def _problem_variances(
     counts: Counts, k: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Variance of pass@k of each distinct row of counts, and how many problems have it."""
-    alike, _, times = counts.alike()
+    alike, _, times = counts.distinct_rows()
     once, twice = alike.broadcast(log_fail_at_k, k), alike.broadcast(log_fail_at_k, 2 * k)
     return np.maximum(np.exp(2 * once) - np.exp(twice), 0), times
 

@@ -1,8 +1,40 @@
-"""The problem bootstrap: one object of weights, shared by every model of a report.
+r"""Intervals over problems, and the problem bootstrap that they stand on.
 
-A draw of the bootstrap takes :math:`P` problems with replacement, which is the same as giving
-each problem a multinomial weight. The weights are drawn once and used for every arm, step and k,
-so that differences between arms are *paired*: the same problems come in for both.
+Every statistic of this room that carries uncertainty returns an :class:`Interval`. It says which
+*target* its bounds are about, by which *method* they were made, and element by element whether
+they are *sound*: whether simulation showed the nominal coverage in data like these. A bound that
+is not sound is still given, and says so wherever it is printed.
+
+**Bootstrap.** A draw of :math:`P` problems with replacement gives each problem a multinomial
+weight. The weights are drawn once and used for every arm, step and k, so that differences between
+arms are *paired*: the same problems come in for both. The *units* that are drawn are the problems,
+or their clusters.
+
+**Mean of values in [0, 1].** The mean :math:`m` with standard error :math:`s` is read as a
+proportion out of
+
+.. math:: \nu = \frac{m(1-m)}{s^2} \left(\frac{z}{t_{G-1}}\right)^2
+
+effective trials, with the quantiles z of a normal variable and t of Student's for G units, and its
+interval as the Jeffreys interval of that proportion,
+:math:`\text{Beta}(m\nu + ½, (1-m)\nu + ½)`. With all values equal there is no standard error and
+:math:`\nu` is the number of units, which is the rule of three for "all solved" or "none solved".
+Percentiles of the bootstrap are too narrow for skewed values (92 % in place of 95 % for pass@1
+of 64 problems with rates from Beta(.25, 2)); this form holds 93 – 97 % there.
+
+**Mean of a paired difference.** The interval is Student's t on the standard error. Two things can
+make it too short: few problems carrying the difference, and none at all, where the standard error
+is 0 although unseen problems may well differ. Both are met by *two pseudo-problems*, one in each
+direction: they add twice a squared scale to the sum of squares,
+
+.. math:: s^2 = \frac{\sum_i (d_i - D)^2 + 2\,w\,r^2}{P(P-1)} ,
+
+with :math:`d_i` the difference of problem i, D their mean, and the scale :math:`r` the largest
+difference of a single problem seen at any smaller k. At k = n, where differences are −1, 0 and 1,
+this is the adjusted Wald interval of Bonett and Price. The weight :math:`w` is 1 for statements
+about a whole curve. For a single k it fades out as more problems carry the spread,
+:math:`w = \max(0, 1 - e/10)` with the participation number
+:math:`e = (\sum e_i^2)^2 / \sum e_i^4` of the deviations :math:`e_i = d_i - D`.
 """
 
 from __future__ import annotations
@@ -19,188 +51,41 @@ from scipy import special
 
 from rlbhpc.errors import UserError
 
-#: Replicates that a report draws. The error of a 95 % bound is then about 2 % of its width.
-REPLICATES: Final = 2000
-
-
-@dataclass(frozen=True)
-class ProblemWeights:
-    """How often each problem (columns) comes into each bootstrap replicate (rows).
-
-    ``weights``: float64 of shape (replicates, problems); rows sum to about the number of problems.
-    ``signs``: int8 of the same shape: +1 or −1 per problem and replicate, for sign-flip tests.
-    ``unit``: which independently resampled unit each problem belongs to: itself, or its cluster.
-    ``seed``: what the generator was seeded with, to be written beside every result.
-    """
-
-    weights: NDArray[np.float64]
-    signs: NDArray[np.int8]
-    unit: NDArray[np.int64]
-    seed: str
-
-    @classmethod
-    def draw(
-        cls,
-        problems: int,
-        rng: np.random.Generator,
-        replicates: int = REPLICATES,
-        clusters: ArrayLike | None = None,
-    ) -> ProblemWeights:
-        """Draw the weights of a report.
-
-        ``problems``: number of problems. ``rng``: generator that decides; the same state gives the
-        same weights. ``clusters``: a label per problem where problems share a source (a
-        competition, a template). Whole clusters are then resampled.
-
-        >>> weights = ProblemWeights.draw(3, np.random.default_rng(0), replicates=2)
-        >>> weights.means([1.0, 1.0, 1.0])
-        array([1., 1.])
-        """
-        if problems < 1 or replicates < 1:
-            raise UserError(
-                f"bootstrap of {problems} problems with {replicates} replicates; "
-                "both must be at least 1"
-            )
-        labels = np.arange(problems) if clusters is None else np.asarray(clusters)
-        if labels.shape != (problems,):
-            raise UserError(f"{labels.size} cluster labels for {problems} problems; give one each")
-        names, unit = np.unique(labels, return_inverse=True)
-        units = len(names)
-        drawn = rng.multinomial(units, np.full(units, 1 / units), size=replicates)
-        signs = rng.integers(0, 2, size=(replicates, units), dtype=np.int8) * np.int8(2) - 1
-        return cls(
-            drawn[:, unit].astype(np.float64),
-            signs[:, unit].astype(np.int8),
-            unit,
-            str(getattr(rng.bit_generator.seed_seq, "entropy", "unknown")),
-        )
-
-    @property
-    def replicates(self) -> int:
-        """Number of bootstrap replicates."""
-        return len(self.weights)
-
-    @property
-    def problems(self) -> int:
-        """Number of problems."""
-        return int(self.weights.shape[1])
-
-    @cached_property
-    def units(self) -> int:
-        """Number of independently resampled units."""
-        return int(self.unit.max()) + 1
-
-    @property
-    def inflation(self) -> float:
-        """Ratio of an unbiased standard error to the bootstrap's, √(G/(G−1)) for G units."""
-        return float(np.sqrt(self.units / (self.units - 1))) if self.units > 1 else np.inf
-
-    def standard_error(self, values: ArrayLike) -> NDArray[np.float64]:
-        r"""Give the standard error of the mean over problems, the limit of the bootstrap's.
-
-        .. math:: s^2 = \frac{G}{G-1} \sum_g \Big[\frac1P \sum_{i \in g} (x_i - m)\Big]^2
-
-        over G units; infinite for a single unit. It has no noise of its own, where that of 1,000
-        replicates has 2 %.
-        """
-        array = self._checked(values)
-        if self.units == 1:
-            return np.full(array.shape[1:], np.inf)
-        deviations = self.unit_sums((array - array.mean(axis=0)) / len(array))
-        return np.asarray(np.sqrt((deviations**2).sum(axis=0)) * self.inflation)
-
-    def unit_sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum values of problems (first axis) within each unit."""
-        if self.units == self.problems:
-            return values
-        sums = np.zeros((self.units, *values.shape[1:]))
-        np.add.at(sums, self.unit, values)
-        return sums
-
-    def means(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Mean over problems in every replicate.
-
-        ``values``: one value per problem along the first axis. Gives ``[replicate, ...]``; NaN
-        where a value is NaN.
-        """
-        array = self._checked(values)
-        flat = array.reshape(self.problems, -1)
-        sums = self.weights @ flat / self._sizes
-        return np.asarray(sums.reshape(self.replicates, *array.shape[1:]))
-
-    @cached_property
-    def _sizes(self) -> NDArray[np.float64]:
-        """Problems in each replicate; clusters of unequal size make them differ."""
-        return np.asarray(self.weights.sum(axis=1, keepdims=True))
-
-    def _checked(self, values: ArrayLike) -> NDArray[np.float64]:
-        array = np.asarray(values, np.float64)
-        if array.shape[0] != self.problems:
-            raise UserError(
-                f"{array.shape[0]} problems meet bootstrap weights of {self.problems}; "
-                "draw the weights for these problems"
-            )
-        return array
-
-
-# ---- interval ------------------------------------------------------------------------------------
-# One convention for every interval: estimate, bounds, target, and when to doubt them.
-#
-# Every statistic of this room that carries uncertainty returns an :class:`Interval`. It says which
-# *target* its bounds are about, by which *method* they were made, and element by element whether
-# they are *sound*: whether simulation showed the nominal coverage in data like these. A bound that
-# is not sound is still given, and says so wherever it is printed.
-#
-# Interval for the mean of values in [0, 1] over problems, kept inside [0, 1].
-#
-# The mean :math:`m` with standard error :math:`s` is read as a proportion out of
-#
-# .. math:: \nu = \frac{m(1-m)}{s^2} \left(\frac{z}{t_{G-1}}\right)^2
-#
-# effective trials, and its interval as the Jeffreys interval of that proportion,
-# :math:`\text{Beta}(m\nu + ½, (1-m)\nu + ½)`. With all values equal there is no standard error and
-# :math:`\nu` is the number of units, which is the rule of three for "all solved" or "none solved".
-#
-# Percentiles of the bootstrap are too narrow for skewed values (92 % in place of 95 % for pass@1
-# of 64 problems with rates from Beta(.25, 2)); this form holds 93 – 97 % there.
-#
-# Ratio of two sums over problems, such as entropy per token or tokens per response.
-#
-# .. math:: r = \frac{\sum_i S_i}{\sum_i T_i}, \qquad
-#           s^2 = \frac{G}{G-1} \sum_g \Big[\sum_{i \in g} \frac{S_i - r\,T_i}{\sum_j T_j}\Big]^2
-#
-# over G resampled units (linearised, Student's t on G − 1): problems with long responses weigh
-# more in r, and the interval knows it.
-#
-# Interval for the mean of a paired difference over problems.
-#
-# The interval is Student's t on the bootstrap's standard error. Two things can make it too short:
-# few problems carrying the difference, and none at all, where the standard error is 0 although
-# unseen problems may well differ. Both are met by *two pseudo-problems*, one in each direction:
-# they add twice a squared scale to the sum of squares,
-#
-# .. math:: s^2 = \frac{\sum_i (d_i - D)^2 + 2\,w\,r^2}{P(P-1)} ,
-#
-# with the scale :math:`r` the largest difference of a single problem seen at any smaller k. At k =
-# n, where differences are −1, 0 and 1, this is the adjusted Wald interval of Bonett and Price. The
-# weight :math:`w` is 1 for statements about a whole curve. For a single k it fades out as more
-# problems carry the spread, :math:`w = \max(0, 1 - e/10)` with the participation number :math:`e =
-# (\sum e_i^2)^2 / \sum e_i^4` of the deviations :math:`e_i = d_i - D`.
-
-
 #: The probability of every interval that does not say otherwise.
 PROB: Final = 0.95
+#: Replicates that a report draws. The error of a 95 % bound is then about 2 % of its width.
+REPLICATES: Final = 2000
 #: Name and values of the dimension that holds the two bounds.
 CI_BOUND: Final = "ci_bound"
 CI_BOUNDS: Final = ("lower", "upper")
 # Decimals that data decide. Further ones depend on the order in which a processor adds, and are
 # taken off, so that equal values are equal and 0 is 0.
 _DECIMALS: Final = 12
+# Fewer units than this are too few for a sound interval.
+_LEAST_UNITS: Final = 20
+# Where these hold too, simulated coverage of nominal 95 % of a mean is 93 – 97 %;
+# tests/stats/test_calibration.py repeats the simulation.
+_LARGEST_SQUARED_SKEWNESS_PER_UNIT: Final = 1 / 6
+_LEAST_EVENTS: Final = 5.0
+# Problems that must carry the spread of differences for the pseudo-problems to fade out.
+_NO_PSEUDO_PROBLEMS: Final = 10.0
+# Problems that must carry it for a sound interval.
+_LEAST_CARRIERS: Final = 4
+# A standard error below the first, and fourth powers below the second, are rounding.
+_NO_ERROR: Final = 1e-12
+_NO_FOURTH_POWER: Final = 1e-48
 
 
 def without_noise(values: ArrayLike) -> NDArray[np.float64]:
     """Give numbers in the decimals that data decide, without a sign of 0."""
     return np.asarray(np.round(np.asarray(values, np.float64), _DECIMALS) + 0.0)
+
+
+def check_prob(prob: float) -> float:
+    """Refuse a probability that no interval has."""
+    if not 0 < prob < 1:
+        raise UserError(f"interval probability is {prob}; allowed is a number between 0 and 1")
+    return prob
 
 
 class Target(StrEnum):
@@ -265,9 +150,16 @@ class Interval:
 
     def __getitem__(self, index: Any) -> Interval:
         """Give some elements, with everything that is said about them."""
-        estimate, lower, upper = self.estimate[index], self.lower[index], self.upper[index]
-        about = self.target, self.method, self.prob
-        return Interval(estimate, lower, upper, *about, self.sound[index], self.notes)
+        return Interval(
+            self.estimate[index],
+            self.lower[index],
+            self.upper[index],
+            self.target,
+            self.method,
+            self.prob,
+            self.sound[index],
+            self.notes,
+        )
 
     def __str__(self) -> str:
         """``0.312 [0.180, 0.450]``, marked where the bounds are not sound."""
@@ -275,6 +167,127 @@ class Interval:
             return f"<Interval of shape {self.estimate.shape}, {self.method}, {self.target}>"
         mark = "" if self.sound else " (unsound)"
         return f"{self.estimate:.3f} [{self.lower:.3f}, {self.upper:.3f}]{mark}"
+
+
+@dataclass(frozen=True)
+class ProblemWeights:
+    """How often each problem comes into each bootstrap replicate.
+
+    ``weights``: float64 (replicates, problems); rows sum to about the number of problems.
+    ``signs``: int8 of the same shape: +1 or −1 per problem and replicate, for sign-flip tests.
+    ``unit``: which independently resampled unit each problem belongs to: itself, or its cluster.
+    ``seed``: what the generator was seeded with, to be written beside every result.
+    """
+
+    weights: NDArray[np.float64]
+    signs: NDArray[np.int8]
+    unit: NDArray[np.int64]
+    seed: str
+
+    @classmethod
+    def draw(
+        cls,
+        problems: int,
+        rng: np.random.Generator,
+        replicates: int = REPLICATES,
+        clusters: ArrayLike | None = None,
+    ) -> ProblemWeights:
+        """Draw the weights of a report.
+
+        ``problems``: number of problems. ``rng``: generator that decides; the same state gives the
+        same weights. ``clusters``: a label per problem where problems share a source (a
+        competition, a template). Whole clusters are then resampled.
+
+        >>> weights = ProblemWeights.draw(3, np.random.default_rng(0), replicates=2)
+        >>> weights.means([1.0, 1.0, 1.0])
+        array([1., 1.])
+        """
+        if problems < 1 or replicates < 1:
+            raise UserError(
+                f"bootstrap of {problems} problems with {replicates} replicates; "
+                "both must be at least 1"
+            )
+        labels = np.arange(problems) if clusters is None else np.asarray(clusters)
+        if labels.shape != (problems,):
+            raise UserError(f"{labels.size} cluster labels for {problems} problems; give one each")
+        names, unit = np.unique(labels, return_inverse=True)
+        units = len(names)
+        draws_of_unit = rng.multinomial(units, np.full(units, 1 / units), size=replicates)
+        sign_of_unit = rng.integers(0, 2, size=(replicates, units), dtype=np.int8) * np.int8(2) - 1
+        return cls(
+            weights=draws_of_unit[:, unit].astype(np.float64),
+            signs=sign_of_unit[:, unit].astype(np.int8),
+            unit=unit,
+            seed=str(getattr(rng.bit_generator.seed_seq, "entropy", "unknown")),
+        )
+
+    @property
+    def replicates(self) -> int:
+        """Number of bootstrap replicates."""
+        return len(self.weights)
+
+    @property
+    def problems(self) -> int:
+        """Number of problems."""
+        return int(self.weights.shape[1])
+
+    @cached_property
+    def units(self) -> int:
+        """Number of independently resampled units."""
+        return int(self.unit.max()) + 1
+
+    @property
+    def inflation(self) -> float:
+        """Ratio of an unbiased standard error to the bootstrap's, √(G/(G−1)) for G units."""
+        return float(np.sqrt(self.units / (self.units - 1))) if self.units > 1 else np.inf
+
+    def student_quantile(self, prob: float) -> float:
+        """Half width, in standard errors, of an interval over these units with this probability."""
+        return float(special.stdtrit(max(self.units - 1, 1), (1 + check_prob(prob)) / 2))
+
+    def standard_error(self, values: ArrayLike) -> NDArray[np.float64]:
+        r"""Give the standard error of the mean over problems, the limit of the bootstrap's.
+
+        ``values``: (problems, ...).
+
+        .. math:: s^2 = \frac{G}{G-1} \sum_g \Big[\frac1P \sum_{i \in g} (x_i - m)\Big]^2
+
+        over G units, for values :math:`x_i` of P problems with mean m; infinite for a single unit.
+        It has no noise of its own, where that of 1,000 replicates has 2 %.
+        """
+        array = self._one_per_problem(values)
+        if self.units == 1:
+            return np.full(array.shape[1:], np.inf)
+        deviations = self.unit_sums((array - array.mean(axis=0)) / len(array))
+        return np.asarray(np.sqrt((deviations**2).sum(axis=0)) * self.inflation)
+
+    def unit_sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum values (problems, ...) within each unit."""
+        if self.units == self.problems:
+            return values
+        sums = np.zeros((self.units, *values.shape[1:]))
+        np.add.at(sums, self.unit, values)
+        return sums
+
+    def means(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Mean over problems in every replicate.
+
+        ``values``: (problems, ...). Gives (replicates, ...); NaN where a value is NaN.
+        """
+        array = self._one_per_problem(values)
+        sums = self.weights @ array.reshape(self.problems, -1)
+        # Clusters of unequal size make the replicates differ in size.
+        sizes = self.weights.sum(axis=1, keepdims=True)
+        return np.asarray((sums / sizes).reshape(self.replicates, *array.shape[1:]))
+
+    def _one_per_problem(self, values: ArrayLike) -> NDArray[np.float64]:
+        array = np.asarray(values, np.float64)
+        if array.shape[0] != self.problems:
+            raise UserError(
+                f"{array.shape[0]} problems meet bootstrap weights of {self.problems}; "
+                "draw the weights for these problems"
+            )
+        return array
 
 
 def percentile_interval(
@@ -285,40 +298,51 @@ def percentile_interval(
     sound: ArrayLike,
     notes: tuple[str, ...] = (),
 ) -> Interval:
-    """Population interval with equal tails of draws (first axis), which holds the estimate."""
+    """Population interval between quantiles of draws, stretched where it misses the estimate.
+
+    ``draws``: (draws, ...), of the same quantity as ``estimate`` (...).
+    """
     point = np.asarray(estimate, np.float64)
     lower, upper = np.quantile(draws, [(1 - check_prob(prob)) / 2, (1 + prob) / 2], axis=0)
-    ends = np.fmin(lower, point), np.fmax(upper, point)
-    return Interval(point, *ends, Target.POPULATION, method, prob, np.asarray(sound), notes)
+    return Interval(
+        point,
+        np.fmin(lower, point),
+        np.fmax(upper, point),
+        Target.POPULATION,
+        method,
+        prob,
+        np.asarray(sound),
+        notes,
+    )
+
+
+def symmetric_interval(
+    mean: NDArray[np.float64],
+    half_width: NDArray[np.float64],
+    method: str,
+    prob: float,
+    sound: NDArray[np.bool_],
+    notes: tuple[str, ...] = (),
+) -> Interval:
+    """Population interval of a difference of rates, which lies within [−1, 1]."""
+    lower = np.maximum(mean - half_width, -1.0)
+    upper = np.minimum(mean + half_width, 1.0)
+    return Interval(mean, lower, upper, Target.POPULATION, method, prob, sound, notes)
 
 
 def widened(
-    estimate: float, low: float, high: float, others: Sequence[float]
+    estimate: float, low: float, high: float, other_estimates: Sequence[float]
 ) -> tuple[float, float]:
-    """Bounds that hold what else is uncertain too, which moves the estimate to ``others``.
+    """Bounds that also hold a second uncertainty, under which the estimate could be others.
 
     Distances from two sources are added in squares (Zou and Donner, 2008, "Construction of
     confidence limits about effect measures").
     """
-    down = estimate - min(estimate, *others)
-    up = max(estimate, *others) - estimate
-    return estimate - float(np.hypot(estimate - low, down)), estimate + float(
-        np.hypot(high - estimate, up)
-    )
-
-
-def check_prob(prob: float) -> float:
-    """Refuse a probability that no interval has."""
-    if not 0 < prob < 1:
-        raise UserError(f"interval probability is {prob}; allowed is a number between 0 and 1")
-    return prob
-
-
-# Where these hold, simulated coverage of nominal 95 % is 93 – 97 %;
-# tests/stats/test_calibration.py repeats the simulation.
-_MIN_UNITS: Final = 20
-_MAX_SKEW: Final = 1 / 6  # skewness² per unit
-_MIN_EVENTS: Final = 5.0
+    other_down = estimate - min(estimate, *other_estimates)
+    other_up = max(estimate, *other_estimates) - estimate
+    down = float(np.hypot(estimate - low, other_down))
+    up = float(np.hypot(high - estimate, other_up))
+    return estimate - down, estimate + up
 
 
 def mean_interval(
@@ -326,14 +350,20 @@ def mean_interval(
 ) -> Interval:
     """Put a population interval around the mean over problems of values in [0, 1].
 
-    ``values``: ``[problem, ...]``; a NaN makes the mean NaN. ``weights``: bootstrap weights, whose
+    ``values``: (problems, ...); a NaN makes the mean NaN. ``weights``: bootstrap weights, whose
     units the standard error is over. ``method``: what the interval is called; the form of the
     interval is added.
     """
     mean = values.mean(axis=0)
     error = weights.standard_error(values)
     lower, upper, trials = effective_beta(mean, error, weights.units, check_prob(prob))
-    sound, notes = _soundness(values, mean, trials, weights.units)
+    sound = _mean_is_sound(values, mean, trials, weights.units)
+    notes = ()
+    if not np.all(sound):
+        notes = (
+            "where a mean rests on few problems or lies close to 0 or 1 the interval may be too "
+            "short",
+        )
     named = f"{method}, effective-size Beta"
     return Interval(mean, lower, upper, Target.POPULATION, named, prob, sound, notes)
 
@@ -341,50 +371,50 @@ def mean_interval(
 def effective_beta(
     mean: NDArray[np.float64], error: NDArray[np.float64], units: int, prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds of the Beta form, and the effective number of trials behind them."""
+    """Bounds of a mean of values in [0, 1], and the effective number of trials behind them."""
     tail = (1 - prob) / 2
-    t = special.stdtrit(max(units - 1, 1), 1 - tail)
-    shrink = (special.ndtri(1 - tail) / t) ** 2
-    spread = mean * (1 - mean)
+    student = special.stdtrit(max(units - 1, 1), 1 - tail)
+    fewer_by_student = (special.ndtri(1 - tail) / student) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
-        trials = np.where(error > 1e-12, spread / error**2, units) * shrink
+        binomial_trials = np.where(error > _NO_ERROR, mean * (1 - mean) / error**2, units)
+        trials = binomial_trials * fewer_by_student
     a, b = mean * trials + 0.5, (1 - mean) * trials + 0.5
     lower, upper = special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
     # A Beta far from its centre may exclude a mean at the very edge; the estimate stays inside.
     return np.fmin(lower, mean), np.fmax(upper, mean), trials
 
 
-def _soundness(
+def _mean_is_sound(
     values: NDArray[np.float64],
     mean: NDArray[np.float64],
     trials: NDArray[np.float64],
     units: int,
-) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+) -> NDArray[np.bool_]:
     """Where skewness and the number of effective events allow the nominal probability."""
-    deviation = values - mean
-    squares = deviation**2
+    deviations = values - mean
+    squares = deviations**2
     spread = np.sqrt(squares.mean(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         # NumPy takes a third power by pow(), at a sixth of the speed.
-        skew = np.where(spread > 0, (squares * deviation).mean(axis=0) / spread**3, 0.0)
+        third_moment = (squares * deviations).mean(axis=0)
+        skewness = np.where(spread > 0, third_moment / spread**3, 0.0)
+        even_enough = skewness**2 <= units * _LARGEST_SQUARED_SKEWNESS_PER_UNIT
         events = np.minimum(mean, 1 - mean) * trials
-        sound = (units >= _MIN_UNITS) & (skew**2 <= units * _MAX_SKEW) & (events >= _MIN_EVENTS)
-    notes: tuple[str, ...] = ()
-    if not np.all(sound):
-        notes = (
-            "where a mean rests on few problems or lies close to 0 or 1 the interval may be too "
-            "short",
-        )
-    return np.asarray(sound), notes
+        return np.asarray((units >= _LEAST_UNITS) & even_enough & (events >= _LEAST_EVENTS))
 
 
 def ratio_interval(
     sums: ArrayLike, totals: ArrayLike, weights: ProblemWeights, prob: float = PROB
 ) -> Interval:
-    """Population interval of a ratio of sums.
+    r"""Population interval of a ratio of two sums over problems, such as tokens per response.
 
-    ``sums, totals``: numerator and denominator of each problem; a problem with a total of 0 adds
-    nothing.
+    .. math:: r = \frac{\sum_i S_i}{\sum_i T_i}, \qquad
+              s^2 = \frac{G}{G-1} \sum_g \Big[\sum_{i \in g} \frac{S_i - r\,T_i}{\sum_j T_j}\Big]^2
+
+    over G resampled units (linearised, Student's t on G − 1): problems with long responses weigh
+    more in r, and the interval knows it.
+
+    ``sums, totals``: S and T of each problem; one with a total of 0 adds nothing.
 
     Cochran (1977), "Sampling techniques", section 6.
 
@@ -392,36 +422,26 @@ def ratio_interval(
     >>> ratio_interval([10.0, 2.0, 6.0], [20, 2, 10], weights).estimate
     array(0.5625)
     """
-    s, t = np.asarray(sums, np.float64), np.asarray(totals, np.float64)
-    if s.shape != t.shape or s.ndim != 1 or (t < 0).any():
+    numerator, denominator = np.asarray(sums, np.float64), np.asarray(totals, np.float64)
+    if numerator.shape != denominator.shape or numerator.ndim != 1 or (denominator < 0).any():
         raise UserError("a ratio needs one sum and one total, not below 0, per problem")
-    if not t.sum() > 0:
+    if not denominator.sum() > 0:
         nothing = np.asarray(np.nan)
         return Interval(
             nothing, nothing, nothing, Target.POPULATION, "ratio of sums", prob, np.asarray(False)
         )
-    ratio = s.sum() / t.sum()
-    error = weights.standard_error((s - ratio * t) / t.mean())
-    half = special.stdtrit(max(weights.units - 1, 1), (1 + check_prob(prob)) / 2) * error
+    ratio = numerator.sum() / denominator.sum()
+    residuals = (numerator - ratio * denominator) / denominator.mean()
+    half_width = weights.student_quantile(prob) * weights.standard_error(residuals)
     return Interval(
         np.asarray(ratio),
-        np.asarray(ratio - half),
-        np.asarray(ratio + half),
+        np.asarray(ratio - half_width),
+        np.asarray(ratio + half_width),
         Target.POPULATION,
         "ratio of sums over problems, linearised, Student t",
         prob,
-        np.asarray(weights.units >= 20),
+        np.asarray(weights.units >= _LEAST_UNITS),
     )
-
-
-#: Problems that must carry the spread for the pseudo-problems to fade out.
-FEW: Final = 10.0
-_PAIRED_UNITS: Final = 20
-# Fourth powers below this are rounding.
-_TINY: Final = 1e-48
-_FEW_NOTE: Final = (
-    "where fewer than ten problems carry the spread, two pseudo-problems widen the interval"
-)
 
 
 def paired_interval(
@@ -429,69 +449,68 @@ def paired_interval(
 ) -> Interval:
     """Pointwise population interval of the mean difference.
 
-    ``differences``: ``[problem, k]``, trained minus base, columns in rising order of k.
+    ``differences``: (problems, sizes), trained minus base, columns in rising order of k.
 
     Bonett and Price (2012), "Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data".
     """
-    tail = (1 - check_prob(prob)) / 2
-    carried = carriers(differences, weights)
-    error = paired_error(differences, weights, fade(carried))
-    half = special.stdtrit(max(weights.units - 1, 1), 1 - tail) * error
-    mean = differences.mean(axis=0)
-    sound = np.broadcast_to(weights.units >= _PAIRED_UNITS, mean.shape) & (carried >= 4)
-    notes = () if (carried >= FEW).all() else (_FEW_NOTE,)
-    return around(mean, half, "paired problem bootstrap, Student t", prob, sound, notes)
+    carrying = carriers(differences, weights)
+    error = paired_error(differences, weights, pseudo_weight(carrying))
+    notes = ()
+    if not (carrying >= _NO_PSEUDO_PROBLEMS).all():
+        notes = (
+            "where fewer than ten problems carry the spread, two pseudo-problems widen the "
+            "interval",
+        )
+    return symmetric_interval(
+        differences.mean(axis=0),
+        weights.student_quantile(prob) * error,
+        "paired problem bootstrap, Student t",
+        prob,
+        (weights.units >= _LEAST_UNITS) & (carrying >= _LEAST_CARRIERS),
+        notes,
+    )
 
 
-def around(
-    mean: NDArray[np.float64],
-    half: NDArray[np.float64],
-    method: str,
-    prob: float,
-    sound: NDArray[np.bool_],
-    notes: tuple[str, ...] = (),
-) -> Interval:
-    """Put a half width on both sides of a difference of rates, which lies within [−1, 1]."""
-    ends = np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
-    return Interval(mean, *ends, Target.POPULATION, method, prob, sound, notes)
-
-
-def fade(carried: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weight of the pseudo-problems of a single k where so many problems carry the spread."""
-    return np.maximum(1 - carried / FEW, 0)
+def pseudo_weight(carrying: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weight of the pseudo-problems at a single k where so many problems carry the spread."""
+    return np.maximum(1 - carrying / _NO_PSEUDO_PROBLEMS, 0)
 
 
 def paired_error(
-    differences: NDArray[np.float64], weights: ProblemWeights, weight: NDArray[np.float64] | float
+    differences: NDArray[np.float64],
+    weights: ProblemWeights,
+    pseudo_weight: NDArray[np.float64] | float,
 ) -> NDArray[np.float64]:
-    """Give the standard error of the mean with ``weight`` times the two pseudo-problems."""
-    problems, units = len(differences), weights.units
+    """Standard error of the mean difference at each k, with two weighted pseudo-problems.
+
+    ``differences``: (problems, sizes), columns in rising order of k.
+    """
+    problems = len(differences)
     variance = weights.standard_error(differences) ** 2
-    scale = _scale(differences)
+    largest = np.maximum.accumulate(np.abs(differences).max(axis=0, initial=0.0), axis=-1)
+    arms_differ = np.nanmax(largest, initial=0.0) > 0
+    scale = np.where(arms_differ, largest, 1.0)
     # A pseudo-problem weighs as much as an average unit of the bootstrap.
-    per_unit = problems / units
-    pseudo = 2 * weight * scale**2 * per_unit / (problems * max(problems - per_unit, 1))
-    return np.asarray(np.sqrt(variance + pseudo))
+    unit_size = problems / weights.units
+    pseudo_variance = 2 * pseudo_weight * scale**2 * unit_size
+    pseudo_variance = pseudo_variance / (problems * max(problems - unit_size, 1))
+    return np.asarray(np.sqrt(variance + pseudo_variance))
 
 
 def carriers(
     differences: NDArray[np.float64], weights: ProblemWeights | None = None
 ) -> NDArray[np.float64]:
-    """Participation number: how many problems carry the spread of the differences at each k.
+    r"""How many problems, or clusters, carry the spread of the differences at each k.
 
-    Of clustered problems it is the number of clusters.
+    The participation number :math:`(\sum e_i^2)^2 / \sum e_i^4` of the deviations from the mean;
+    0 where there is no spread. ``differences``: (problems, sizes).
     """
     deviations = differences - differences.mean(axis=0)
     if weights is not None:
         deviations = weights.unit_sums(deviations)
     squares = deviations**2
-    fourth = (squares**2).sum(axis=0)
+    fourth_powers = (squares**2).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(fourth > _TINY, squares.sum(axis=0) ** 2 / fourth, 0.0)
-
-
-def _scale(differences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Largest single difference seen up to each k; 1 where the arms never differ at all."""
-    largest = np.maximum.accumulate(np.abs(differences).max(axis=0, initial=0.0), axis=-1)
-    return np.where(np.nanmax(largest, initial=0.0) > 0, largest, 1.0)
+        participation = squares.sum(axis=0) ** 2 / fourth_powers
+    return np.where(fourth_powers > _NO_FOURTH_POWER, participation, 0.0)

@@ -35,12 +35,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Values of one batch of partial sums; 32 MB as float64.
-_BATCH: Final = 1 << 22
+from rlbhpc.errors import UserError
+
 # 1 − exp(−38) is 1.0 in double precision.
 _CERTAIN: Final = 38.0
 # No limit to k.
-_ANY: Final = np.asarray(np.iinfo(np.int64).max)
+_NO_LIMIT: Final = np.asarray(np.iinfo(np.int64).max)
 
 
 def pass_at_k(
@@ -113,14 +113,31 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     array([[0.333, 0.667, 1.   ],
            [0.5  , 1.   ,   nan]])
     """
-    n_, c_ = np.broadcast_arrays(_whole("n", n), _whole("c", c))
+    n_, c_ = np.broadcast_arrays(whole_numbers("n", n), whole_numbers("c", c))
     _check(n_, c_, np.ones_like(n_), np.zeros_like(n_))
-    width = int(n_.max(initial=0))
-    pairs, where = np.unique(n_.ravel() * (width + 1) + c_.ravel(), return_inverse=True)
-    table = np.empty((len(pairs), width))
-    for row, pair in zip(table, pairs.tolist(), strict=True):
-        _fill_curve(row, *divmod(pair, width + 1))
-    return table[where].reshape(*n_.shape, width)
+    longest = int(n_.max(initial=0))
+    # A pair as one number, n (longest + 1) + c.
+    pairs, pair_of = np.unique(n_.ravel() * (longest + 1) + c_.ravel(), return_inverse=True)
+    curves = np.full((len(pairs), longest), np.nan)
+    for curve, pair in zip(curves, pairs.tolist(), strict=True):
+        samples, right = divmod(pair, longest + 1)
+        curve[:samples] = _curve_of_pair(samples, right)
+    return curves[pair_of].reshape(*n_.shape, longest)
+
+
+def _curve_of_pair(n: int, c: int) -> NDArray[np.float64]:
+    """pass@1 … pass@n of one problem."""
+    if c == 0:
+        return np.zeros(n)
+    curve = np.ones(n)
+    # Past n − c every draw holds a right sample. Before that, log q ≤ k log(1 − c/n) tells from
+    # where on the value rounds to 1, which spares most of the sum for large c.
+    below_one = n - c
+    if below_one:
+        below_one = min(below_one, int(np.ceil(_CERTAIN / -np.log1p(-c / n))))
+    terms = np.log1p(-c / np.arange(n, n - below_one, -1, dtype=np.float64))
+    curve[:below_one] = -np.expm1(np.cumsum(terms))
+    return curve
 
 
 def _log_fail(
@@ -133,96 +150,81 @@ def _log_fail(
 ) -> NDArray[np.float64]:
     """Log failure rate; values that are surely below ``floor`` may come back as −inf."""
     n_, c_, k_, stop = np.broadcast_arrays(
-        _whole("n", n), _whole("c", c), _whole("k", k), _whole("stop_after", stop_after)
+        whole_numbers("n", n),
+        whole_numbers("c", c),
+        whole_numbers("k", k),
+        whole_numbers("stop_after", stop_after),
     )
     _check(n_, c_, k_, stop)
     stopped = (stop > 0) & (c_ == stop)
-    end = _ANY if n_max is None else _whole("n_max", n_max)
-    undefined = k_ > np.where(stopped, end, n_)
-    # The right sample at which a problem stopped stands last, so it has no place to choose.
+    limit = _NO_LIMIT if n_max is None else whole_numbers("n_max", n_max)
+    undefined = k_ > np.where(stopped, limit, n_)
+    # The right sample at which a problem stopped stands last, so it is not drawn from.
     n_, c_ = n_ - stopped, c_ - stopped
-    few, many = np.minimum(c_, k_), np.maximum(c_, k_)
-    result = np.where(undefined, np.nan, np.where(few + many > n_, -np.inf, 0.0))
-    summed = (few > 0) & (few + many <= n_) & ~undefined
-    # No term is above the first one, log1p(−many/n).
-    first_terms = np.log1p(-many / np.maximum(n_, 1), out=np.zeros(n_.shape), where=summed)
-    below = summed & (few * first_terms < floor)
-    result[below] = -np.inf
-    summed &= ~below
-    if summed.any():
-        result[summed] = _partial_sums(n_[summed], many[summed], few[summed])
+    terms, largest = np.minimum(c_, k_), np.maximum(c_, k_)
+    certain = terms + largest > n_
+    result = np.where(undefined, np.nan, np.where(certain, -np.inf, 0.0))
+    summed = (terms > 0) & ~certain & ~undefined
+    # No term is above the first one, log1p(−largest/n).
+    first_terms = np.log1p(-largest / np.maximum(n_, 1), out=np.zeros(n_.shape), where=summed)
+    below_floor = summed & (terms * first_terms < floor)
+    result[below_floor] = -np.inf
+    summed &= ~below_floor
+    result[summed] = _partial_sums(n_[summed], largest[summed], terms[summed])
     return result
-
-
-def _fill_curve(row: NDArray[np.float64], n: int, c: int) -> None:
-    """Write pass@1 … pass@n of one problem into ``row`` and NaN behind it."""
-    row[n:] = np.nan
-    if c == 0:
-        row[:n] = 0.0
-        return
-    # Past n − c every draw holds a right sample. Before that, log q ≤ k log(1 − c/n) tells from
-    # where on the value rounds to 1, which spares most of the sum for large c.
-    stop = n - c
-    if stop:
-        stop = min(stop, int(np.ceil(_CERTAIN / -np.log1p(-c / n))))
-    sums = np.cumsum(np.log1p(-c / np.arange(n, n - stop, -1, dtype=np.float64)))
-    np.negative(np.expm1(sums), out=row[:stop])
-    row[stop:n] = 1.0
 
 
 def _partial_sums(
-    n: NDArray[np.int64], many: NDArray[np.int64], few: NDArray[np.int64]
+    n: NDArray[np.int64], largest: NDArray[np.int64], terms: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Sum log1p(−many/(n − j)) over j < few, for 1-d arrays of equal length.
+    """Sum log1p(−largest/(n − j)) over j < ``terms``, for 1-d arrays of equal length.
 
-    All entries with the same (n, many) read one running sum, which makes a table over problems
-    and k cheap: its rows are the distinct c and the distinct k.
+    All entries with the same n and largest read one running sum, which makes a table over problems
+    and k cheap: its sums are the distinct c and the distinct k.
     """
-    base = int(n.max()) + 1
-    rows, row_of = np.unique(n * base + many, return_inverse=True)
-    length = np.zeros(len(rows), np.int64)
-    np.maximum.at(length, row_of, few)
-    result = np.empty(len(n))
-    # Batches of whole rows bound the memory, whatever n is.
-    batch_of = (np.cumsum(length) - length) // _BATCH
-    for batch in np.unique(batch_of):
-        first, last = np.searchsorted(batch_of, [batch, batch + 1])
-        start = np.cumsum(length[first:last]) - length[first:last]
-        sums = np.empty(int(length[first:last].sum()))
-        for row, begin in zip(range(first, last), start.tolist(), strict=True):
-            size, top = divmod(int(rows[row]), base)
-            terms = np.arange(size, size - length[row], -1, dtype=np.float64)
-            np.cumsum(np.log1p(-top / terms), out=sums[begin : begin + length[row]])
-        in_block = (row_of >= first) & (row_of < last)
-        result[in_block] = sums[start[row_of[in_block] - first] + few[in_block] - 1]
-    return result
+    # A pair as one number, n (longest + 1) + largest.
+    longest = int(n.max(initial=0))
+    pairs, pair_of = np.unique(n * (longest + 1) + largest, return_inverse=True)
+    by_pair = np.argsort(pair_of, kind="stable")
+    first_of_pair = np.searchsorted(pair_of[by_pair], np.arange(1, len(pairs)))
+    sums = np.empty(len(n))
+    for pair, entries in zip(pairs.tolist(), np.split(by_pair, first_of_pair), strict=False):
+        samples, numerator = divmod(pair, longest + 1)
+        length = int(terms[entries].max())
+        denominators = np.arange(samples, samples - length, -1, dtype=np.float64)
+        running_sum = np.cumsum(np.log1p(-numerator / denominators))
+        sums[entries] = running_sum[terms[entries] - 1]
+    return sums
 
 
-def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
+def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Values as int64; a fraction or NaN among them is an error."""
     array = np.asarray(values)
     with np.errstate(invalid="ignore"):
-        whole = array.astype(np.int64)
-    if (whole != array).any():
-        wrong = array[whole != array].flat[0]
-        raise ValueError(f"{name} holds {wrong}: counts are whole numbers; drop missing problems")
-    return whole
+        numbers = array.astype(np.int64)
+    if (numbers != array).any():
+        raise UserError(
+            f"{name} holds {array[numbers != array].flat[0]}; counts are whole numbers: "
+            "drop problems whose samples are missing"
+        )
+    return numbers
 
 
 def _check(
-    n: NDArray[np.int64], c: NDArray[np.int64], k: NDArray[np.int64], stop: NDArray[np.int64]
+    n: NDArray[np.int64], c: NDArray[np.int64], k: NDArray[np.int64], stop_after: NDArray[np.int64]
 ) -> None:
     """Refuse counts that no set of samples has."""
-    rules = (
-        ((c < 0) | (c > n), "0 <= c <= n"),
-        (k < 1, "k >= 1"),
-        (stop < 0, "stop_after >= 0"),
-        ((stop > 0) & (c > stop), "c <= stop_after: the counts up to where sampling stops"),
-    )
-    for wrong, rule in rules:
-        if wrong.any():
-            index = tuple(int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-            raise ValueError(
+    too_many = (stop_after > 0) & (c > stop_after)
+    broken_rules = {
+        "0 <= c <= n": (c < 0) | (c > n),
+        "k >= 1": k < 1,
+        "stop_after >= 0": stop_after < 0,
+        "c <= stop_after: the counts up to where sampling stops": too_many,
+    }
+    for rule, broken in broken_rules.items():
+        if broken.any():
+            index = tuple(int(i) for i in np.unravel_index(broken.argmax(), broken.shape))
+            raise UserError(
                 f"pass@k needs {rule}, got n={n[index]}, c={c[index]}, k={k[index]}, "
-                f"stop_after={stop[index]} at {index}"
+                f"stop_after={stop_after[index]} at {index}"
             )

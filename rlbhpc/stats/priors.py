@@ -207,7 +207,7 @@ def posterior_above(
     if not ((level >= 0) & (level <= 1)).all():
         raise UserError("Cover thresholds are success rates; allowed are numbers from 0 to 1")
     fitted = prior or fit_prior(counts, zero_inflated=True)
-    alike, row, _ = counts.alike()
+    alike, row, _ = counts.distinct_rows()
     n, c = alike.n[:, None], alike.c[:, None]
     beta = special.betaincc(fitted.a + c, fitted.b + n - c, level)
     return np.where(level <= 0, 1.0, (1 - fitted.never(n, c)) * beta)[row]

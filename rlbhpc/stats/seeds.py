@@ -20,7 +20,7 @@ from scipy import special
 
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.difference import DifferenceCurve, difference_curve
-from rlbhpc.stats.interval import PROB, ProblemWeights, carriers, fade, paired_error
+from rlbhpc.stats.interval import PROB, ProblemWeights, carriers, paired_error, pseudo_weight
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def pooled_curve(
     table = differences.reshape(number, problems, -1)
     mean = table.mean(axis=0)
     carried = carriers(mean, by_unit)
-    by_problem = paired_error(mean, by_unit, fade(carried)) ** 2
+    by_problem = paired_error(mean, by_unit, pseudo_weight(carried)) ** 2
     pointwise = curve.pointwise
     # Each part with the quantile of its own degrees of freedom: with three seeds that holds 94 to
     # 97 %, and Satterthwaite's 90 to 95 %, since the variance of few seeds often comes out as 0.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.curve import as_sizes, pass_curve, whole_numbers
+from rlbhpc.stats.curve import as_sizes, pass_curve, whole_sizes
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, ProblemWeights, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
@@ -105,7 +105,7 @@ class DatasetAccessor(_Methods):
         give them all the same, NaN among them.
         """
         counts = self.counts(by)
-        drawn = whole_numbers(k)
+        drawn = whole_sizes(k)
         if (drawn < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
         sizes = xr.DataArray(drawn, dims=["k"] if drawn.ndim else [])

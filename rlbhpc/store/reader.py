@@ -513,7 +513,7 @@ def _guesses(data: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
     counts = (data.rlb.counts() if early else data[["n", "c"]]).sel(step=0)
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:
-        n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).places
+        n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).exchangeable
     marked = guessable(n, c, below)
     for problem, samples, guessed in zip(data["problem"].values.tolist(), n, marked, strict=True):
         if samples:

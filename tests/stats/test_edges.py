@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from analysis.cot_pass_at_k import cot_pass_at_k
+from analysis.cot_pass_at_k import cot_pass_at_k, refuse_stopped
 from analysis.perplexity_by_position import perplexity_by_position
 from analysis.repeats import collisions, duplicates
 from analysis.solvable_sets import solvable_sets
@@ -170,7 +170,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: Counts.of(4, 1, stop_after=-1), "stop_after=-1; needed is stop_after >= 0"),
     (lambda: check_paired(Counts.of(4, []), Counts.of(4, [])), "no problems to compare"),
     (
-        lambda: Counts.of([8, 9], [0, 1], [0, 3]).refuse_stopped("maj@k"),
+        lambda: refuse_stopped(Counts.of([8, 9], [0, 1], [0, 3])),
         "those of problem 1 end at its right sample no. 3; take the first 3 samples",
     ),
     (lambda: ProblemWeights.draw(1, ONE_RNG, 0), "of 1 problems with 0 replicates"),

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from rlbhpc.errors import UserError
 from rlbhpc.stats import log_fail_at_k, pass_at_k, pass_curves
 
 # A sum of nothing or a logarithm of 0 warns.
@@ -174,7 +175,7 @@ def test_broadcasting_scalars_and_empty_arrays() -> None:
 def test_impossible_counts_are_refused_with_their_place(
     n: object, c: object, k: object, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         pass_at_k(n, c, k)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from analysis.cot_pass_at_k import refuse_stopped
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
     Counts,
@@ -77,7 +78,7 @@ def test_the_mean_over_all_paths_is_pass_at_k_and_its_variance_is_estimated(
 def variances_of(counts: Counts, k: np.ndarray) -> np.ndarray:
     """Estimated variance of every problem's pass@k, as ``fixed_curve`` takes it."""
     distinct, _ = extrapolation._problem_variances(counts, k)
-    return distinct[counts.alike()[1]]
+    return distinct[counts.distinct_rows()[1]]
 
 
 @pytest.mark.parametrize("r", [1, 2, 3, 4])
@@ -109,7 +110,7 @@ def test_nothing_is_said_beyond_the_limit_and_certain_is_certain_up_to_it() -> N
     assert np.isnan(pass_at_k([7, 12], [2, 1], [13], stop_after=2, n_max=12)).all()
     assert pass_at_k(7, 2, [7, 12], stop_after=2, n_max=12).tolist() == [1, 1]
     assert pass_at_k(7, 1, [1, 3], stop_after=1, n_max=12).tolist() == [0, 0]
-    with pytest.raises(ValueError, match="counts up to where sampling stops"):
+    with pytest.raises(UserError, match="counts up to where sampling stops"):
         pass_at_k(7, 3, 1, stop_after=2)
     with pytest.raises(UserError, match="counted up to where sampling stops"):
         Counts.of(7, 3, stop_after=2)
@@ -143,7 +144,7 @@ def test_every_statistic_of_a_stopped_arm_agrees_with_that_of_all_its_samples() 
     # At n_max both know the same: which problems were ever solved.
     assert (stopped.solved == full.solved).all()
     assert coverage(stopped.c, full.c).p_value == 1
-    n, c = stopped.places
+    n, c = stopped.exchangeable
     assert (c / n).mean() == pytest.approx(truth.mean(), abs=0.01)
     moved = accuracy_histogram(n, c) - accuracy_histogram(full.n, full.c)
     assert moved[0] == 0
@@ -204,8 +205,8 @@ def test_neither_slow_nor_easy_problems_are_stragglers_on_the_way() -> None:
 
 
 def test_what_needs_a_fixed_number_names_itself() -> None:
-    with pytest.raises(UserError, match="maj@k needs a fixed number of samples"):
-        Counts.of([20], [16], 16).refuse_stopped("maj@k")
+    with pytest.raises(UserError, match="CoT-Pass@k needs a fixed number of samples"):
+        refuse_stopped(Counts.of([20], [16], 16))
 
 
 def test_replays_agree_with_the_full_study_within_their_intervals(soak: bool) -> None:

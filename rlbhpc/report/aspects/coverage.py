@@ -224,7 +224,7 @@ def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "arm": side.arm,
             "step": side.step,
             "bin": BINS,
-            "problems": accuracy_histogram(*side.counts[rows].places),
+            "problems": accuracy_histogram(*side.counts[rows].exchangeable),
         }
         for pair in pairs
         for name, side, rows in (
