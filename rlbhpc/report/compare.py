@@ -25,7 +25,7 @@ from rlbhpc.stats import (
     holm,
 )
 from rlbhpc.stats.coverage_table import never_solved_shift
-from rlbhpc.stats.decision import MARGIN, decide, supporting
+from rlbhpc.stats.decision import MARGIN, decide, problems_with_samples
 from rlbhpc.stats.difference import LARGE_K, interval_at_one
 from rlbhpc.stats.joint import Finding
 from rlbhpc.sweep.looks import LookRecord, latest
@@ -243,7 +243,7 @@ def pair_problems(base: Measured, trained: Measured) -> Paired:
     base_rows, trained_rows = base.rows_of(shared), trained.rows_of(shared)
     enough = np.ones(len(shared), bool)
     if shared:
-        enough = supporting(base.counts[base_rows], [trained.counts[trained_rows]])
+        enough = problems_with_samples(base.counts[base_rows], [trained.counts[trained_rows]])
     problems = tuple(p for p, has in zip(shared, enough, strict=True) if has)
     compared = set(problems)
     everything = dict.fromkeys((*base.problems, *trained.problems))

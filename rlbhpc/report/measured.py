@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
 from rlbhpc.stats import Counts, Interval, PassCurve
-from rlbhpc.stats.decision import supporting
+from rlbhpc.stats.decision import problems_with_samples
 from rlbhpc.stats.verifier_error import Errors
 from rlbhpc.store import derive
 from rlbhpc.store.cube_schema import DECIDES, provenance
@@ -110,7 +110,7 @@ class Measured:
     def curve_rows(self) -> NDArray[np.int64]:
         """Positions of the problems in its curve, without stragglers."""
         counts = self.counts[self.rows]
-        return self.rows[supporting(counts, [counts])]
+        return self.rows[problems_with_samples(counts, [counts])]
 
     @cached_property
     def curve_problems(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
-from rlbhpc.stats.decision import points
+from rlbhpc.stats.decision import interval_in_points
 from rlbhpc.stats.interval import without_noise
 
 # Significant digits of a number in a file. A seventh may differ from processor to processor.
@@ -42,7 +42,9 @@ def interval_text(
     """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
     if interval is None:
         return "–"
-    return points(interval if index is None else interval[index], "+z.1f" if sign else "z.1f")
+    return interval_in_points(
+        interval if index is None else interval[index], "+z.1f" if sign else "z.1f"
+    )
 
 
 def interval_texts(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:

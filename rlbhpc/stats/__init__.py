@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rlbhpc.stats.interval import Interval, ProblemWeights, Target
     from rlbhpc.stats.joint import Finding, Verdict
     from rlbhpc.stats.perplexities import perplexity
-    from rlbhpc.stats.reading import Tip, Word
+    from rlbhpc.stats.scenario import Tip, Word
     from rlbhpc.stats.verifier_error import ErrorCounts, Told
     from rlbhpc.stats.votes import maj_at_k_by_votes
 
@@ -64,7 +64,7 @@ _HOME = {
     "interval": "Interval ProblemWeights Target",
     "joint": "Finding Verdict",
     "perplexities": "perplexity",
-    "reading": "Tip Word",
+    "scenario": "Tip Word",
     "verifier_error": "ErrorCounts Told",
     "votes": "maj_at_k_by_votes",
 }

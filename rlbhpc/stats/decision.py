@@ -7,7 +7,7 @@ sign-flip test at what the others leave of the error.
 
 An answer is a vector of these four. It has one word only where both sides are decided. The
 verifier's errors enter where they are known, and each statement says how large an unknown one may
-be (:class:`Tip`).
+be (:class:`~rlbhpc.stats.scenario.Tip`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import k_grid
-from rlbhpc.stats.difference import (
-    DifferenceCurve,
-    difference_curve,
-)
+from rlbhpc.stats.difference import DifferenceCurve, difference_curve
 from rlbhpc.stats.exact import detection_threshold
 from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, Target, widened
 from rlbhpc.stats.joint import (
@@ -40,7 +37,7 @@ from rlbhpc.stats.joint import (
     contrasts,
     finding,
 )
-from rlbhpc.stats.reading import Reading, States, Tip, Word, recount, tipping_points
+from rlbhpc.stats.scenario import Scenario, States, Tip, Word, recount, tipping_points
 from rlbhpc.stats.seeds import Spread, seeds_curve, spread
 from rlbhpc.stats.verifier_error import ErrorRange, Errors, error_range
 
@@ -72,7 +69,7 @@ class Answer:
     claimed of each of the four. ``spread``: standard deviations of the net between problems and
     trainings; None for one training. ``false_right``: rate of false right verdicts in base and
     trained model; None where nobody knows it. ``clusters``: units that were drawn independently.
-    ``reading``: the likelihood behind it all.
+    ``scenario``: the fit and the tests behind it all.
     """
 
     k: int
@@ -92,7 +89,7 @@ class Answer:
     seeds: int
     false_right: tuple[ErrorRange | None, ErrorRange | None]
     clusters: int
-    reading: Reading = field(repr=False, compare=False)
+    scenario: Scenario = field(repr=False, compare=False)
 
     @property
     def direction(self) -> str:
@@ -106,31 +103,31 @@ class Answer:
         """The word, or where a side is open what is decided."""
         if self.word is not Word.OPEN:
             return str(self.word)
-        return self.states.said("large k" if self.k >= LARGE else f"k = {self.k}")
+        return self.states.decided_text("large k" if self.k >= LARGE else f"k = {self.k}")
 
     @property
     def effective_problems(self) -> float:
         """Problems drawn one by one that would tell as much as these, which share clusters."""
-        curve = self.reading.curve
-        differences = curve.differences[:, -1]
-        alone = ProblemWeights.draw(len(differences), np.random.default_rng(0), 1)
-        clustered = float(curve.weights.standard_error(differences))
-        if curve.seeds > 1 or not curve.clustered or not clustered > 0:
+        curve = self.scenario.curve
+        net_differences = curve.differences[:, -1]
+        clustered_error = float(curve.weights.standard_error(net_differences))
+        if curve.seeds > 1 or not curve.clustered or not clustered_error > 0:
             return float(self.lost.problems)
-        shrunk = min(1.0, (float(alone.standard_error(differences)) / clustered) ** 2)
-        return self.lost.problems * shrunk
+        one_by_one = ProblemWeights.draw(len(net_differences), np.random.default_rng(0), 1)
+        error = float(one_by_one.standard_error(net_differences))
+        return self.lost.problems * min(1.0, (error / clustered_error) ** 2)
 
     @cached_property
     def factors(self) -> tuple[FactorShare, ...]:
         """Shares lost and gained, by how many times the samples "lost" means."""
-        reading = self.reading
-        side = reading.side("lost")
-        return by_factor(side, self.lost, self.gained, reading.margin, reading.error)
+        scenario = self.scenario
+        side = scenario.side("lost")
+        return by_factor(side, self.lost, self.gained, scenario.margin, scenario.error)
 
     @cached_property
     def tips(self) -> tuple[Tip, ...]:
         """For each statement, the rate of false right verdicts that it survives."""
-        return tipping_points(self.reading, self.states)
+        return tipping_points(self.scenario, self.states)
 
     def sentences(self) -> tuple[str, ...]:
         """Tell it in sentences: lost and gained, the net, k = 1, and what was left out."""
@@ -162,22 +159,26 @@ def answer(
     >>> found.k, found.headline
     (10000, 'undecided')
     """
-    runs = [trained] if isinstance(trained, Counts) else list(trained)
-    enough = supporting(base, runs, k)
-    ours, theirs = base[enough], [run[enough] for run in runs]
-    size = min(arm.reach for arm in (ours, *theirs)) if k is None else int(k)
-    labels = None if clusters is None else np.asarray(clusters)[enough]
+    trainings = [trained] if isinstance(trained, Counts) else list(trained)
+    supports_k = problems_with_samples(base, trainings, k)
+    base = base[supports_k]
+    trainings = [training[supports_k] for training in trainings]
+    largest_k = min(arm.reach for arm in (base, *trainings)) if k is None else int(k)
+    labels = None if clusters is None else np.asarray(clusters)[supports_k]
     rng = np.random.default_rng(seed)
-    if len(runs) > 1:
-        curve = seeds_curve(ours, theirs, rng, REPLICATES, k_grid(size), clusters=labels)
+    if len(trainings) > 1:
+        curve = seeds_curve(base, trainings, rng, REPLICATES, k_grid(largest_k), clusters=labels)
     else:
-        weights = ProblemWeights.draw(len(ours), rng, REPLICATES, labels)
-        curve = difference_curve(ours, theirs[0], weights, k_grid(size))
-    return decide(curve, margin, tuple(np.flatnonzero(~enough).tolist()), errors=errors)
+        weights = ProblemWeights.draw(len(base), rng, REPLICATES, labels)
+        curve = difference_curve(base, trainings[0], weights, k_grid(largest_k))
+    left_out = tuple(np.flatnonzero(~supports_k).tolist())
+    return decide(curve, margin, left_out, errors=errors)
 
 
-def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) -> NDArray[np.bool_]:
-    """Find the problems that have k samples in all arms.
+def problems_with_samples(
+    base: Counts, trained: Sequence[Counts], k: int | None = None
+) -> NDArray[np.bool_]:
+    """Which problems have k samples in all arms.
 
     ``SUPPORT`` of all but the stragglers have the default k. A straggler has less than half of the
     samples that nine in ten problems have: what a crash or an outage left behind. A problem that
@@ -187,25 +188,25 @@ def supporting(base: Counts, trained: Sequence[Counts], k: int | None = None) ->
         raise UserError("no trained model is given; compare the base with one at least")
     for arm in trained:
         check_paired(base, arm)
-    both = np.min([base.limit, *(arm.limit for arm in trained)], axis=0)
-    stragglers = 2 * both < _supported(both, _NO_STRAGGLERS)
-    largest = _supported(both[~stragglers], SUPPORT)
-    if largest < 1:
+    limits = np.min([base.limit, *(arm.limit for arm in trained)], axis=0)
+    is_straggler = 2 * limits < _k_supported_by(limits, _NO_STRAGGLERS)
+    largest_k = _k_supported_by(limits[~is_straggler], SUPPORT)
+    if largest_k < 1:
         raise UserError(
-            f"{int((both < 1).sum())} of {len(both)} problems have no samples in one of the arms; "
-            "sample them, or select the problems that both have"
+            f"{int((limits < 1).sum())} of {len(limits)} problems have no samples in one of the "
+            "arms; sample them, or select the problems that both have"
         )
-    if k is not None and not 1 <= k <= largest:
+    if k is not None and not 1 <= k <= largest_k:
         raise UserError(
-            f"k is {k}; {100 * SUPPORT:g} % of the problems have {largest:,} samples in both "
-            f"arms, so allowed is 1 to {largest:,}"
+            f"k is {k}; {100 * SUPPORT:g} % of the problems have {largest_k:,} samples in both "
+            f"arms, so allowed is 1 to {largest_k:,}"
         )
-    return np.asarray(both >= (largest if k is None else k))
+    return np.asarray(limits >= (largest_k if k is None else k))
 
 
-def _supported(limits: NDArray[np.int64], share: float) -> int:
-    """Largest k that a share of the problems support."""
-    needed = int(np.ceil(share * len(limits) - 1e-9))
+def _k_supported_by(limits: NDArray[np.int64], share: float) -> int:
+    """Largest k that a share of the problems support; ``limits``: that each of them supports."""
+    needed = math.ceil(share * len(limits) - 1e-9)
     return int(np.sort(limits)[::-1][needed - 1])
 
 
@@ -229,321 +230,328 @@ def decide(
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; allowed is a difference of rates between 0 and 1")
     error = (1 - PROB) / comparisons
-    base, trained = (
-        error_range(known, counts)
-        for known, counts in zip(errors, (curve.base, curve.trained), strict=True)
-    )
+    base_errors = error_range(errors[0], curve.base)
+    trained_errors = error_range(errors[1], curve.trained)
 
-    def reading(of_base: float, of_trained: float) -> Reading:
-        ours = replace(curve.base, false_right=of_base, missed=base.missed)
-        theirs = replace(curve.trained, false_right=of_trained, missed=trained.missed)
-        return Reading(recount(curve, ours, theirs), margin, error)
+    def scenario_at(base_false_right: float, trained_false_right: float) -> Scenario:
+        base = replace(curve.base, false_right=base_false_right, missed=base_errors.missed)
+        trained = replace(
+            curve.trained, false_right=trained_false_right, missed=trained_errors.missed
+        )
+        return Scenario(recount(curve, base, trained), margin, error)
 
-    likely = reading(base.estimate, trained.estimate)
-    # Where the base's false rights are many and the trained model's few, and the other way round.
-    corners = []
-    if base.high > base.low or trained.high > trained.low:
-        corners = [reading(base.high, trained.low), reading(base.low, trained.high)]
-    lost, gained = (
-        _finding(likely, corners, name, looked[i] if looked else None, error)
-        for i, name in enumerate(("lost", "gained"))
-    )
-    net, first = _difference(likely, corners)
-    either = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1).any(axis=0)
+    likely = scenario_at(base_errors.estimate, trained_errors.estimate)
+    extremes = []
+    if base_errors.high > base_errors.low or trained_errors.high > trained_errors.low:
+        # Where the base's false rights are many and the trained model's few, and the reverse.
+        extremes = [
+            scenario_at(base_errors.high, trained_errors.low),
+            scenario_at(base_errors.low, trained_errors.high),
+        ]
+    lost = _finding(likely, extremes, "lost", looked[0] if looked else None)
+    gained = _finding(likely, extremes, "gained", looked[1] if looked else None)
+    solved = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1).any(axis=0)
     states = States(lost.against(margin), gained.against(margin), *likely.signs())
-    word = states.word(bool(either.any()))
-    beyond = [corner.states() for corner in corners]
-    states = _agreed([states, *beyond])
-    if word is not Word.NOTHING_SOLVED and any(corner.word(True) is not word for corner in beyond):
+    word = states.word(bool(solved.any()))
+    extreme_states = [scenario.states() for scenario in extremes]
+    other_word = any(state.word(any_solved=True) is not word for state in extreme_states)
+    if other_word and word is not Word.NOTHING_SOLVED:
         word = Word.OPEN_TO_VERIFIER
-    known = tuple(
-        None if given is None else found
-        for given, found in zip(errors, (base, trained), strict=True)
-    )
     return Answer(
-        likely.k,
-        lost,
-        gained,
-        net,
-        first,
-        contrasts(
-            likely.joint, likely.best, likely.curve.base, likely.curve.trained, likely.k, net
+        k=likely.k,
+        lost=lost,
+        gained=gained,
+        net=_difference(likely.net, extremes, column=-1),
+        efficiency=_difference(likely.first, extremes, column=0),
+        contrasts=contrasts(
+            likely.joint,
+            likely.best,
+            likely.curve.base,
+            likely.curve.trained,
+            likely.k,
+            _difference(likely.net, extremes, column=-1),
         ),
-        _last_crossing(likely.curve),
-        left_out,
-        margin,
-        likely.p_mcnemar,
-        int(either.sum()),
-        states,
-        word,
-        _spread(likely.curve),
-        curve.seeds,
-        (known[0], known[1]),
-        curve.weights.units,
-        likely,
+        crossing=_last_crossing(likely.curve),
+        left_out=left_out,
+        margin=margin,
+        p_mcnemar=likely.p_mcnemar,
+        solved=int(solved.sum()),
+        states=_common_states([states, *extreme_states]),
+        word=word,
+        spread=_net_spread(likely.curve),
+        seeds=curve.seeds,
+        false_right=(
+            None if errors[0] is None else base_errors,
+            None if errors[1] is None else trained_errors,
+        ),
+        clusters=curve.weights.units,
+        scenario=likely,
     )
 
 
 def _finding(
-    likely: Reading, corners: list[Reading], name: str, looked: Finding | None, error: float
+    likely: Scenario, extremes: list[Scenario], name: str, looked: Finding | None
 ) -> Finding:
-    """Decide one side, with the bounds widened by what the audit leaves of the error rates."""
-    count = likely.cells[0 if name == "lost" else 1]
+    """Decide one side, with the bounds widened by what the audit leaves of the error rates.
+
+    ``name``: ``lost`` or ``gained``. ``looked``: what earlier looks decided, if there were any.
+    """
+    count = likely.solved_by_one[0 if name == "lost" else 1]
     if looked is not None:
         return replace(looked, count=round(count))
-    side = likely.side(name)
-    found = finding(side, count, likely.margin, error)
-    if not corners:
-        return found
-    shares = [corner.side(name).estimate for corner in corners]
-    low, high = widened(found.estimate, found.low, found.high, shares)
-    verdict = found.verdict
+    likely_finding = finding(likely.side(name), count, likely.margin, likely.error)
+    if not extremes:
+        return likely_finding
+    estimates = [scenario.side(name).estimate for scenario in extremes]
+    low, high = widened(likely_finding.estimate, likely_finding.low, likely_finding.high, estimates)
+    verdict = likely_finding.verdict
     if verdict is Verdict.NO and high >= likely.margin:
         verdict = Verdict.UNDECIDED
     low, high = np.clip([low, high], 0.0, 1.0).tolist()
-    return replace(found, verdict=verdict, low=low, high=high)
+    return replace(likely_finding, verdict=verdict, low=low, high=high)
 
 
-def _difference(likely: Reading, corners: list[Reading]) -> tuple[Interval, Interval]:
-    """Net and difference at k = 1, widened by what the audit leaves of the error rates."""
-    first = likely.first
-    net = likely.net
+def _difference(likely: Interval, extremes: list[Scenario], column: int) -> Interval:
+    """Difference at one k, widened by what the audit leaves of the error rates.
 
-    def wide(interval: Interval, column: int) -> Interval:
-        estimates = [float(corner.curve.pointwise.estimate[column]) for corner in corners]
-        low, high = widened(float(interval.estimate), interval.low, interval.high, estimates)
-        lower, upper = np.clip([low, high], -1.0, 1.0)
-        return replace(interval, lower=lower, upper=upper)
-
-    if corners:
-        net, first = wide(net, -1), wide(first, 0)
-    return net, first
+    ``column``: position of k in the curves.
+    """
+    if not extremes:
+        return likely
+    estimates = [float(scenario.curve.pointwise.estimate[column]) for scenario in extremes]
+    bounds = widened(float(likely.estimate), likely.low, likely.high, estimates)
+    lower, upper = np.clip(bounds, -1.0, 1.0)
+    return replace(likely, lower=lower, upper=upper)
 
 
-def _agreed(states: list[States]) -> States:
+def _common_states(states: list[States]) -> States:
     """Keep of each statement what holds under all error rates that an audit leaves."""
-    lost, gained = {state.lost for state in states}, {state.gained for state in states}
-    net, first = {state.net for state in states}, {state.first for state in states}
-    return States(
-        lost.pop() if len(lost) == 1 else Verdict.UNDECIDED,
-        gained.pop() if len(gained) == 1 else Verdict.UNDECIDED,
-        net.pop() if len(net) == 1 else 0,
-        first.pop() if len(first) == 1 else 0,
-    )
+    first, *others = states
+    for other in others:
+        first = States(
+            lost=first.lost if first.lost is other.lost else Verdict.UNDECIDED,
+            gained=first.gained if first.gained is other.gained else Verdict.UNDECIDED,
+            net=first.net if first.net == other.net else 0,
+            first=first.first if first.first == other.first else 0,
+        )
+    return first
 
 
-def _spread(curve: DifferenceCurve) -> Spread | None:
+def _net_spread(curve: DifferenceCurve) -> Spread | None:
+    """Standard deviations of the net between problems and trainings; None for one training."""
     if curve.seeds == 1:
         return None
-    last = curve.k[-1:]
-    differences = curve.trained.pass_at_k(last) - curve.base.pass_at_k(last)
+    last_k = curve.k[-1:]
+    differences = curve.trained.pass_at_k(last_k) - curve.base.pass_at_k(last_k)
     return spread(differences.reshape(curve.seeds, -1))
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
+    """Last k at which the curves cross, with the set of the crossing that holds it."""
     crossing = curve.crossing
-    for point in crossing.points[-1:]:
-        for part in crossing.sets:
-            if point in part:
-                return Interval(
-                    point,
-                    np.asarray(part.lower),
-                    np.asarray(np.inf if part.open_above else part.upper),
-                    Target.POPULATION,
-                    "inverted pointwise interval",
-                    crossing.prob,
-                    np.asarray(crossing.sound),
-                )
+    if not len(crossing.points):
+        return None
+    last_point = crossing.points[-1]
+    for crossing_set in crossing.sets:
+        if last_point in crossing_set:
+            return Interval(
+                last_point,
+                np.asarray(crossing_set.lower),
+                np.asarray(np.inf if crossing_set.open_above else crossing_set.upper),
+                Target.POPULATION,
+                "inverted pointwise interval",
+                crossing.prob,
+                np.asarray(crossing.sound),
+            )
     return None
 
 
-_STATEMENTS: Final = {
+_STATEMENT_TEXTS: Final = {
     "lost": "lost",
     "gained": "gained",
     "net": "the net",
     "first": "k = 1",
 }
-_OTHER: Final = {"lost": "the trained model", "gained": "the base"}
+_ARM_TEXTS: Final = {"base": "base", "trained": "trained model"}
+# What each side is about: the arm that needs more samples, and how they may differ otherwise.
+_SLOWER_ARM: Final = {"lost": "the trained model", "gained": "the base"}
+_SPEED: Final = {"lost": "slower", "gained": "quicker"}
 
 
 def answer_sentences(answer: Answer) -> tuple[str, ...]:
     """Lost and gained first, then the net, then k = 1, then what was left out."""
-    problems = answer.lost.problems
-    left_out = _left_out(answer)
+    problems = _number_of(answer.lost.problems, "problem")
+    samples = _number_of(answer.k, "sample")
     if not answer.solved:
-        rate = float(detection_threshold(answer.k))
+        percent = 100 * float(detection_threshold(answer.k))
         return (
-            f"Neither model solves any of the {_several(problems, 'problem')} in "
-            f"{_several(answer.k, 'sample')} each: "
-            f"rates below {100 * rate:.2g} % are not seen. Try easier problems or more samples.",
-            *left_out,
+            f"Neither model solves any of the {problems} in {samples} each: "
+            f"rates below {percent:.2g} % are not seen. Try easier problems or more samples.",
+            *_left_out_sentence(answer),
         )
-    p = "" if math.isnan(answer.p_mcnemar) else f" (McNemar p {p_value(answer.p_mcnemar)})"
+    mcnemar = ""
+    if not math.isnan(answer.p_mcnemar):
+        mcnemar = f" (McNemar p {p_value(answer.p_mcnemar)})"
     return (
-        f"In {_several(answer.k, 'sample')} of each of {_several(problems, 'problem')} the base "
-        f"alone solved {answer.lost.count:,} and the trained model alone "
-        f"{answer.gained.count:,}{p}.",
-        *_side_sentence("lost", answer.lost, answer),
-        *_side_sentence("gained", answer.gained, answer),
-        f"At k = {answer.k:,} trained minus base is {points(answer.net)} points"
-        f"{_against(answer)}{_at_one(answer)}.",
-        _further(answer),
-        *_crossing(answer),
-        *_trainings(answer),
-        *_verifier(answer),
-        *_clusters(answer),
-        *left_out,
+        f"In {samples} of each of {problems} the base alone solved {answer.lost.count:,} and the "
+        f"trained model alone {answer.gained.count:,}{mcnemar}.",
+        _side_sentence("lost", answer.lost, answer),
+        _side_sentence("gained", answer.gained, answer),
+        _net_sentence(answer),
+        _further_sentence(answer),
+        *_crossing_sentence(answer),
+        *_trainings_sentence(answer),
+        *_verifier_sentences(answer),
+        *_clusters_sentence(answer),
+        *_left_out_sentence(answer),
     )
 
 
-def _trainings(answer: Answer) -> tuple[str, ...]:
-    """Tell the components of the variance, where a recipe was trained several times."""
-    if answer.spread is None:
-        return ()
-    problems, seeds, rest = (
-        f"{100 * value:.1f}"
-        for value in (answer.spread.problems, answer.spread.seeds, answer.spread.rest)
-    )
-    return (
-        f"Mean of {answer.seeds} seeds. The difference at k = {answer.k:,} has a standard "
-        f"deviation of {seeds} points between seeds, {problems} between problems "
-        f"and {rest} of the rest.",
-    )
-
-
-def _side_sentence(verb: str, side: Finding, answer: Answer) -> tuple[str, ...]:
-    """Say what the joint model says of one side."""
-    high, margin = f"{100 * side.high:.1f}", f"{100 * answer.margin:g}"
-    if side.verdict == "yes":
-        few = ""
+def _side_sentence(verb: str, side: Finding, answer: Answer) -> str:
+    """Say what the joint model says of one side; ``verb``: ``lost`` or ``gained``."""
+    high = f"{100 * side.high:.1f}"
+    margin = f"{100 * answer.margin:g}"
+    if side.verdict is Verdict.NO:
+        return f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %."
+    if side.verdict is Verdict.UNDECIDED:
+        return (
+            f"It is undecided whether problems were truly {verb} or it is only {_SPEED[verb]}: "
+            f"between 0 and {high} % of them."
+        )
+    if math.isnan(side.low):
+        interval = f"% of problems; from {answer.seeds} seeds that share has no sound interval"
+    else:
+        interval = f"[{100 * side.low:.1f}, {high}] % of problems"
         if side.high < answer.margin:
-            few = f", fewer than the margin of {margin} %"
+            interval += f", fewer than the margin of {margin} %"
         elif side.estimate < answer.margin:
-            few = f"; whether as many as the margin of {margin} % is open"
-        interval = f"[{100 * side.low:.1f}, {high}] % of problems{few}"
-        if math.isnan(side.low):
-            interval = f"% of problems; from {answer.seeds} seeds that share has no sound interval"
-        return (
-            f"Truly {verb}, in that {_OTHER[verb]} needs at least {FACTOR:g} times the samples: "
-            f"{100 * side.estimate:.1f} {interval}.",
-        )
-    if side.verdict == "no":
-        return (f"Truly {verb}: at most {high} % of problems, below the margin of {margin} %.",)
-    slower = "slower" if verb == "lost" else "quicker"
+            interval += f"; whether as many as the margin of {margin} % is open"
     return (
-        f"It is undecided whether problems were truly {verb} or it is only {slower}: between 0 "
-        f"and {high} % of them.",
+        f"Truly {verb}, in that {_SLOWER_ARM[verb]} needs at least {FACTOR:g} times the samples: "
+        f"{100 * side.estimate:.1f} {interval}."
     )
 
 
-def _verifier(answer: Answer) -> tuple[str, ...]:
-    """Say which error rates of the verifier are known, and which ones would change the answer."""
-    names = ("base", "trained model")
-    known = [
-        f"{rate_text(found.estimate)} [{rate_text(found.low)}, {rate_text(found.high)}] of the "
-        f"{name}'s"
-        for found, name in zip(answer.false_right, names, strict=True)
-        if found is not None
-    ]
-    told = [f"The verifier accepts {' and '.join(known)} wrong responses."] if known else []
-    limits = [
-        f"{_STATEMENTS[tip.statement]} {rate_text(tip.rate)} in the {names[tip.arm != 'base']}"
-        + (", the most that the counts allow" if tip.all_allowed else "")
-        for tip in answer.tips
-    ]
-    if limits:
-        unknown = "" if known else ", of which nothing was audited"
-        told.append(
-            f"Largest share of wrong responses judged right{unknown}, that each statement "
-            f"survives: {'; '.join(limits)}."
-        )
-    return tuple(told)
+def _net_sentence(answer: Answer) -> str:
+    """Give the difference at K and at k = 1, and say where interval and test disagree."""
+    sentence = f"At k = {answer.k:,} trained minus base is {interval_in_points(answer.net)} points"
+    if not math.isnan(answer.p_mcnemar) and not math.isnan(answer.net.low):
+        test_rejects = answer.p_mcnemar < 1 - PROB
+        if bool(answer.net.sign) != test_rejects:
+            sentence += " (the interval and McNemar's test disagree: take it as open)"
+    if answer.k > 1:
+        sentence += f"; at k = 1 it is {interval_in_points(answer.efficiency)}"
+    return f"{sentence}."
 
 
-def rate_text(value: float) -> str:
-    """``2e-4``: one digit is what a tipping point has."""
-    if value >= 0.01 or value == 0:
-        return f"{100 * value:.2g} %"
-    digit, _, exponent = f"{value:.0e}".partition("e")
-    return f"{digit}e{int(exponent)}"
-
-
-def _clusters(answer: Answer) -> tuple[str, ...]:
-    if not answer.reading.curve.clustered:
-        return ()
-    return (
-        f"The problems come from {_several(answer.clusters, 'source')} and tell as much as "
-        f"{answer.effective_problems:.0f} drawn one by one.",
-    )
-
-
-def _further(answer: Answer) -> str:
+def _further_sentence(answer: Answer) -> str:
     """Say what the joint model says of more samples than there are, and what stays open."""
-    _, more, limit = answer.contrasts
+    _, at_more, in_limit = answer.contrasts
     return (
-        f"The fit of all rates puts it at {_open(more)} at k = {more.k:,.0f} and at {_open(limit)} "
-        "in the limit."
+        f"The fit of all rates puts it at {_contrast_text(at_more)} at k = {at_more.k:,.0f} and at "
+        f"{_contrast_text(in_limit)} in the limit."
     )
 
 
-def _open(contrast: Contrast) -> str:
+def _contrast_text(contrast: Contrast) -> str:
     fit, low, high = (in_points(value) for value in (contrast.fit, contrast.low, contrast.high))
     return f"{fit} (open: {low} to {high})"
 
 
-def _crossing(answer: Answer) -> tuple[str, ...]:
+def _crossing_sentence(answer: Answer) -> tuple[str, ...]:
     if answer.crossing is None:
         return ()
     low, high = answer.crossing.low, answer.crossing.high
-    last = f"beyond {answer.k:,}" if math.isinf(high) else f"{high:,.0f}"
+    end = f"beyond {answer.k:,}" if math.isinf(high) else f"{high:,.0f}"
     return (
         f"The curves last cross at k = {float(answer.crossing.estimate):,.0f}; the data allow "
-        f"{low:,.0f} to {last}.",
+        f"{low:,.0f} to {end}.",
     )
 
 
-def _against(answer: Answer) -> str:
-    """Point out where the counted cells and the interval of the net disagree."""
-    if math.isnan(answer.p_mcnemar) or math.isnan(answer.net.low):
-        return ""
-    if bool(answer.net.sign) == (answer.p_mcnemar < 1 - PROB):
-        return ""
-    return " (the interval and McNemar's test disagree: take it as open)"
+def _trainings_sentence(answer: Answer) -> tuple[str, ...]:
+    """Tell the components of the variance, where a recipe was trained several times."""
+    if answer.spread is None:
+        return ()
+    return (
+        f"Mean of {answer.seeds} seeds. The difference at k = {answer.k:,} has a standard "
+        f"deviation of {100 * answer.spread.seeds:.1f} points between seeds, "
+        f"{100 * answer.spread.problems:.1f} between problems and "
+        f"{100 * answer.spread.rest:.1f} of the rest.",
+    )
 
 
-def _at_one(answer: Answer) -> str:
-    return f"; at k = 1 it is {points(answer.efficiency)}" if answer.k > 1 else ""
+def _verifier_sentences(answer: Answer) -> tuple[str, ...]:
+    """Say which error rates of the verifier are known, and which ones would change the answer."""
+    sentences = []
+    known_rates = [
+        f"{rate_text(rates.estimate)} [{rate_text(rates.low)}, {rate_text(rates.high)}] of the "
+        f"{arm}'s"
+        for rates, arm in zip(answer.false_right, _ARM_TEXTS.values(), strict=True)
+        if rates is not None
+    ]
+    if known_rates:
+        sentences.append(f"The verifier accepts {' and '.join(known_rates)} wrong responses.")
+    limits = []
+    for tip in answer.tips:
+        limit = f"{_STATEMENT_TEXTS[tip.statement]} {rate_text(tip.rate)} in the "
+        limit += _ARM_TEXTS[tip.arm]
+        limits.append(f"{limit}, the most that the counts allow" if tip.all_allowed else limit)
+    if limits:
+        unaudited = "" if known_rates else ", of which nothing was audited"
+        sentences.append(
+            f"Largest share of wrong responses judged right{unaudited}, that each statement "
+            f"survives: {'; '.join(limits)}."
+        )
+    return tuple(sentences)
 
 
-def _left_out(answer: Answer) -> tuple[str, ...]:
+def _clusters_sentence(answer: Answer) -> tuple[str, ...]:
+    if not answer.scenario.curve.clustered:
+        return ()
+    return (
+        f"The problems come from {_number_of(answer.clusters, 'source')} and tell as much as "
+        f"{answer.effective_problems:.0f} drawn one by one.",
+    )
+
+
+def _left_out_sentence(answer: Answer) -> tuple[str, ...]:
     number = len(answer.left_out)
     if not number:
         return ()
-    verb = "is" if number == 1 else "are"
-    return (
-        f"{_several(number, 'problem')} with fewer than {_several(answer.k, 'sample')} {verb} "
-        "left out.",
-    )
+    problems, samples = _number_of(number, "problem"), _number_of(answer.k, "sample")
+    return (f"{problems} with fewer than {samples} {'is' if number == 1 else 'are'} left out.",)
 
 
-def _several(number: int, noun: str) -> str:
+def _number_of(number: int, noun: str) -> str:
+    """``1 problem``, ``1,024 problems``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def points(interval: Interval, form: str = "+.1f") -> str:
+def rate_text(rate: float) -> str:
+    """``2e-4``: one digit is what a tipping point has."""
+    if rate >= 0.01 or rate == 0:
+        return f"{100 * rate:.2g} %"
+    digit, _, exponent = f"{rate:.0e}".partition("e")
+    return f"{digit}e{int(exponent)}"
+
+
+def interval_in_points(interval: Interval, form: str = "+.1f") -> str:
     """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
-    ends = interval.estimate, interval.lower, interval.upper
-    middle, low, high = (in_points(float(end), form) for end in ends)
-    if low == "–" and middle != "–":
-        return middle
-    return f"{middle} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
+    estimate, low, high = (
+        in_points(float(value), form)
+        for value in (interval.estimate, interval.lower, interval.upper)
+    )
+    if low == "–" and estimate != "–":
+        return estimate
+    return f"{estimate} [{low}, {high}]{'' if bool(interval.sound) else ' ?'}"
 
 
-def in_points(value: float, form: str = "+.1f") -> str:
+def in_points(rate: float, form: str = "+.1f") -> str:
     """Print a rate in points, "–" where there is none, and no sign before a 0."""
-    if math.isnan(value):
+    if math.isnan(rate):
         return "–"
-    text = f"{100 * value:{form}}"
+    text = f"{100 * rate:{form}}"
     return f"{0.0:{form}}" if float(text) == 0 else text
 
 

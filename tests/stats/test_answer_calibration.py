@@ -23,7 +23,7 @@ from rlbhpc.stats import (
     k_grid,
     mcnemar_exact,
 )
-from rlbhpc.stats.decision import MARGIN, supporting
+from rlbhpc.stats.decision import MARGIN, problems_with_samples
 from rlbhpc.stats.difference import difference_curve, interval_at_one
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.joint import Finding, JointRates, Side, finding
@@ -201,7 +201,7 @@ def held(name: str, number: int) -> Held:
     rows = []
     for _ in range(number):
         base, trained = draw(case, rng)
-        enough = supporting(base, trained)
+        enough = problems_with_samples(base, trained)
         ours, theirs = base[enough], [run[enough] for run in trained]
         sizes = k_grid(min(arm.reach for arm in (ours, *theirs)))
         if len(theirs) > 1:
@@ -256,7 +256,7 @@ def test_shares_of_lost_and_gained_hold_in_every_truth_or_none_is_given(
 
 def called_shares(base: Counts, trained: list[Counts]) -> dict[str, Finding]:
     """What is called lost or gained and has an interval, without the rest of an answer."""
-    enough = supporting(base, trained)
+    enough = problems_with_samples(base, trained)
     ours, theirs = stacked(base[enough], [run[enough] for run in trained])
     joint = JointRates(ours, theirs, min(ours.reach, theirs.reach))
     best = joint.fit()

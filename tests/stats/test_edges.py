@@ -29,7 +29,7 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.counts import check_paired
 from rlbhpc.stats.curve import choose_checkpoint, even_odd, pass_at_budget
-from rlbhpc.stats.decision import supporting
+from rlbhpc.stats.decision import problems_with_samples
 from rlbhpc.stats.design import smallest_loss
 from rlbhpc.stats.exact import bayes_at_n, clopper_pearson, detection_threshold, holm, mg_pass_at_k
 from rlbhpc.stats.extrapolation import held_out_check
@@ -206,14 +206,17 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: solvable_sets({"a": [[1]], "b": [[1]]}), "(1, 1) and (1, 1) problems"),
     (lambda: crossing_points([[1]], [[1]]), "a curve has (1, 1) draw sizes and (1, 1) values"),
     (
-        lambda: supporting(Counts.of([0, 1], 0), [Counts.of(4, [0, 0])]),
+        lambda: problems_with_samples(Counts.of([0, 1], 0), [Counts.of(4, [0, 0])]),
         "1 of 2 problems have no samples",
     ),
     (
-        lambda: supporting(Counts.of(4, [0]), [Counts.of(4, [0])], 0),
+        lambda: problems_with_samples(Counts.of(4, [0]), [Counts.of(4, [0])], 0),
         "k is 0; 98 % of the problems have 4",
     ),
-    (lambda: supporting(Counts.of(4, [0]), [Counts.of(4, [0])], 5), "so allowed is 1 to 4"),
+    (
+        lambda: problems_with_samples(Counts.of(4, [0]), [Counts.of(4, [0])], 5),
+        "so allowed is 1 to 4",
+    ),
     (lambda: answer(Counts.of(4, [1]), Counts.of(4, [1]), margin=0), "margin is 0; allowed is a"),
     (lambda: answer(Counts.of(4, [1]), Counts.of(4, [1]), margin=1), "between 0 and 1"),
     (lambda: duplicates([["a"]]), "give one label per sample"),

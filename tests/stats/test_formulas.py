@@ -21,7 +21,7 @@ from rlbhpc.stats import (
     fixed_curve,
 )
 from rlbhpc.stats.curve import log_area
-from rlbhpc.stats.decision import p_value, points
+from rlbhpc.stats.decision import interval_in_points, p_value
 from rlbhpc.stats.difference import claimed_sign, interval_at_one, sign_by_flips
 from rlbhpc.stats.exact import chances_of_right, clopper_pearson
 from rlbhpc.stats.extrapolation import posterior_bounds
@@ -280,8 +280,8 @@ def test_p_values_have_three_digits(value: float, text: str) -> None:
 
 def test_points_have_bounds_where_there_are_any() -> None:
     found = Interval(np.asarray(0.0234), np.asarray(-0.0166), np.asarray(0.0642), Target.FIXED, "")
-    assert points(found) == "+2.3 [-1.7, +6.4]"
-    assert points(replace(found, lower=np.asarray(np.nan))) == "+2.3"
+    assert interval_in_points(found) == "+2.3 [-1.7, +6.4]"
+    assert interval_in_points(replace(found, lower=np.asarray(np.nan))) == "+2.3"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from rlbhpc.stats import (
     pass_at_k,
 )
 from rlbhpc.stats.coverage_table import coverage
-from rlbhpc.stats.decision import supporting
+from rlbhpc.stats.decision import problems_with_samples
 from rlbhpc.stats.priors import fit_prior
 
 RATES = np.array([0.001, 0.02, 0.1, 0.25, 0.5, 0.77, 0.95, 0.999])
@@ -200,7 +200,7 @@ def test_neither_slow_nor_easy_problems_are_stragglers_on_the_way() -> None:
     # Three of sixty have stopped, and the others are on their way: the three are the easy ones.
     n = np.r_[[20] * 3, np.arange(40, 97)]
     counts = Counts.of(n, np.r_[[16] * 3, [5] * 57], 16, 1024)
-    assert supporting(counts, [counts]).all()
+    assert problems_with_samples(counts, [counts]).all()
     assert counts.reach == 40
 
 

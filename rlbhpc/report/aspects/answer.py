@@ -18,7 +18,7 @@ from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import Measured
 from rlbhpc.report.phrases import UNSOUND, count_text, interval_columns, interval_text, points_text
 from rlbhpc.stats import Answer, Interval
-from rlbhpc.stats.decision import decide, rate_text, supporting
+from rlbhpc.stats.decision import decide, problems_with_samples, rate_text
 from rlbhpc.stats.joint import Finding
 from rlbhpc.stats.seeds import seeds_curve
 from rlbhpc.stats.verifier_error import ErrorCounts
@@ -332,7 +332,7 @@ def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
     problems = common_problems([base, *runs])
     ours = base.counts_of(problems)
     theirs = [run.counts_of(problems) for run in runs]
-    enough = supporting(ours, theirs)
+    enough = problems_with_samples(ours, theirs)
     settings = report.settings
     curve = seeds_curve(
         ours[enough],
