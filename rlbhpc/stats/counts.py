@@ -65,7 +65,8 @@ class Counts:
             whole_numbers("stop_after", stop_after),
             whole_numbers("n_max", n if n_max is None else n_max),
         )
-        counts = cls(*(np.atleast_1d(column) for column in columns))
+        n_, c_, stop_after_, n_max_ = (np.atleast_1d(column) for column in columns)
+        counts = cls(n_, c_, stop_after_, n_max_)
         counts._check()
         return counts
 

@@ -358,7 +358,7 @@ def mean_interval(
     error = weights.standard_error(values)
     lower, upper, trials = effective_beta(mean, error, weights.units, check_prob(prob))
     sound = _mean_is_sound(values, mean, trials, weights.units)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if not np.all(sound):
         notes = (
             "where a mean rests on few problems or lies close to 0 or 1 the interval may be too "
@@ -456,7 +456,7 @@ def paired_interval(
     """
     carrying = carriers(differences, weights)
     error = paired_error(differences, weights, pseudo_weight(carrying))
-    notes = ()
+    notes: tuple[str, ...] = ()
     if not (carrying >= _NO_PSEUDO_PROBLEMS).all():
         notes = (
             "where fewer than ten problems carry the spread, two pseudo-problems widen the "

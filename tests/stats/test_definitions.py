@@ -15,7 +15,7 @@ from rlbhpc.stats import Counts, Interval, ProblemWeights, Target, difference_cu
 from rlbhpc.stats.difference import CrossingSet, DifferenceCurve, crossing
 from rlbhpc.stats.joint import Finding, JointRates, Verdict, _share_at
 from rlbhpc.stats.priors import fit_prior, gradient, mean_fail
-from rlbhpc.stats.reading import States, Word
+from rlbhpc.stats.scenario import States, Word
 
 Floats = NDArray[np.float64]
 
@@ -201,11 +201,11 @@ def test_one_word_needs_both_sides_and_is_mirrored(
 
 
 def test_what_is_decided_is_said_where_a_side_is_open() -> None:
-    assert States(YES, OPEN, 1, 0).said("large k") == "lost, gains open, ahead at large k"
-    assert States(OPEN, NO, 0, 1).said("large k") == "no gain, losses open"
-    assert States(OPEN, OPEN, -1, 1).said("k = 8") == "behind at k = 8"
-    assert States(OPEN, OPEN, 0, 1).said("k = 8") == "ahead at k = 1"
-    assert States(OPEN, OPEN, 0, 0).said("k = 8") == "undecided"
+    assert States(YES, OPEN, 1, 0).decided_text("large k") == "lost, gains open, ahead at large k"
+    assert States(OPEN, NO, 0, 1).decided_text("large k") == "no gain, losses open"
+    assert States(OPEN, OPEN, -1, 1).decided_text("k = 8") == "behind at k = 8"
+    assert States(OPEN, OPEN, 0, 1).decided_text("k = 8") == "ahead at k = 1"
+    assert States(OPEN, OPEN, 0, 0).decided_text("k = 8") == "undecided"
 
 
 @pytest.mark.parametrize(
