@@ -5,6 +5,7 @@ A page is one function that returns its text and one line in PAGES.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import sys
@@ -15,10 +16,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+import rlbhpc
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.report.claim import claim_schema
 from rlbhpc.stats.metrics import METRICS, Metric
 from rlbhpc.store import cube_schema
+from rlbhpc.store.accessor import DatasetAccessor, TreeAccessor
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
 from rlbhpc.study.schema import StudyFile
@@ -261,7 +264,38 @@ def _with_table(name: str, rows: list[str], mark: str = _TABLE) -> str:
     return before + mark + "\n".join(rows) + "\n" + rest[rest.index(_TABLE_END) :]
 
 
+def _api_rows(owner: Any, prefix: str) -> Iterator[str]:
+    """A row for each public name: how it is called, and the first line of its docstring."""
+    for name in dir(owner):
+        member = getattr(owner, name)
+        if name.startswith("_") or inspect.ismodule(member) or not inspect.getdoc(member):
+            continue
+        call = ""
+        if inspect.isroutine(member):
+            parameters = [p for p in inspect.signature(member).parameters if p != "self"]
+            call = f"({', '.join(parameters)})"
+        summary = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ")
+        summary = re.sub(r":(?:math|func|class|data):`([^`]*)`", r"`\1`", summary)
+        yield f"| `{prefix}{name}{call}` | {summary.replace('|', chr(92) + '|')} |"
+
+
+def api() -> str:
+    """The public names of Python, from their docstrings."""
+    text = (HEADS / "api.md").read_text()
+    for title, owner, prefix in (
+        ("The package", rlbhpc, "rlbhpc."),
+        ("Launches", rlbhpc.launch, "rlbhpc.launch."),
+        ("`.rlb` of a Dataset: one arm on one problem set", DatasetAccessor, ".rlb."),
+        ("`.rlb` of a tree: all arms and sets", TreeAccessor, ".rlb."),
+        ("Statistics", rlbhpc.stats, "rlbhpc.stats."),
+    ):
+        rows = "\n".join(_api_rows(owner, prefix))
+        text += f"\n## {title}\n\n| name | what |\n|---|---|\n{rows}\n"
+    return text
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "api.md": api,
     "claim.schema.json": claim_schema,
     "study-file.md": study_file,
     "statistics.md": statistics,
