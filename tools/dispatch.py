@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +119,20 @@ def main() -> int:
     settings = settings_here()
     today = list(settings)[datetime.now(UTC).toordinal() % len(settings)]
     failures = 0
-    expected: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder, "runs")
         subprocess.run(
             [sys.executable, "-m", "tests.report.stored_runs", runs], cwd=ROOT, check=True
         )
+        outs = [Path(folder, f"out{number}") for number in range(len(settings))]
+        # A report computes in one thread.
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            reports = list(pool.map(reported, settings, settings.values(), repeat(runs), outs))
+        expected = reports[0]
         for number, (name, changes) in enumerate(settings.items()):
-            printed = reported(name, changes, runs, Path(folder, f"out{number}"))
-            expected = expected or printed
-            moved = differing(printed, expected)
-            print("\n".join(moved) or f"{name}: the same bytes in {len(printed)} files")
-            failures += bool(moved) + (not printed)
+            moved = differing(reports[number], expected)
+            print("\n".join(moved) or f"{name}: the same bytes in {len(expected)} files")
+            failures += bool(moved) + (not reports[number])
             if part == "ci" and name != today:
                 continue
             tests = QUICK if part == "all" else GOLDENS
