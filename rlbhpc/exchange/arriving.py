@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import struct
@@ -12,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import Imported, ImportedCounts
@@ -23,10 +22,18 @@ from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.verify.verdict import Status
 
-#: A problem at a step, and of each of its sample numbers the digest of the sample.
-Digests = dict[tuple[int, str], dict[int, int]]
-#: Samples and right ones by step and problem.
-Counts = dict[tuple[int, str], tuple[int, int]]
+
+class ProblemAtStep(NamedTuple):
+    """What responses are numbered within: a step of the model, and the id of a problem."""
+
+    step: int
+    problem: str
+
+
+#: The digest of each sample, by its number within a problem at a step.
+Digests = dict[ProblemAtStep, dict[int, int]]
+#: Samples and right ones.
+Counts = dict[ProblemAtStep, tuple[int, int]]
 
 # The cube has room for every number up to the largest: a slip of the pen must not fill the disk.
 _MAX_SAMPLE: Final = 1 << 22
@@ -67,36 +74,71 @@ class Target:
 
 def take_counts(counts: Counts, target: Target, path: Path, row: ImportedCounts) -> None:
     """Add the counts of a row; other counts of the same problem are refused."""
-    cell = (row.step, target.problem(row.problem))
     if max(row.n, abs(row.step)) >= _MAX_COUNT:
         raise UserError(
             f"{path}: {row.problem!r} has n={row.n} at step {row.step}; allowed are less "
             f"than {_MAX_COUNT:,}"
         )
-    first = counts.setdefault(cell, (row.n, row.c))
-    if first != (row.n, row.c):
+    key = ProblemAtStep(row.step, target.problem(row.problem))
+    first_counts = counts.setdefault(key, (row.n, row.c))
+    if first_counts != (row.n, row.c):
         raise UserError(
             f"{path}: {row.problem} at step {row.step} has counts {(row.n, row.c)} "
-            f"here and {first} before; give each file an arm (--arm)"
+            f"here and {first_counts} before; give each file an arm (--arm)"
         )
+
+
+#: What a response may tell, and the check that needs it.
+_CHECKS: Final = {
+    "texts": "reading responses, judging again",
+    "seeds": "two samples of one seed",
+    "token counts": "lengths",
+    "endings": "truncation",
+}
+
+
+def _told_features(response: Imported) -> Iterator[str]:
+    """The keys of the checks that a response allows."""
+    if response.text:
+        yield "texts"
+    if response.seed != -1:
+        yield "seeds"
+    if response.n_tokens != -1:
+        yield "token counts"
+    if response.finish != -1:
+        yield "endings"
 
 
 class ArrivingSamples:
     """New samples in a scratch file, and in memory one digest of each.
 
-    ``stored`` and ``failed``: samples of the arm, and those among them on which a verifier failed.
-    ``rejudged``: who judged the same files before and who does now, where that is another.
-    ``new`` and ``known`` count them, ``errors`` the new ones on which a verifier failed and
-    ``failed`` those of which no response came;
-    ``lengths`` has the samples that each problem needs room for, ``questions`` what the files say
-    of each.
+    Parameters
+    ----------
+    stored
+        Digests of the samples that the arm has.
+    unverified
+        Those among them on which a verifier failed.
+    scratch
+        An empty file, for the new samples.
+    rejudged
+        Who judged the same files before and who does now, where that is another.
+
+    Attributes
+    ----------
+    new, known, errors, failed
+        How many samples are new, how many were stored already, and among the new ones those on
+        which a verifier failed, and those of which no response came.
+    lengths
+        The samples that each problem needs room for.
+    questions
+        What the files say of each problem.
     """
 
     def __init__(
         self,
         target: Target,
         stored: Digests,
-        failed: set[SampleKey],
+        unverified: set[SampleKey],
         scratch: IO[str],
         rejudged: str = "",
     ) -> None:
@@ -105,15 +147,15 @@ class ArrivingSamples:
         self.failed = 0
         self.known = 0
         self.errors = 0
-        self.lengths: Counter[tuple[int, str]] = Counter()
+        self.lengths: Counter[ProblemAtStep] = Counter()
         self.questions: dict[str, Question] = {}
         self._digests = stored
-        self._failed = failed
+        self._unverified = unverified
         self._scratch = scratch
         self._rejudged = rejudged
-        self._numbers: Counter[tuple[int, str]] = Counter()
-        # Of each problem, a hash of its question, or of its reference answer where files have none.
-        self._hashes: dict[tuple[str, bool], int] = {}
+        self._next_numbers: Counter[ProblemAtStep] = Counter()
+        # A hash of each problem's question, and of its reference answer where files have none.
+        self._question_hashes: dict[tuple[str, bool], int] = {}
         self._features: set[str] = set()
 
     def take(self, path: Path, responses: Sequence[Imported]) -> None:
@@ -123,16 +165,18 @@ class ArrivingSamples:
         can't be stored, or an id stands for two questions.
         """
         for response in responses:
-            cell = (response.step, self.target.problem(response.problem))
-            self._take_question(path, cell[1], response)
-            number = self._numbers[cell] if response.sample is None else response.sample
-            self._numbers[cell] += 1
+            key = ProblemAtStep(response.step, self.target.problem(response.problem))
+            self._take_question(path, key.problem, response)
+            number = response.sample
+            if number is None:
+                number = self._next_numbers[key]
+            self._next_numbers[key] += 1
             if not 0 <= number < _MAX_SAMPLE:
                 raise UserError(
-                    f"{path}: {cell[1]} has a sample number {number}; allowed are 0 to "
+                    f"{path}: {key.problem} has a sample number {number}; allowed are 0 to "
                     f"{_MAX_SAMPLE - 1:,}"
                 )
-            self._keep_response(path, cell, number, response)
+            self._take_response(path, key, number, response)
 
     def _take_question(self, path: Path, problem: str, response: Imported) -> None:
         """Keep what a file says of a problem; refuse an id that stands for two questions."""
@@ -141,100 +185,96 @@ class ArrivingSamples:
             gold = response.gold if known.gold is None else known.gold
             self.questions[problem] = Question(known.question or response.question, gold)
         text = response.question or response.gold or ""
+        if not text:
+            return
         with suppress(ValueError):
             text = str(float(text))
-        question = hash(" ".join(text.split()))
-        place = problem, bool(response.question)
-        if text and self._hashes.setdefault(place, question) != question:
+        question_hash = hash(" ".join(text.split()))
+        key = (problem, bool(response.question))
+        if self._question_hashes.setdefault(key, question_hash) != question_hash:
             raise UserError(
                 f"{path}: {problem} is another question than before; if these files are of "
                 "several tasks, give each a problem set of its own (--set)"
             )
 
-    def _keep_response(
-        self, path: Path, cell: tuple[int, str], number: int, response: Imported
+    def _take_response(
+        self, path: Path, key: ProblemAtStep, number: int, response: Imported
     ) -> None:
         """Write a response that is new into the scratch file; refuse one that contradicts it."""
-        step, problem = cell
-        row: list[Any] = [
-            step, problem, number, response.seed, int(response.verdict or 0), response.finish,
-            response.n_tokens, response.answer, response.text or "", response.strict,
-            response.lenient,
-        ]  # fmt: skip
+        row = self._scratch_row(key, number, response)
         try:
-            digest = sample_rows.digest(sample_rows.encode(self._sample(*row)))
+            digest = sample_rows.digest(sample_rows.encode(self._make_sample(row)))
         except (struct.error, UnicodeEncodeError) as error:
             raise UserError(
-                f"{path}: {problem!r} has an id, step, seed or token count that can't be stored "
-                f"({error})"
+                f"{path}: {key.problem!r} has an id, step, seed or token count that can't be "
+                f"stored ({error})"
             ) from error
-        self.lengths[cell] = max(self.lengths[cell], number + 1)
-        digests = self._digests.setdefault(cell, {})
-        key = SampleKey(self.target.arm, step, problem, number)
-        failed = response.verdict is Status.ERROR
+        self.lengths[key] = max(self.lengths[key], number + 1)
+        digests = self._digests.setdefault(key, {})
+        sample_key = SampleKey(self.target.arm, key.step, key.problem, number)
+        is_unverified = response.verdict is Status.ERROR
         # What a verifier failed on may be tried again, and counts for less than any verdict.
-        if number not in digests or (key in self._failed and not failed):
-            self._failed.discard(key)
+        is_improved = sample_key in self._unverified and not is_unverified
+        if number not in digests or is_improved:
+            self._unverified.discard(sample_key)
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
-            self.errors += failed
+            self.errors += is_unverified
             self.failed += response.verdict is Status.FAILED
-            numbers = (response.seed, response.n_tokens, response.finish)
-            features = (response.text, *(value != -1 for value in numbers))
-            self._features.update(itertools.compress(_CHECKS, features))
-        elif digests[number] == digest or failed:
+            self._features.update(_told_features(response))
+        elif digests[number] == digest or is_unverified:
             self.known += 1
         else:
-            place = f"{problem} sample {number} at step {step}: arm {self.target.arm}"
-            if self._rejudged:
-                raise UserError(
-                    f"{place} keeps the verdict of {self._rejudged} judges otherwise; import into "
-                    "an arm of its own (--arm)"
-                )
-            raise UserError(
-                f"{place} has another response there; import into an arm of its own (--arm), or "
-                "all files of the arm at once"
+            raise self._contradiction(sample_key)
+
+    def _contradiction(self, key: SampleKey) -> UserError:
+        sample = f"{key.problem} sample {key.sample} at step {key.step}: arm {key.arm}"
+        if self._rejudged:
+            return UserError(
+                f"{sample} keeps the verdict of {self._rejudged} judges otherwise; import into "
+                "an arm of its own (--arm)"
             )
+        return UserError(
+            f"{sample} has another response there; import into an arm of its own (--arm), or "
+            "all files of the arm at once"
+        )
 
     def samples(self) -> Iterator[Sample]:
         """The new samples, in the order in which they came."""
         self._scratch.seek(0)
         for line in self._scratch:
-            yield self._sample(*json.loads(line))
+            yield self._make_sample(json.loads(line))
 
     def absent(self) -> tuple[str, ...]:
         """What no new sample tells."""
         return tuple(name for name in _CHECKS if name not in self._features)
 
-    def _sample(
-        self, step: int, problem: str, number: int, seed: int, verdict: int, finish: int,
-        n_tokens: int, answer: str, text: str, strict: int, lenient: int,
-    ) -> Sample:  # fmt: skip
+    def _scratch_row(self, key: ProblemAtStep, number: int, response: Imported) -> dict[str, Any]:
+        """A response as JSON-ready values, by the fields of a sample."""
+        return {
+            "key": (self.target.arm, key.step, key.problem, number),
+            "seed": response.seed,
+            "verdict": int(response.verdict or 0),
+            "finish": response.finish,
+            "n_tokens": response.n_tokens,
+            "answer": response.answer,
+            "text": response.text or "",
+            "strict": response.strict,
+            "lenient": response.lenient,
+        }
+
+    def _make_sample(self, row: dict[str, Any]) -> Sample:
         """A row of the scratch file as a sample of the store."""
         return Sample(
-            SampleKey(self.target.arm, step, problem, number),
-            self.target.request,
-            seed,
-            Status(verdict),
-            finish,
-            n_tokens,
-            float("nan"),
-            float("nan"),
-            answer=answer,
-            text=text,
-            strict=strict,
-            lenient=lenient,
+            **row
+            | {
+                "key": SampleKey(*row["key"]),
+                "fingerprint": self.target.request,
+                "logprob_sum": float("nan"),
+                "entropy_sum": float("nan"),
+            }
         )
-
-
-#: What a file may tell, and the check that stands on it.
-_CHECKS: Final = {
-    "texts": "reading responses, judging again",
-    "seeds": "two samples of one seed",
-    "token counts": "lengths",
-    "endings": "truncation",
-}
 
 
 def impossible_checks(absent: Sequence[str]) -> str:

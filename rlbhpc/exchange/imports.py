@@ -9,7 +9,6 @@ import os
 import platform
 import secrets
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,14 @@ from typing import Final
 from rlbhpc import __version__
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.arriving import ArrivingSamples, Counts, Digests, Target, take_counts
+from rlbhpc.exchange.arriving import (
+    ArrivingSamples,
+    Counts,
+    Digests,
+    ProblemAtStep,
+    Target,
+    take_counts,
+)
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
 from rlbhpc.exchange.formats.rows import fields, file_ending, json_lines, open_unpacked
@@ -37,10 +43,13 @@ from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.verdict import Status
 
 # Rows that are read, judged and checked at a time.
-_BATCH: Final = 256
+_BATCH_ROWS: Final = 256
 # Names of a folder's contents in one line.
-_MOST_NAMED: Final = 8
-_FORMATS: Final = "`rlbhpc import --help` lists the formats; a CSV of problem,n,c is one"
+_MAX_NAMES: Final = 8
+_FORMATS_HELP: Final = "`rlbhpc import --help` lists the formats; a CSV of problem,n,c is one"
+
+#: Where the samples of a file are from: its digest, its format, who judged them, what is lacking.
+Origin = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -83,65 +92,68 @@ def import_files(
     """
     forms: dict[Path, Form] = {}
     unread = []
-    for given in paths:
-        results, others = _importable_files(given)
-        forms |= results
-        if others:
-            unread.append(f"{given}: {_list_names(others)}")
+    for path in paths:
+        forms_in_path, other_names = _find_importable_files(path)
+        forms |= forms_in_path
+        if other_names:
+            unread.append(f"{path}: {_list_names(other_names)}")
     verifier = BatchVerifier(judge) if judge else None
     judged_by = verifier.module.FINGERPRINT if verifier else "the file"
-    origins = _file_origins(forms, judged_by)
+    origins = _describe_origins(forms, judged_by)
     rejudged = _changed_judges(layout, target, origins, judged_by)
     counts: Counts = {}
-    shortfalls: list[str] = []
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
-        stored, failed = _stored_digests(layout, target)
-        samples = ArrivingSamples(target, stored, failed, scratch, rejudged)
+        stored, unverified = _stored_digests(layout, target)
+        samples = ArrivingSamples(target, stored, unverified, scratch, rejudged)
         for path, form in forms.items():
-            rows = _read_rows(path, form, metric)
-            drawn: Counter[bool] = Counter()
-            while batch := list(itertools.islice(rows, _BATCH)):
-                for row in batch:
-                    if isinstance(row, ImportedCounts):
-                        take_counts(counts, target, path, row)
-                responses = [row for row in batch if isinstance(row, Imported)]
-                drawn.update(response.verdict is Status.FAILED for response in responses)
-                samples.take(path, _judge_responses(path, form, responses, target, verifier))
-            if shortfall := _missing_samples(form.state(path), drawn.total(), drawn[True]):
+            shortfall = _read_file(path, form, metric, samples, counts, verifier)
+            if shortfall:
                 origins[path]["shortfall"] = shortfall
-                shortfalls.append(f"{path}: {shortfall}")
-        arm, problem_set, model = target.arm, target.problem_set, target.model
-        if stored and (counts or tables.counts_file(layout, arm, problem_set).exists()):
-            raise UserError(
-                f"arm {arm} would have samples and counts of {problem_set}; import either into an "
-                "arm of its own (--arm)"
-            )
-        new_counts = tables.put_counts(layout, arm, problem_set, model, counts)
-        stored_texts = stored_questions(layout, arm, problem_set)
-        has_more_texts = bool(samples.questions.keys() - stored_texts.keys())
-        # A plan that was lost is written again: without it the cube stays as it is. One of an
-        # older version gets the questions.
-        is_unplanned = _stored_plan(layout, target) is None
-        if samples.new or (samples.known and (is_unplanned or has_more_texts)):
-            _reject_copies(origins)
-            _store_samples(layout, samples, origins)
-    already = samples.known + len(counts) - new_counts
+        new_counts = _store_counts(layout, target, counts, has_samples=bool(stored))
+        _store_samples(layout, samples, origins)
     error = "their files hold no verdict on them" if samples.errors else ""
     if verifier and verifier.tally.last_error:
         error = f"{judge} failed on them; the last time: {verifier.tally.last_error}"
-    twins = _arms_of_same_file(layout, target)
-    absent = samples.absent()
     return Importing(
-        samples.new,
-        samples.failed,
-        already,
-        new_counts,
-        tuple(shortfalls),
-        absent,
-        twins,
-        error,
-        tuple(unread),
+        samples=samples.new,
+        failed=samples.failed,
+        known=samples.known + len(counts) - new_counts,
+        counts=new_counts,
+        shortfalls=tuple(
+            f"{path}: {origin['shortfall']}"
+            for path, origin in origins.items()
+            if "shortfall" in origin
+        ),
+        absent=samples.absent(),
+        twins=_arms_of_same_file(layout, target),
+        error=error,
+        unread=tuple(unread),
     )
+
+
+def _read_file(
+    path: Path,
+    form: Form,
+    metric: str | None,
+    samples: ArrivingSamples,
+    counts: Counts,
+    verifier: BatchVerifier | None,
+) -> str:
+    """Read a file into ``samples`` and ``counts``; what it lacks of its run, empty if nothing."""
+    drawn_count = 0
+    failed_count = 0
+    rows = _read_rows(path, form, metric)
+    while batch := list(itertools.islice(rows, _BATCH_ROWS)):
+        responses = []
+        for row in batch:
+            if isinstance(row, ImportedCounts):
+                take_counts(counts, samples.target, path, row)
+            else:
+                responses.append(row)
+        drawn_count += len(responses)
+        failed_count += sum(response.verdict is Status.FAILED for response in responses)
+        samples.take(path, _judge_responses(path, form, responses, samples.target, verifier))
+    return _missing_samples(form.state(path), drawn_count, failed_count)
 
 
 def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
@@ -159,46 +171,61 @@ def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
 def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
     """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
 
-    def digests(arm: str) -> set[str]:
+    def imported_digests(arm: str) -> set[str]:
         origins = _earlier_origins(layout, replace(target, arm=arm))
         return {origin["sha256"] for origin in origins.values()}
 
-    own = digests(target.arm)
-    others = {arm for arm, name in layout.groups() if name == target.problem_set} - {target.arm}
-    return tuple(arm for arm in sorted(others) if digests(arm) & own)
+    digests = imported_digests(target.arm)
+    arms = []
+    for arm, set_name in layout.groups():
+        is_other = set_name == target.problem_set and arm != target.arm
+        if is_other and digests & imported_digests(arm):
+            arms.append(arm)
+    return tuple(arms)
 
 
-def _importable_files(folder: Path) -> tuple[dict[Path, Form], list[str]]:
-    """A file, or a folder's files of a known ending, that have a format; what else seems there.
+def _find_importable_files(path: Path) -> tuple[dict[Path, Form], list[str]]:
+    """The format of a file, or of a folder's files; and what else seems to be in the folder.
 
     Subfolders are other models or problem sets in every tool's layout, so none is entered.
     """
-    if folder.is_file():
-        form = _find_form(folder)
+    if path.is_file():
+        form = _find_form(path)
         if form is None:
-            raise UserError(f"{folder}: {_what_is_there(folder)}of no known format; {_FORMATS}")
-        return {folder: form}, []
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such file or folder")
+            fields = _describe_fields(path)
+            raise UserError(f"{path}: {fields}of no known format; {_FORMATS_HELP}")
+        return {path: form}, []
+    if not path.is_dir():
+        raise UserError(f"{path}: no such file or folder")
     forms: dict[Path, Form] = {}
-    others: list[str] = []
-    for path in sorted(folder.iterdir(), key=lambda path: natural_order(path.name)):
-        if path.is_dir():
-            others += [f"{path.name}/"] * (not path.name.startswith("."))
+    other_names: list[str] = []
+    for entry in sorted(path.iterdir(), key=lambda entry: natural_order(entry.name)):
+        if entry.is_dir():
+            if not entry.name.startswith("."):
+                other_names.append(f"{entry.name}/")
+            continue
         # A copy such as ``a.jsonl.bak`` would be taken for more samples.
-        elif path.is_file() and file_ending(path) in ENDINGS:
-            form = _find_form(path)
-            if form is None:
-                others.append(path.name)
-            else:
-                forms[path] = form
+        if file_ending(entry) not in ENDINGS:
+            continue
+        form = _find_form(entry)
+        if form is None:
+            other_names.append(entry.name)
+        else:
+            forms[entry] = form
     if not forms:
-        # NeMo-Skills and lm-eval write a folder for each benchmark or model.
-        below = sorted({path.parent for path in folder.rglob("*") if file_ending(path) in ENDINGS})
-        inside = next((path for path in below if path != folder and _has_results(path)), None)
-        hint = f"results are in {inside}: give that folder" if inside else _FORMATS
-        raise UserError(f"{folder}: none of its own files is of a known format; {hint}")
-    return forms, others
+        folder = _first_folder_with_results(path)
+        hint = _FORMATS_HELP if folder is None else f"results are in {folder}: give that folder"
+        raise UserError(f"{path}: none of its own files is of a known format; {hint}")
+    return forms, other_names
+
+
+def _first_folder_with_results(path: Path) -> Path | None:
+    """A folder below one: NeMo-Skills and lm-eval write one for each benchmark or model."""
+    folders = {file.parent for file in path.rglob("*") if file_ending(file) in ENDINGS}
+    for folder in sorted(folders - {path}):
+        if _has_results(folder):
+            return folder
+    return None
 
 
 def _has_results(folder: Path) -> bool:
@@ -209,12 +236,13 @@ def _has_results(folder: Path) -> bool:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    text = ", ".join(names[:_MAX_NAMES])
+    unlisted = len(names) - _MAX_NAMES
+    return f"{text} and {unlisted} more" if unlisted > 0 else text
 
 
-def _what_is_there(path: Path) -> str:
-    """What a file of no known format holds, as far as anybody can tell."""
+def _describe_fields(path: Path) -> str:
+    """What a file of no known format holds, as the beginning of a sentence; empty if unknown."""
     with open_unpacked(path) as file:
         if not any(map(bytes.strip, file)):
             raise UserError(f"{path}: holds nothing")
@@ -246,45 +274,51 @@ def _judge_responses(
 ) -> list[Imported]:
     """The responses with a verdict each: the file's own, or the verifier's where there is one."""
     if verifier is None:
-        unscored = next((r for r in responses if not isinstance(r.verdict, Status)), None)
-        if unscored is not None and unscored.verdict is not None:
-            raise UserError(str(unscored.verdict))
-        if unscored is not None:
-            raise UserError(
-                f"{path}: problem {unscored.problem} has one score for several responses "
-                f"({form.name}); judge each of them with --judge-again math"
-            )
+        for response in responses:
+            _check_scored(path, form, response)
         return responses
-    items: list[Item] = []
-    for response in responses:
-        text = response.text
-        if text is None or response.gold is None:
-            missing = "text of a response" if text is None else "single reference answer"
-            raise UserError(
-                f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
-                "judged again; import it without --judge-again"
-            )
-        # As a study's verifier would see it, as far as the file tells.
-        identity, fields = target.problem(response.problem), {"question": response.question}
-        problem = Problem(identity, fields, response.gold, verifier.kind)
-        items.append((response.gold, text, problem, finish_name(response.finish)))
+    items = [_verifier_item(path, response, target, verifier.kind) for response in responses]
     verdicts = verifier.verify_many(items)
-    return [
+    judged = []
+    for response, verdict in zip(responses, verdicts, strict=True):
         # A response that could not be drawn stays what it is.
-        response
-        if response.verdict is Status.FAILED
-        else replace(
-            response,
-            verdict=verdict.strict,
-            strict=verdict.strict,
-            lenient=verdict.status,
-            answer=verdict.answer,
+        if response.verdict is not Status.FAILED:
+            response = replace(
+                response,
+                verdict=verdict.strict,
+                strict=verdict.strict,
+                lenient=verdict.status,
+                answer=verdict.answer,
+            )
+        judged.append(response)
+    return judged
+
+
+def _check_scored(path: Path, form: Form, response: Imported) -> None:
+    """Refuse a response without a verdict."""
+    if response.verdict is None:
+        raise UserError(
+            f"{path}: problem {response.problem} has one score for several responses "
+            f"({form.name}); judge each of them with --judge-again math"
         )
-        for response, verdict in zip(responses, verdicts, strict=True)
-    ]
+    if not isinstance(response.verdict, Status):
+        raise UserError(response.verdict)
 
 
-def _file_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[str, str]]:
+def _verifier_item(path: Path, response: Imported, target: Target, kind: str) -> Item:
+    """A response as a study's verifier would see it, as far as the file tells."""
+    if response.text is None or response.gold is None:
+        missing = "text of a response" if response.text is None else "single reference answer"
+        raise UserError(
+            f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
+            "judged again; import it without --judge-again"
+        )
+    problem_id = target.problem(response.problem)
+    problem = Problem(problem_id, {"question": response.question}, response.gold, kind)
+    return response.gold, response.text, problem, finish_name(response.finish)
+
+
+def _describe_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, Origin]:
     """Where samples are from, for the cube's provenance."""
     origins = {}
     for path, form in forms.items():
@@ -295,44 +329,47 @@ def _file_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, dict[st
     return origins
 
 
-def _reject_copies(origins: dict[Path, dict[str, str]]) -> None:
-    first: dict[str, Path] = {}
+def _reject_copies(origins: dict[Path, Origin]) -> None:
+    """Refuse files with the same content: their samples would be counted twice."""
+    first_paths: dict[str, Path] = {}
     for path, origin in origins.items():
-        original = first.setdefault(origin["sha256"], path)
+        original = first_paths.setdefault(origin["sha256"], path)
         if original != path:
             raise UserError(f"{path}: a copy of {original}; give the same samples once")
 
 
-def _origins_by_name(
-    origins: dict[Path, dict[str, str]], earlier: dict[str, dict[str, str]]
-) -> dict[str, dict[str, str]]:
+def _origins_by_name(origins: dict[Path, Origin], earlier: dict[str, Origin]) -> dict[str, Origin]:
     """Origins by the names of their files, with a digest behind a name that another file has."""
-    named = dict(earlier)
+    by_name = dict(earlier)
     for path, origin in origins.items():
         name = path.name
-        if named.get(name, origin)["sha256"] != origin["sha256"]:
+        if name in by_name and by_name[name]["sha256"] != origin["sha256"]:
             name = f"{name}@{origin['sha256'][:16]}"
-        named[name] = origin
-    return named
+        by_name[name] = origin
+    return by_name
 
 
-def _earlier_origins(layout: Layout, target: Target) -> dict[str, dict[str, str]]:
-    plan = _stored_plan(layout, target)
-    return plan.provenance.get("imported", {}) if plan else {}
+def _earlier_origins(layout: Layout, target: Target) -> dict[str, Origin]:
+    """Where the samples that an arm has are from, by name of the file."""
+    stored_plan = _stored_plan(layout, target)
+    return stored_plan.provenance.get("imported", {}) if stored_plan else {}
 
 
 def _changed_judges(
-    layout: Layout, target: Target, origins: dict[Path, dict[str, str]], judged_by: str
+    layout: Layout, target: Target, origins: dict[Path, Origin], judged_by: str
 ) -> str:
     """Who judged these very files for the arm, and who does now; empty where nothing changed."""
     digests = {origin["sha256"] for origin in origins.values()}
-    judges = {
-        o["judged_by"] for o in _earlier_origins(layout, target).values() if o["sha256"] in digests
-    }
-    return f"{', '.join(sorted(judges))}, and {judged_by}" if judges - {judged_by} else ""
+    earlier_judges = set()
+    for origin in _earlier_origins(layout, target).values():
+        if origin["sha256"] in digests:
+            earlier_judges.add(origin["judged_by"])
+    if earlier_judges <= {judged_by}:
+        return ""
+    return f"{', '.join(sorted(earlier_judges))}, and {judged_by}"
 
 
-def _begin_attempt(layout: Layout, imported: dict[str, dict[str, str]]) -> str:
+def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
     """Record what differs from run to run; a name that is unique and sorted by time."""
     now = datetime.now(UTC)
     host = platform.node()
@@ -352,11 +389,32 @@ def _begin_attempt(layout: Layout, imported: dict[str, dict[str, str]]) -> str:
     return name
 
 
-def _store_samples(
-    layout: Layout, samples: ArrivingSamples, origins: dict[Path, dict[str, str]]
-) -> None:
+def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: bool) -> int:
+    """Store the counts of problems; how many of them are new."""
+    counts_file = tables.counts_file(layout, target.arm, target.problem_set)
+    if has_samples and (counts or counts_file.exists()):
+        raise UserError(
+            f"arm {target.arm} would have samples and counts of {target.problem_set}; import "
+            "either into an arm of its own (--arm)"
+        )
+    by_step_and_problem = {(key.step, key.problem): value for key, value in counts.items()}
+    return tables.put_counts(
+        layout, target.arm, target.problem_set, target.model, by_step_and_problem
+    )
+
+
+def _store_samples(layout: Layout, samples: ArrivingSamples, origins: dict[Path, Origin]) -> None:
     """Write the new samples into a journal, and ask for the cells of all in the grid."""
     target = samples.target
+    # A plan that was lost is written again: without it the cube stays as it is. One of an older
+    # version gets the questions.
+    stored_texts = stored_questions(layout, target.arm, target.problem_set)
+    has_new_texts = not samples.questions.keys() <= stored_texts.keys()
+    is_planned = _stored_plan(layout, target) is not None
+    is_plan_outdated = samples.known > 0 and (has_new_texts or not is_planned)
+    if not samples.new and not is_plan_outdated:
+        return
+    _reject_copies(origins)
     imported = _origins_by_name(origins, _earlier_origins(layout, target))
     if samples.new:
         attempt = _begin_attempt(layout, _origins_by_name(origins, {}))
@@ -381,11 +439,11 @@ def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[Sample
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}
-    failed = set()
+    unverified = set()
     for chunk in table.to_batches():
         values = [chunk.column(name).to_pylist() for name in columns]
         for step, problem, sample, digest, verdict in zip(*values, strict=True):
-            digests.setdefault((step, problem), {})[sample] = digest
+            digests.setdefault(ProblemAtStep(step, problem), {})[sample] = digest
             if verdict == Status.ERROR:
-                failed.add(SampleKey(target.arm, step, problem, sample))
-    return digests, failed
+                unverified.add(SampleKey(target.arm, step, problem, sample))
+    return digests, unverified

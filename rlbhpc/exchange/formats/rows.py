@@ -19,15 +19,15 @@ from rlbhpc.errors import UserError
 _TABLES: Final = {".csv", ".tsv"}
 # A response of 32,000 tokens is longer than what the reader allows by itself.
 csv.field_size_limit(sys.maxsize)
+_LONGEST_HEADER: Final = 1 << 13  # bytes
 
 
 def fields(path: Path) -> list[str]:
     """Names that a file's first row has; none where it has no rows."""
-    kind = file_ending(path)
-    if kind in _TABLES:
-        with _text(path) as file:
-            return _header_names(csv.reader(file, delimiter=_delimiter(path)))
-    if kind != ".json" or not is_list(path):  # JSON Lines, whatever the ending is
+    if file_ending(path) in _TABLES:
+        with _open_table(path) as cells:
+            return _header_names(cells)
+    if not _is_json_list(path):
         return first_names(path)
     first = first_value(path)
     return list(first) if isinstance(first, dict) else []
@@ -38,16 +38,16 @@ def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Cells of a CSV are texts, and its names are in lower case. What is empty or null is left out.
     """
-    kind = file_ending(path)
-    if kind in _TABLES:
+    if file_ending(path) in _TABLES:
         yield from _read_table(path)
-    elif kind != ".json" or not is_list(path):
-        yield from ((place, _drop_nulls(row)) for place, row in json_lines(path))
-    else:
+    elif _is_json_list(path):
         for number, row in entries(path):
             if not isinstance(row, dict):
                 raise UserError(f"{path}: entry {number} is no object")
             yield f"{path}: object {number}", _drop_nulls(row)
+    else:
+        for place, row in json_lines(path):
+            yield place, _drop_nulls(row)
 
 
 def problem_id(row: dict[str, Any], place: str) -> str:
@@ -76,32 +76,30 @@ def whole_number(value: Any) -> int:
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of a CSV; a cell behind the last name is refused."""
-    with _text(path) as file:
-        cells = csv.reader(file, delimiter=_delimiter(path))
+    with _open_table(path) as cells:
         names = _header_names(cells)
         for row in cells:
             place = f"{path}:{cells.line_num}"
             stripped = [cell.strip() for cell in row]
             if any(stripped[len(names) :]):
                 raise UserError(f"{place}: {len(row)} cells; the first line names {len(names)}")
-            yielded = {name: cell for name, cell in zip(names, stripped, strict=False) if cell}
-            if yielded:
-                yield place, yielded
+            values = {name: cell for name, cell in zip(names, stripped, strict=False) if cell}
+            if values:
+                yield place, values
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[TextIOWrapper]:
+def _open_table(path: Path) -> Iterator[Any]:
+    """The cells of a CSV, separated by whichever of , ; and tab its first line has most of."""
     with open_unpacked(path) as file:
-        yield TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-
-
-def _delimiter(path: Path) -> str:
-    """What separates cells: whichever of comma, semicolon and tab the first line has most of."""
-    with _text(path) as file:
-        return max(",;\t", key=file.readline().count)
+        first_line = file.peek(_LONGEST_HEADER).partition(b"\n")[0]
+        delimiter = max(b",;\t", key=first_line.count)
+        text = TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        yield csv.reader(text, delimiter=chr(delimiter))
 
 
 def _header_names(cells: Iterator[list[str]]) -> list[str]:
+    """The names in the first line, in lower case."""
     return [name.strip().lower() for name in next(cells, [])]
 
 
@@ -109,8 +107,10 @@ def _drop_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-# ---- json stream ---------------------------------------------------------------------------------
 # Files that may be packed, and JSON files entry by entry: a file may be larger than memory.
+#
+# Python's own tools write NaN and Infinity, and numbers of any length, into what they call JSON. So
+# the values are read by Python's decoder, from as much of the text as is at hand.
 
 
 #: Characters that are read at a time.
@@ -121,6 +121,8 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _CLOSING: Final = {"[": "]", "{": "}"}
 # A word such as -Infinity that the end of the text at hand cuts off is refused at its beginning.
 _LONGEST_WORD: Final = 9
+# What may follow a number that seems to be whole: 1 of 1e+5.
+_LONGEST_EXPONENT: Final = len("e+5")
 
 
 class NotJsonError(UserError):
@@ -135,8 +137,8 @@ def file_ending(path: Path) -> str:
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
     """The bytes of a file, unpacked if its name ends in .gz."""
-    packed = path.suffix.lower() == ".gz"
-    with gzip.open(path) if packed else path.open("rb") as file:
+    is_packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if is_packed else path.open("rb") as file:
         try:
             yield file
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -168,41 +170,42 @@ def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
     """
     with _open_json(path) as text:
         if within is None:
-            if text.next() == "[":
-                yield from text.entries()
-                text.end()
+            if text.peek() == "[":
+                yield from text.read_entries()
+                text.expect_end()
             return
-        if text.next() != "{":
+        if text.peek() != "{":
             return
-        present = False
-        for name in text.names():
-            if name == within and text.next() in _CLOSING:
-                present = True
-                yield from text.entries()
+        is_present = False
+        for name in text.read_names():
+            if name == within and text.peek() in _CLOSING:
+                is_present = True
+                yield from text.read_entries()
             else:
-                text.skip()
+                text.skip_value()
         # Else it may be JSON Lines, of which only the first was looked at.
-        if present:
-            text.end()
+        if is_present:
+            text.expect_end()
 
 
 def first_value(path: Path, within: str | None = None) -> Any:
     """Value of the first of :func:`entries`; None where there is none, or no ``.json``."""
     if file_ending(path) != ".json":
         return None
-    return next((value for _, value in entries(path, within)), None)
+    for _, value in entries(path, within):
+        return value
+    return None
 
 
 def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
     """Values of some names in a file's object; what follows the last of them is not read."""
     values: dict[str, Any] = {}
     with _open_json(path) as text:
-        text.next()
-        for name in text.names():
+        for name in text.read_names():
             if name in names:
-                values[name] = text.value()
+                values[name] = text.read_value()
             else:
-                text.skip()
+                text.skip_value()
             if len(values) == len(names):
                 break
     return values
@@ -212,146 +215,148 @@ def first_names(path: Path) -> list[str]:
     """Names in the first object of a file, as JSON Lines have one a line; none if it has none."""
     names = []
     with suppress(NotJsonError), _open_json(path) as text:
-        if text.next() == "{":
-            for name in text.names():
-                names.append(name)
-                text.skip()
-            return names
+        if text.peek() != "{":
+            return []
+        for name in text.read_names():
+            names.append(name)
+            text.skip_value()
+        return names
     return []
 
 
-def is_list(path: Path) -> bool:
-    """Whether a file begins as a list does."""
+def _is_json_list(path: Path) -> bool:
+    """Whether a file is one JSON list; else it holds JSON Lines, whatever its ending is."""
+    if file_ending(path) != ".json":
+        return False
     with _open_json(path) as text:
-        return text.next() == "["
+        return text.peek() == "["
 
 
 @contextmanager
-def _open_json(path: Path) -> Iterator[_Text]:
+def _open_json(path: Path) -> Iterator[_JsonText]:
     """The text of a JSON file, unpacked and decoded, to be read value by value."""
     with open_unpacked(path) as file:
         encoding = json.detect_encoding(file.peek(4))
         try:
-            yield _Text(path, TextIOWrapper(file, encoding, "surrogatepass", newline=""))
+            yield _JsonText(path, TextIOWrapper(file, encoding, "surrogatepass", newline=""))
         except UnicodeDecodeError as error:
             raise NotJsonError(f"{path}: not JSON ({error})") from error
 
 
-class _Text:
-    """A place in the text of a file; what lies before it is forgotten."""
+class _JsonText:
+    """A position in the text of a file, of which only the part at hand is in memory."""
 
     def __init__(self, path: Path, file: TextIOWrapper) -> None:
         self._path = path
         self._file = file
         self._text = ""
-        self._at = 0
-        self._ended = False
+        self._position = 0
+        self._is_complete = False
         # Of the beginning of the text at hand.
         self._line = 1
         self._column = 1
 
-    def next(self) -> str:
+    def peek(self) -> str:
         """The next character that is no space; empty at the end of the file."""
         while True:
-            space = _SPACE.match(self._text, self._at)
+            space = _SPACE.match(self._text, self._position)
             assert space is not None
-            self._at = space.end()
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if self._ended:
+            self._position = space.end()
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if self._is_complete:
                 return ""
-            self._read_on()
+            self._read_more()
 
-    def value(self) -> Any:
+    def read_value(self) -> Any:
         """Read the next value whole."""
-        self.next()
+        self.peek()
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
+                value, end = _DECODER.raw_decode(self._text, self._position)
             except json.JSONDecodeError as error:
-                if self._ended or not self._is_cut_off(error):
+                if self._is_complete or not self._may_be_cut_off(error):
                     raise self._complaint(error.msg, error.pos) from None
             except RecursionError:
-                raise self._complaint("nested too deep", self._at) from None
+                raise self._complaint("nested too deep", self._position) from None
             except ValueError as error:
-                raise self._complaint(str(error), self._at) from None
+                raise self._complaint(str(error), self._position) from None
             else:
-                # A number may go on in what is not read yet: 1 of 1e+5.
-                if end + len("e+5") <= len(self._text) or self._ended:
-                    self._at = end
+                if self._is_complete or end + _LONGEST_EXPONENT <= len(self._text):
+                    self._position = end
                     return value
-            self._read_on()
+            self._read_more()
 
-    def entries(self) -> Iterator[tuple[str, Any]]:
+    def read_entries(self) -> Iterator[tuple[str, Any]]:
         """Read a list or an object entry by entry, each with its number or name."""
-        if self.next() == "{":
-            for name in self.names():
-                yield name, self.value()
+        if self.peek() == "{":
+            for name in self.read_names():
+                yield name, self.read_value()
             return
         for number, _ in enumerate(self._walk_entries()):
-            yield str(number), self.value()
+            yield str(number), self.read_value()
 
-    def names(self) -> Iterator[str]:
+    def read_names(self) -> Iterator[str]:
         """Read the names in an object; the caller reads the value after each."""
         for _ in self._walk_entries():
-            name = self.value() if self.next() == '"' else None
-            if name is None:
-                raise self._complaint("expected a name in quotes", self._at)
+            if self.peek() != '"':
+                raise self._complaint("expected a name in quotes", self._position)
+            name = self.read_value()
             self._expect(":")
             yield name
 
-    def skip(self) -> None:
+    def skip_value(self) -> None:
         """Pass over the next value, which may be large."""
-        if self.next() in _CLOSING:
-            for _ in self.entries():
+        if self.peek() in _CLOSING:
+            for _ in self.read_entries():
                 pass
         else:
-            self.value()
+            self.read_value()
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         """Refuse what stands behind the last value."""
-        if self.next():
-            raise self._complaint("more after the end", self._at)
+        if self.peek():
+            raise self._complaint("more after the end", self._position)
 
     def _walk_entries(self) -> Iterator[None]:
         """Go from entry to entry of a list or object, from its opening to its closing bracket."""
-        closing = _CLOSING[self.next()]
-        self._at += 1
-        if self.next() != closing:
+        closing = _CLOSING[self.peek()]
+        self._position += 1
+        if self.peek() != closing:
             yield
-            while self.next() == ",":
-                self._at += 1
+            while self.peek() == ",":
+                self._position += 1
                 yield
         self._expect(closing)
 
-    def _expect(self, expected: str) -> None:
-        if self.next() != expected:
-            alternatives = expected if expected == ":" else f", or {expected}"
-            cause = f"expected {alternatives}" if self.next() else "the file ends"
-            raise self._complaint(cause, self._at)
-        self._at += 1
+    def _expect(self, character: str) -> None:
+        if self.peek() != character:
+            alternatives = character if character == ":" else f", or {character}"
+            cause = f"expected {alternatives}" if self.peek() else "the file ends"
+            raise self._complaint(cause, self._position)
+        self._position += 1
 
-    def _is_cut_off(self, error: json.JSONDecodeError) -> bool:
-        """Whether what follows may mend an error: nothing was wrong but that the text ends."""
-        in_a_string = error.msg.startswith("Unterminated string")
-        return in_a_string or error.pos > len(self._text) - _LONGEST_WORD
+    def _may_be_cut_off(self, error: json.JSONDecodeError) -> bool:
+        """Whether an error may be due to the end of the text at hand alone."""
+        is_in_string = error.msg.startswith("Unterminated string")
+        return is_in_string or error.pos > len(self._text) - _LONGEST_WORD
 
-    def _read_on(self) -> None:
-        """Read more text: as much as is at hand, so that a long value is tried few times."""
-        read, self._text = self._text[: self._at], self._text[self._at :]
-        self._line, self._column = self._position_after(read)
-        self._at = 0
+    def _read_more(self) -> None:
+        """Forget what was read, and double what is at hand: a long value is tried few times."""
+        self._line, self._column = self._line_and_column(self._position)
+        self._text = self._text[self._position :]
+        self._position = 0
         more = self._file.read(max(CHUNK, len(self._text)))
-        self._ended = not more
+        self._is_complete = not more
         self._text += more
 
-    def _position_after(self, before: str) -> tuple[int, int]:
-        """Line and character behind a piece of the text at hand."""
-        breaks = before.count("\n")
-        if not breaks:
-            return self._line, self._column + len(before)
-        return self._line + breaks, len(before) - before.rindex("\n")
+    def _line_and_column(self, position: int) -> tuple[int, int]:
+        """Line and character in the file of a position in the text at hand."""
+        line_breaks = self._text.count("\n", 0, position)
+        if not line_breaks:
+            return self._line, self._column + position
+        return self._line + line_breaks, position - self._text.rindex("\n", 0, position)
 
-    def _complaint(self, cause: str, at: int) -> UserError:
-        line, column = self._position_after(self._text[:at])
+    def _complaint(self, cause: str, position: int) -> UserError:
+        line, column = self._line_and_column(position)
         return NotJsonError(f"{self._path}: line {line}, character {column}: not JSON ({cause})")
