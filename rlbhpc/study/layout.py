@@ -141,7 +141,6 @@ class Layout:
             groups |= {(arm.name, path.stem) for path in entries(arm) if path.suffix == ".json"}
         return sorted(groups)
 
-    verdict_cache = _Fixed("verdicts")
     """Verdicts of distinct (problem, answer) pairs, by grader fingerprint."""
 
     regraded = _Fixed("regraded.json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,8 +15,7 @@ from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
 from rlbhpc.verify.answer.extract import RULES
 from rlbhpc.verify.kinds.code import UNSAFE
-from rlbhpc.verify.registry import verifier
-from rlbhpc.verify.running.batch import BatchVerifier, Item, VerdictCache
+from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.verdict import Reading, Status, Verdict
 
 #: Kinds of answers that the published study judged, and the emulation of its grader.
@@ -37,19 +35,15 @@ class SampleRequest(NamedTuple):
 class Judge:
     """Verifies completions of known problems, each distinct answer to a problem once.
 
-    Verdicts are kept on shared storage as well, so that another shard, checkpoint or run need not
-    find them again. What is stored of a sample does not depend on what had been judged before.
+    What is stored of a sample does not depend on what had been judged before.
 
     ``problems``: all problems that may be asked about, by id. ``verification``: how the study wants
-    answers to be judged. ``cache``: folder of kept verdicts.
+    answers to be judged.
     """
 
-    def __init__(
-        self, problems: Mapping[str, Problem], verification: Verification, cache: Path
-    ) -> None:
+    def __init__(self, problems: Mapping[str, Problem], verification: Verification) -> None:
         self._problems = problems
         self._verification = verification
-        self._cache = cache
         self._verifiers: dict[str, BatchVerifier] = {}
         if verification.unsafe:
             os.environ[UNSAFE] = "1"
@@ -85,17 +79,13 @@ class Judge:
             into[place] = verdict
 
     def close(self) -> dict[str, str]:
-        """Make the kept verdicts durable; say what each verifier has done."""
-        for used in self._verifiers.values():
-            if used.cache is not None:
-                used.cache.close()
+        """Say what each verifier has done."""
         return {kind: str(used.tally) for kind, used in self._verifiers.items()}
 
     def _verifier(self, kind: str) -> BatchVerifier:
         if kind not in self._verifiers:
-            cache = VerdictCache(self._cache, verifier(kind).FINGERPRINT)
             seconds = self._verification.timeout
-            self._verifiers[kind] = BatchVerifier(kind, cache, verifying_processes(), seconds)
+            self._verifiers[kind] = BatchVerifier(kind, verifying_processes(), seconds)
         return self._verifiers[kind]
 
 

@@ -111,7 +111,7 @@ def work(job: Work, shard: Shard) -> int:
     before, tokens_before = job.progress.done, job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
-    judge = Judge(job.problems, job.study.file.verification, layout.verdict_cache)
+    judge = Judge(job.problems, job.study.file.verification)
 
     def on_stored(row: Sample) -> None:
         right = row.verdict == 1

@@ -33,7 +33,6 @@ PATHS = {
     "grids/a/s.json": HERE.grid("a", "s"),
     "questions/s/d.json": HERE.questions("s", "d"),
     "tables/k": HERE.tables("k"),
-    "verdicts": HERE.verdict_cache,
     "regraded.json": HERE.regraded,
     "audit": HERE.audit,
     "audit/sample.json": HERE.audit_sample,

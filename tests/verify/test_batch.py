@@ -14,7 +14,7 @@ from rlbhpc.verify import verify
 from rlbhpc.verify.answer.extract import _from_last_box, _from_whole, extract
 from rlbhpc.verify.kinds import math
 from rlbhpc.verify.kinds.math import FINGERPRINT, distinct
-from rlbhpc.verify.running.batch import BatchVerifier, VerdictCache, verify_many
+from rlbhpc.verify.running.batch import BatchVerifier, verify_many
 from rlbhpc.verify.verdict import Status, Verdict
 
 
@@ -114,99 +114,6 @@ def test_a_verifier_that_raises_is_an_error_and_is_tried_again(monkeypatch):
     assert len(calls) == 1
 
 
-# --- the cache -----------------------------------------------------------------------------------
-
-
-def run(folder, batch):
-    with VerdictCache(folder, FINGERPRINT) as cache:
-        verifier = BatchVerifier("math", cache)
-        return verifier.verify_many(batch), verifier.tally
-
-
-def test_a_second_run_judges_nothing(tmp_path):
-    batch = list(items())
-    first, before = run(tmp_path, batch)
-    second, after = run(tmp_path, batch)
-    assert before.judged > 0
-    assert after.judged == 0
-    assert [(v.status, v.rule, v.grader) for v in first] == [
-        (v.status, v.rule, v.grader) for v in second
-    ]
-
-
-def test_answers_that_are_written_alike_share_an_entry(tmp_path):
-    one = problem("a", r"\frac12")
-    run(tmp_path, [(one.gold, r"\boxed{ \dfrac{1}{3} }", one)])
-    verdicts, tally = run(tmp_path, [(one.gold, r"\boxed{\frac{1}{3}}", one)])
-    assert (tally.judged, tally.from_cache) == (0, 1)
-    assert verdicts[0].status is Status.WRONG
-
-
-def test_another_grader_and_another_problem_share_nothing(tmp_path):
-    one = problem("a", "5")
-    run(tmp_path, [("5", r"\boxed{5}", one)])
-    _, tally = run(tmp_path, [("5", r"\boxed{5}", replace(one, fields={"question": "other"}))])
-    assert tally.from_cache == 0
-    with VerdictCache(tmp_path, "math-2") as other:
-        assert len(other) == 0
-        with pytest.raises(ValueError, match="cache of"):
-            BatchVerifier("math", other)
-
-
-def test_every_torn_tail_is_accepted(tmp_path):
-    batch = list(items())
-    run(tmp_path, batch)
-    (path,) = tmp_path.rglob("*.verdicts")
-    whole = path.read_bytes()
-    entries = whole.count(b"\n") - 1
-    for cut in range(0, len(whole), 7):
-        path.write_bytes(whole[:cut])
-        cache = VerdictCache(tmp_path, FINGERPRINT)
-        assert len(cache) <= entries
-        assert cache.skipped <= 1
-        assert len(cache) >= whole[:cut].count(b"\n") - 1
-
-
-def test_a_flipped_byte_loses_its_line_only(tmp_path):
-    run(tmp_path, list(items()))
-    (path,) = tmp_path.rglob("*.verdicts")
-    whole = path.read_bytes()
-    entries = whole.count(b"\n") - 1
-    header = whole.index(b"\n") + 1
-    draw = random.Random(3)
-    for _ in range(40):
-        at = draw.randrange(header, len(whole))
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
-        cache = VerdictCache(tmp_path, FINGERPRINT)
-        assert entries - 2 <= len(cache) <= entries
-        assert cache.skipped >= 1
-
-
-def test_two_writers_write_two_files(tmp_path):
-    one, two = VerdictCache(tmp_path, FINGERPRINT), VerdictCache(tmp_path, FINGERPRINT)
-    one.put("a" * 32, Status.RIGHT, "x")
-    two.put("b" * 32, Status.WRONG, "y")
-    one.close()
-    two.close()
-    assert len(list(tmp_path.rglob("*.verdicts"))) == 2
-    assert len(VerdictCache(tmp_path, FINGERPRINT)) == 2
-
-
-def test_a_run_that_finds_nothing_new_leaves_no_file(tmp_path):
-    batch = list(items())
-    run(tmp_path, batch)
-    run(tmp_path, batch)
-    assert len(list(tmp_path.rglob("*.verdicts"))) == 1
-
-
-@pytest.mark.parametrize("status", [Status.TIMEOUT, Status.ERROR, Status.FAILED])
-def test_passing_verdicts_are_never_kept(tmp_path, status):
-    with VerdictCache(tmp_path, FINGERPRINT) as cache:
-        cache.put("a" * 32, status, "worker died")
-        assert len(cache) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_verdicts_are_shared_objects_with_the_graders_name():
     verdicts = verify_many("math", [("5", r"\boxed{5}", None)] * 3)
     assert verdicts[0] is verdicts[1] is verdicts[2]
@@ -217,16 +124,14 @@ def test_verdicts_are_shared_objects_with_the_graders_name():
 STATED = [("#### 18", True), ("The total is 18.", False), ("The answer is 18.", True)]
 
 
-def test_one_answer_stated_and_unstated_has_two_verdicts(tmp_path):
+def test_one_answer_stated_and_unstated_has_two_verdicts():
     batch = [("18", response, None, "eos") for response, _ in STATED]
-    for _ in ("judged", "from the cache"):
-        with VerdictCache(tmp_path, FINGERPRINT) as cache:
-            verdicts = BatchVerifier("math", cache).verify_many(batch)
-        assert [verdict.status for verdict in verdicts] == [Status.RIGHT] * 3
-        assert [verdict.stated for verdict in verdicts] == [stated for _, stated in STATED]
-        assert [verdict.strict for verdict in verdicts] == [
-            Status.RIGHT if stated else Status.NO_ANSWER for _, stated in STATED
-        ]
+    verdicts = BatchVerifier("math").verify_many(batch)
+    assert [verdict.status for verdict in verdicts] == [Status.RIGHT] * 3
+    assert [verdict.stated for verdict in verdicts] == [stated for _, stated in STATED]
+    assert [verdict.strict for verdict in verdicts] == [
+        Status.RIGHT if stated else Status.NO_ANSWER for _, stated in STATED
+    ]
 
 
 @pytest.mark.parametrize("kind", ["math", "visual", "choice"])

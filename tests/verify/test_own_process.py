@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.running.batch import BatchVerifier, VerdictCache
+from rlbhpc.verify.running.batch import BatchVerifier
 from rlbhpc.verify.running.pool import verify_apart
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -41,10 +41,10 @@ def kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(file)
 
 
-def judge(kind: str, *responses: str, cache: VerdictCache | None = None) -> list[Verdict]:
+def judge(kind: str, *responses: str) -> list[Verdict]:
     problem = Problem("sums/3", {"question": "1 + 1?"}, "2", kind)
     items = [("2", response, problem) for response in responses]
-    return BatchVerifier(kind, cache, seconds=0.2).verify_many(items)
+    return BatchVerifier(kind, seconds=0.2).verify_many(items)
 
 
 @pytest.mark.slow
