@@ -27,7 +27,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.verify.registry import verify
-from rlbhpc.verify.running.pool import refuse_what_raises
+from rlbhpc.verify.running.pool import reject_raising_verifier
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import plugged
 
@@ -349,7 +349,7 @@ def test_what_a_verifier_prints_is_not_taken_for_the_answer(folder: Path) -> Non
     text = f"import os\nos.write(1, b'loaded')\ndef verify(gold, response, problem=None):\n{body}"
     (folder / "verifier.py").write_text(text)
     [problem, _] = load_study(folder / "own.yaml").problems("sums")
-    refuse_what_raises(problem)
+    reject_raising_verifier(problem)
     assert "verify" in brought(folder / "own.yaml")[str(folder / "verifier.py")]
 
 
@@ -367,7 +367,7 @@ def test_check_calls_a_verifier_before_any_sample(folder: Path, body: str, compl
     (folder / "verifier.py").write_text(f"def verify(gold, response, problem=None):\n    {body}\n")
     [problem, _] = load_study(folder / "own.yaml").problems("sums")
     with pytest.raises(UserError) as error:
-        refuse_what_raises(problem)
+        reject_raising_verifier(problem)
     assert str(error.value).startswith(f"{folder}/verifier.py: {problem.id}: judging ")
     assert complaint in str(error.value)
 

@@ -45,7 +45,7 @@ from rlbhpc.sweep.plan import Plan, Presence, Shard, make_plan, read_presence
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
 from rlbhpc.verify.registry import KINDS
-from rlbhpc.verify.running.pool import refuse_what_raises
+from rlbhpc.verify.running.pool import reject_raising_verifier
 from rlbhpc.verify.verdict import Status, Verdict
 
 # Expected response tokens of one shard.
@@ -203,7 +203,7 @@ def _try_own_verifiers(study: Study) -> None:
     for name, entry in study.problem_sets.items():
         if entry.verifier and entry.verifier not in KINDS:
             for problem in study.problems(name)[:1]:
-                refuse_what_raises(problem)
+                reject_raising_verifier(problem)
 
 
 def try_own_rewards(study: Study, models: Sequence[str]) -> None:

@@ -14,14 +14,19 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import Judgement, Returned, Strictness, big_fields, parse
+from rlbhpc.verify.code.programs import (
+    CallResult,
+    Judgement,
+    Strictness,
+    read_call_results,
+    read_tests,
+)
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Shape
@@ -29,42 +34,57 @@ from rlbhpc.verify.verdict import Status
 
 # --- MBPP+ inputs as Python values: JSON has no tuples, sets or complex numbers ------------------
 
-# Which task wants what is published with evalplus (``data/mbpp.py``, release v0.2.0) as a list of
-# task numbers; here each number is given the conversion of its arguments.
+# evalplus publishes which tasks need what (``data/mbpp.py``, release v0.2.0) as lists of task
+# numbers; here each list stands beside the conversion of a task's arguments.
 
 Convert = Callable[[list[Any]], list[Any]]
 
 
-def _tuples(arguments: list[Any]) -> list[Any]:
-    return [tuple(argument) for argument in arguments]
+def _items_to_tuples(values: list[Any]) -> list[Any]:
+    return [tuple(value) for value in values]
 
 
-def _all_tuples(value: Any) -> Any:
-    return tuple(_all_tuples(item) for item in value) if isinstance(value, list) else value
+def _nested_to_tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_nested_to_tuples(item) for item in value)
+    return value
 
 
-_TASKS: Final[list[tuple[tuple[int, ...], Convert]]] = [
+def _convert_115(arguments: list[Any]) -> list[Any]:
+    # evalplus writes {} for an empty set, which is an empty dictionary.
+    items = [set(item) if isinstance(item, list) and item else {} for item in arguments[0]]
+    return [items]
+
+
+def _convert_278(arguments: list[Any]) -> list[Any]:
+    items = [tuple(item) if isinstance(item, list) else item for item in arguments[0]]
+    return [tuple(items)]
+
+
+def _convert_722(arguments: list[Any]) -> list[Any]:
+    records = {key: tuple(value) for key, value in arguments[0].items()}
+    return [records, *arguments[1:]]
+
+
+_CONVERSIONS: Final[list[tuple[tuple[int, ...], Convert]]] = [
     ((2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726,
-      740, 744, 809), _tuples),
+      740, 744, 809), _items_to_tuples),
     ((63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780),
-     lambda arguments: [_tuples(argument) for argument in arguments]),
-    ((75, 413, 444, 753), lambda arguments: [_tuples(arguments[0]), arguments[1]]),
+     lambda arguments: [_items_to_tuples(argument) for argument in arguments]),
+    ((75, 413, 444, 753), lambda arguments: [_items_to_tuples(arguments[0]), arguments[1]]),
     ((106, 750), lambda arguments: [arguments[0], tuple(arguments[1])]),
-    # An empty set is an empty dictionary there, so it is here.
-    ((115,), lambda arguments: [[set(item) if isinstance(item, list) and item else {}
-                                 for item in arguments[0]]]),
+    ((115,), _convert_115),
     ((124,), lambda arguments: [float(arguments[0]), complex(arguments[1])]),
     ((250, 307, 405, 446, 617, 720, 763, 808),
      lambda arguments: [tuple(arguments[0]), *arguments[1:]]),
-    ((259, 401, 445), lambda arguments: [tuple(_tuples(argument)) for argument in arguments]),
-    ((278,), lambda arguments: [tuple(tuple(item) if isinstance(item, list) else item
-                                      for item in arguments[0])]),
-    ((722,), lambda arguments: [{key: tuple(value) for key, value in arguments[0].items()},
-                                *arguments[1:]]),
+    ((259, 401, 445),
+     lambda arguments: [tuple(_items_to_tuples(argument)) for argument in arguments]),
+    ((278,), _convert_278),
+    ((722,), _convert_722),
     ((252,), lambda arguments: [complex(arguments[0])]),
-    ((580, 615, 791), lambda arguments: list(_all_tuples(arguments))),
+    ((580, 615, 791), lambda arguments: list(_nested_to_tuples(arguments))),
 ]  # fmt: skip
-_BY_TASK: Final = {task: convert for tasks, convert in _TASKS for task in tasks}
+_CONVERT_BY_TASK: Final = {task: convert for tasks, convert in _CONVERSIONS for task in tasks}
 
 
 def python_inputs(task_id: str, inputs: list[list[Any]]) -> list[list[Any]]:
@@ -72,8 +92,11 @@ def python_inputs(task_id: str, inputs: list[list[Any]]) -> list[list[Any]]:
 
     ``task_id`` is of the form ``Mbpp/NUMBER``; tasks that aren't listed take JSON as it is.
     """
-    convert = _BY_TASK.get(int(task_id.rpartition("/")[2]))
-    return [convert(arguments) for arguments in inputs] if convert else inputs
+    task_number = int(task_id.rpartition("/")[2])
+    convert = _CONVERT_BY_TASK.get(task_number)
+    if convert is None:
+        return inputs
+    return [convert(arguments) for arguments in inputs]
 
 
 # --- when a returned value is right --------------------------------------------------------------
@@ -81,7 +104,7 @@ def python_inputs(task_id: str, inputs: list[list[Any]]) -> list[list[Any]]:
 # Rules and names as in evalplus v0.3.1 (``eval/__init__.py``, ``eval/_special_oracle.py``). All of
 # it runs in the trusted process on decoded data.
 
-# A tolerance that floats get where the task states none, and NumPy's default relative one.
+# The absolute tolerance of floats where the task states none, and NumPy's default relative one.
 FLOAT_TOLERANCE: Final = 1e-6
 RELATIVE_TOLERANCE: Final = 1e-7
 # MBPP tasks whose order of results is open, and those where any object stands for "yes".
@@ -93,7 +116,7 @@ AS_NOT_NONE: Final = {"check_str", "text_match_three", "text_starta_endb"}
 
 
 def is_floats(value: Any) -> bool:
-    """Whether a value is a float or a list or tuple of floats (an empty one included)."""
+    """Return whether a value is a float or a list or tuple of floats (an empty one included)."""
     if isinstance(value, list | tuple):
         return all(isinstance(item, float) for item in value)
     return isinstance(value, float)
@@ -111,16 +134,18 @@ def is_right(
     """
     try:
         if dataset == "humaneval" and entry == "find_zero":
-            return abs(_polynomial(arguments[0], value)) <= tolerance
-        if dataset == "mbpp" and _special(entry, arguments, value, tolerance):
+            return abs(_evaluate_polynomial(arguments[0], value)) <= tolerance
+        if dataset == "mbpp" and _passes_special_rule(entry, arguments, value, tolerance):
             return True
-        return bool(value == expected) or (tolerance != 0 and _close(value, expected, tolerance))
+        if value == expected:
+            return True
+        return tolerance != 0 and _is_close(value, expected, tolerance)
     except (ValueError, TypeError, ArithmeticError, RecursionError, AttributeError):
         return False
 
 
-def _special(entry: str, arguments: list[Any], value: Any, tolerance: float) -> bool:
-    """Judge by a second reading of the four tasks that have one."""
+def _passes_special_rule(entry: str, arguments: list[Any], value: Any, tolerance: float) -> bool:
+    """Judge by the second reading of a task, which four tasks have."""
     if entry == "are_equivalent":
         return True
     if entry == "sum_div":
@@ -128,20 +153,22 @@ def _special(entry: str, arguments: list[Any], value: Any, tolerance: float) -> 
     if entry == "surface_Area":
         edge, height = arguments
         slant = math.sqrt((edge / 2) ** 2 + height**2)
-        return bool(abs(value - round(edge**2 + 2 * edge * slant)) <= tolerance)
+        area = round(edge**2 + 2 * edge * slant)
+        return bool(abs(value - area) <= tolerance)
     if entry == "digit_distance_nums":
         first, second = (str(number) for number in arguments)
         width = max(len(first), len(second))
-        pairs = zip(first.zfill(width), second.zfill(width), strict=True)
-        return bool(value == sum(abs(int(one) - int(other)) for one, other in pairs))
+        digit_pairs = zip(first.zfill(width), second.zfill(width), strict=True)
+        return bool(value == sum(abs(int(left) - int(right)) for left, right in digit_pairs))
     return False
 
 
-def _polynomial(coefficients: list[float], x: float) -> float:
-    return sum(c * math.pow(x, power) for power, c in enumerate(coefficients))
+def _evaluate_polynomial(coefficients: list[float], x: float) -> float:
+    """Value at ``x`` of the polynomial whose coefficients begin with the constant one."""
+    return sum(coefficient * math.pow(x, power) for power, coefficient in enumerate(coefficients))
 
 
-def _close(value: Any, expected: Any, tolerance: float) -> bool:
+def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
     if type(value) is not type(expected):
         return False
     if isinstance(expected, list | tuple) and len(value) != len(expected):
@@ -151,14 +178,17 @@ def _close(value: Any, expected: Any, tolerance: float) -> bool:
 
 # --- programs and their tests --------------------------------------------------------------------
 
-# Seconds of a call: at least so many, or so many times the reference's; and of a set of inputs.
-LEAST_SECONDS, SECONDS_FACTOR, MOST_SECONDS = 4.0, 4.0, 60.0
+# A call may take so many seconds at least, or so many times what the reference takes. All calls on
+# a set of inputs together may take the most.
+MIN_CALL_SECONDS: Final = 4.0
+REFERENCE_TIME_FACTOR: Final = 4.0
+MAX_TOTAL_SECONDS: Final = 60.0
 _REFERENCE_LIMITS: Final = Limits(cpu=300.0, result=512 << 20)
 
 
 @dataclass(frozen=True)
 class _Test:
-    """One input with what the reference made of it."""
+    """One input and what the reference returned; ``size`` is the bytes of that when encoded."""
 
     arguments: list[Any]
     expected: Any
@@ -181,131 +211,135 @@ class _Task:
 
 def extract(response: str, problem: Problem, strictness: Strictness) -> str:
     """Return the program of a response: the last block that defines the function."""
-    return programs.program(response, problem.extras["entry_point"])
+    return programs.find_program(response, problem.extras["entry_point"])
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
     """Run a program on the base and the plus inputs, up to the first that fails."""
-    task = _task(_Key(problem, sandbox))
-    defines = re.search(rf"^[ \t]*(?:async )?def[ \t]+{re.escape(task.entry)}\b", program, re.M)
-    if not defines:
+    task = _load_task(problem, sandbox)
+    definition = rf"^[ \t]*(?:async )?def[ \t]+{re.escape(task.entry)}\b"
+    if not re.search(definition, program, re.MULTILINE):
         # A completion: the body of the function whose head stands in the prompt.
         program = f"{task.prompt}\n{program}"
-    compat = strictness is Strictness.COMPAT
+    is_compat = strictness is Strictness.COMPAT
     job = Job(
         program,
         Mode.CALL,
-        before="" if compat else task.prompt,
+        before="" if is_compat else task.prompt,
         entry=task.entry,
         shape=task.shape,
         forgiving=True,
-        prune=compat,
+        prune=is_compat,
     )
-    if not compat:
-        return _judge_apart(job, task, sandbox)
-    first = _judge_together(job, task, task.base, sandbox)
-    return (
-        first
-        if first.status is not Status.RIGHT
-        else _judge_together(job, task, task.plus, sandbox)
-    )
+    if not is_compat:
+        return _judge_each_call(job, task, sandbox)
+    judgement = _judge_calls_together(job, task, task.base, sandbox)
+    if judgement.status is Status.RIGHT:
+        judgement = _judge_calls_together(job, task, task.plus, sandbox)
+    return judgement
 
 
 # --- the reference ---------------------------------------------------------------------------
 
-
-class _Key:
-    """A problem as a key of the cache: by content, whatever sandbox its reference ran in."""
-
-    def __init__(self, problem: Problem, sandbox: Sandbox) -> None:
-        self.problem = problem
-        self.sandbox = sandbox
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.problem.content_hash == other.problem.content_hash
-
-    def __hash__(self) -> int:
-        return hash(self.problem.content_hash)
+# By content hash of the problem.
+_tasks: dict[str, _Task] = {}
 
 
-@lru_cache(maxsize=600)
-def _task(key: _Key) -> _Task:
+def _load_task(problem: Problem, sandbox: Sandbox) -> _Task:
+    """Return a problem with its expected outputs, running the reference on first use."""
+    task = _tasks.get(problem.content_hash)
+    if task is None:
+        task = _make_task(problem, sandbox)
+        _tasks[problem.content_hash] = task
+    return task
+
+
+def _make_task(problem: Problem, sandbox: Sandbox) -> _Task:
     """Run the reference on all inputs."""
-    problem = key.problem
     extras = problem.extras
-    local_id = problem.id.partition("/")[2]
-    dataset = "mbpp" if local_id.lower().startswith("mbpp") else "humaneval"
     entry = extras["entry_point"]
+    task_id = problem.id.partition("/")[2]
+    dataset = "mbpp" if task_id.lower().startswith("mbpp") else "humaneval"
     shape = Shape.VALUE
-    if dataset == "mbpp":
-        shape = Shape.SET if entry in AS_SETS else shape
-        shape = Shape.NOT_NONE if entry in AS_NOT_NONE else shape
-    program = extras["prompt"] + extras["canonical_solution"]
-    sets = []
-    for name, inputs in big_fields(problem).items():
-        calls = python_inputs(local_id, inputs) if dataset == "mbpp" else inputs
-        job = Job(program, Mode.CALL, entry=entry, shape=shape).with_calls(calls)
-        outcome = key.sandbox.run(job, limits=_REFERENCE_LIMITS)
-        returned = parse(outcome.result, [len(outcome.result)] * len(calls))
-        if len(returned) < len(calls) or any(result.raised for result in returned):
+    if dataset == "mbpp" and entry in AS_SETS:
+        shape = Shape.SET
+    elif dataset == "mbpp" and entry in AS_NOT_NONE:
+        shape = Shape.NOT_NONE
+    reference = Job(
+        extras["prompt"] + extras["canonical_solution"], Mode.CALL, entry=entry, shape=shape
+    )
+    test_sets = []
+    for set_name, inputs in read_tests(problem).items():
+        calls = python_inputs(task_id, inputs) if dataset == "mbpp" else inputs
+        outcome = sandbox.run(reference.with_calls(calls), limits=_REFERENCE_LIMITS)
+        results = read_call_results(outcome.result, [len(outcome.result)] * len(calls))
+        if len(results) < len(calls) or any(result.raised for result in results):
             raise SandboxError(
-                f"{problem.id}: the reference failed on input {len(returned)} of {name} "
+                f"{problem.id}: the reference failed on input {len(results)} of {set_name} "
                 f"({outcome.cause} {outcome.status}); the problem can't be judged"
             )
-        sets.append([_test(call, result) for call, result in zip(calls, returned, strict=True)])
-    base, plus = sets
+        tests = [_make_test(*pair) for pair in zip(calls, results, strict=True)]
+        test_sets.append(tests)
+    base, plus = test_sets
     return _Task(dataset, extras["prompt"], entry, shape, float(extras["atol"]), base, plus)
 
 
-def _test(arguments: list[Any], returned: Returned) -> _Test:
-    size = len(wire.dumps(returned.value))
-    return _Test(arguments, returned.value, size, max(LEAST_SECONDS, SECONDS_FACTOR * returned.cpu))
+def _make_test(arguments: list[Any], reference: CallResult) -> _Test:
+    seconds = max(MIN_CALL_SECONDS, REFERENCE_TIME_FACTOR * reference.cpu)
+    return _Test(arguments, reference.value, len(wire.dumps(reference.value)), seconds)
 
 
 # --- the two ways of judging -----------------------------------------------------------------
 
 
-def _is_right(task: _Task, test: _Test, value: Any, tolerance: float) -> bool:
+def _is_value_right(task: _Task, test: _Test, value: Any, tolerance: float) -> bool:
     return is_right(task.dataset, task.entry, test.arguments, test.expected, value, tolerance)
 
 
-def _tolerance(before: float, expected: Any) -> float:
-    return FLOAT_TOLERANCE if before == 0 and is_floats(expected) else before
+def _raise_tolerance(tolerance: float, expected: Any) -> float:
+    """Return the tolerance of a value: floats get one where the task states none."""
+    return FLOAT_TOLERANCE if tolerance == 0 and is_floats(expected) else tolerance
 
 
-def _judge_apart(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
+def _judge_each_call(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
+    """Make each call in a process of its own."""
     tests = task.base + task.plus
-    for number, test in enumerate(tests):
+    for index, test in enumerate(tests):
         limits = Limits(cpu=test.seconds, result=max(Limits.result, 4 * test.size))
         outcome = sandbox.run(job.with_calls([test.arguments]), limits=limits)
-        if outcome.cause is not Cause.EXIT or outcome.status != 0:
-            return Judgement.of_failure(number, len(tests), outcome)
-        returned = parse(outcome.result, [test.size])
-        if not returned or returned[0].raised:
-            reason = f"raised {returned[0].raised}" if returned else "nothing returned"
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {reason}")
-        tolerance = _tolerance(task.tolerance, test.expected)
-        if not _is_right(task, test, returned[0].value, tolerance):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: other value")
+        if not outcome.succeeded:
+            return Judgement.of_failed_run(index, len(tests), outcome)
+        results = read_call_results(outcome.result, [test.size])
+        if not results:
+            return Judgement.of_wrong_test(index, len(tests), "nothing returned")
+        (result,) = results
+        if result.raised:
+            return Judgement.of_wrong_test(index, len(tests), f"raised {result.raised}")
+        tolerance = _raise_tolerance(task.tolerance, test.expected)
+        if not _is_value_right(task, test, result.value, tolerance):
+            return Judgement.of_wrong_test(index, len(tests), "other value")
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
 
 
-def _judge_together(job: Job, task: _Task, tests: Sequence[_Test], sandbox: Sandbox) -> Judgement:
-    seconds = max((test.seconds for test in tests), default=LEAST_SECONDS)
-    total = min(MOST_SECONDS, sum(test.seconds for test in tests)) + 1
-    size = sum(test.size for test in tests)
+def _judge_calls_together(
+    job: Job, task: _Task, tests: Sequence[_Test], sandbox: Sandbox
+) -> Judgement:
+    """Make all calls in one process, as evalplus does."""
+    max_call_seconds = max((test.seconds for test in tests), default=MIN_CALL_SECONDS)
+    total_seconds = min(MAX_TOTAL_SECONDS, sum(test.seconds for test in tests)) + 1
+    total_size = sum(test.size for test in tests)
     outcome = sandbox.run(
-        job.with_calls([test.arguments for test in tests], seconds),
-        limits=Limits(cpu=total, result=max(Limits.result, 4 * size)),
+        job.with_calls([test.arguments for test in tests], max_call_seconds),
+        limits=Limits(cpu=total_seconds, result=max(Limits.result, 4 * total_size)),
     )
-    returned = parse(outcome.result, [test.size for test in tests])
+    results = read_call_results(outcome.result, [test.size for test in tests])
     tolerance = task.tolerance
-    for number, (test, result) in enumerate(zip(tests, returned, strict=False)):
-        tolerance = _tolerance(tolerance, test.expected)
+    for index, (test, result) in enumerate(zip(tests, results, strict=False)):
+        tolerance = _raise_tolerance(tolerance, test.expected)
         if result.raised == "TimeoutException":
-            return Judgement(Status.TIMEOUT, f"test {number + 1} of {len(tests)}: cpu limit")
-        if result.raised or not _is_right(task, test, result.value, tolerance):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: other value")
-    if len(returned) < len(tests):
-        return Judgement.of_failure(len(returned), len(tests), outcome)
+            return Judgement.of_timeout(index, len(tests), Cause.CPU)
+        if result.raised or not _is_value_right(task, test, result.value, tolerance):
+            return Judgement.of_wrong_test(index, len(tests), "other value")
+    if len(results) < len(tests):
+        return Judgement.of_failed_run(len(results), len(tests), outcome)
     return Judgement(Status.RIGHT, f"{len(tests)} tests")

@@ -26,7 +26,13 @@ import numpy as np
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import Judgement, Returned, Strictness, big_fields, parse
+from rlbhpc.verify.code.programs import (
+    CallResult,
+    Judgement,
+    Strictness,
+    read_call_results,
+    read_tests,
+)
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode
@@ -39,10 +45,27 @@ from rlbhpc.verify.verdict import Status
 # those of ``pickletools``; numbers are little-endian.
 
 _PROTOCOL, _FRAME, _MEMOIZE, _STOP = b"\x80", b"\x95", b"\x94", b"."
+# Number of bytes behind an opcode: an index, or the length of a text.
 _MEMO_PUT: Final = {b"q": 1, b"r": 4}  # BINPUT, LONG_BINPUT
 _TEXT: Final = {b"\x8c": 1, b"X": 4, b"\x8d": 8}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
 # The largest published set of tests unpacks to some hundred megabytes.
-MOST_BYTES: Final = 4 << 30
+MAX_UNPACKED_BYTES: Final = 4 << 30
+
+
+class _PickleReader:
+    """Reads a pickle from its beginning; ``position`` is the next byte."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def read(self, size: int) -> bytes:
+        """Read so many bytes."""
+        start = self.position
+        self.position += size
+        if self.position > len(self.data):
+            raise ValueError("the pickle ends early")
+        return self.data[start : self.position]
 
 
 def load_text(data: bytes) -> str:
@@ -50,28 +73,24 @@ def load_text(data: bytes) -> str:
 
     Raises :class:`ValueError` for a pickle of anything else.
     """
-    position, text = 0, None
-
-    def take(count: int) -> bytes:
-        nonlocal position
-        if count > len(data) - position:
-            raise ValueError("the pickle ends early")
-        position += count
-        return data[position - count : position]
-
-    while (opcode := take(1)) != _STOP:
+    reader = _PickleReader(data)
+    text = None
+    opcode = reader.read(1)
+    while opcode != _STOP:
         if opcode == _PROTOCOL:
-            take(1)
+            reader.read(1)
         elif opcode == _FRAME:
-            take(8)
+            reader.read(8)
         elif opcode in _MEMO_PUT:
-            take(_MEMO_PUT[opcode])
+            reader.read(_MEMO_PUT[opcode])
         elif opcode in _TEXT and text is None:
-            size = int.from_bytes(take(_TEXT[opcode]), "little")
-            text = take(size).decode("utf-8", "surrogatepass")
+            size = int.from_bytes(reader.read(_TEXT[opcode]), "little")
+            text = reader.read(size).decode("utf-8", "surrogatepass")
         elif opcode != _MEMOIZE:
-            raise ValueError(f"opcode {opcode!r} at byte {position - 1}: not a pickled string")
-    if text is None or position != len(data):
+            place = reader.position - 1
+            raise ValueError(f"opcode {opcode!r} at byte {place}: not a pickled string")
+        opcode = reader.read(1)
+    if text is None or reader.position != len(data):
         raise ValueError("not a pickle of one string")
     return text
 
@@ -81,13 +100,14 @@ def unpack(packed: str) -> str:
 
     Raises :class:`ValueError` if it is not that.
     """
+    decompressor = zlib.decompressobj()
     try:
-        unzip = zlib.decompressobj()
-        data = unzip.decompress(base64.b64decode(packed, validate=True), MOST_BYTES)
+        compressed = base64.b64decode(packed, validate=True)
+        data = decompressor.decompress(compressed, MAX_UNPACKED_BYTES)
     except (binascii.Error, zlib.error) as error:
         raise ValueError(str(error)) from None
-    if not unzip.eof:
-        raise ValueError(f"cut off, or more than {MOST_BYTES} bytes")
+    if not decompressor.eof:
+        raise ValueError(f"cut off, or more than {MAX_UNPACKED_BYTES} bytes")
     return load_text(data)
 
 
@@ -96,9 +116,10 @@ def unpack(packed: str) -> str:
 SECONDS: Final = 6.0
 TOLERANCE: Final = Decimal("1e-6")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-# Longer than any number that is compared by value; beyond it only equal text is equal.
-_LONGEST_NUMBER: Final = 10_000
-_SHORT_NUMBER: Final = 4000
+# Numbers with more characters aren't compared by value: only equal text is equal.
+_MAX_NUMBER_CHARACTERS: Final = 10_000
+# int() refuses a text of more than 4,300 digits.
+_MAX_INT_DIGITS: Final = 4000
 
 
 class Test(NamedTuple):
@@ -112,40 +133,38 @@ def extract(response: str, problem: Problem, strictness: Strictness) -> str:
     """Return the program of a response."""
     if strictness is Strictness.COMPAT:
         return programs.last_block(response)
-    name = problem.extras.get("func_name") or ""
-    starter = problem.extras.get("starter_code") or ""
-    return programs.program(response, "Solution" if "class Solution" in starter else name)
+    starter_code = problem.extras.get("starter_code") or ""
+    if "class Solution" in starter_code:
+        return programs.find_program(response, "Solution")
+    return programs.find_program(response, problem.extras.get("func_name") or "")
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
     """Run a program on the public and the private tests, up to the first that fails."""
-    tests = tests_of(problem)
-    name = problem.extras.get("func_name")
-    if not name:
+    tests = load_tests(problem)
+    function = problem.extras.get("func_name")
+    if not function:
         return _judge_main(program, tests, sandbox, strictness)
-    entry = f"Solution.{name}" if "class Solution" in program else name
+    entry = f"Solution.{function}" if "class Solution" in program else function
     job = Job(program, Mode.CALL, entry=entry, contest=True)
     if strictness is Strictness.COMPAT:
         return _judge_calls_together(job, tests, sandbox)
-    return _judge_calls(job, tests, sandbox)
+    return _judge_each_call(job, tests, sandbox)
 
 
-def tests_of(problem: Problem) -> Sequence[Test]:
+def load_tests(problem: Problem) -> Sequence[Test]:
     """Unpack a problem's tests: the public ones, then the private ones."""
-    packed = big_fields(problem)["private_test_cases"]
-    return _unpacked(problem.extras["public_tests"], packed)
+    return _unpack_tests(problem.extras["public_tests"], read_tests(problem)["private_test_cases"])
 
 
 # Samples of one problem are judged one after another, and some problems' tests are large.
 @lru_cache(maxsize=2)
-def _unpacked(public: str, private: str) -> Sequence[Test]:
+def _unpack_tests(public: str, private: str) -> Sequence[Test]:
+    """Parse both lists of tests; the private one may be packed."""
     if not private.lstrip().startswith(("[", "{")):
         private = unpack(private)
-    return [
-        Test(test["input"], test["output"])
-        for text in (public, private)
-        for test in json.loads(text)
-    ]
+    records = json.loads(public) + json.loads(private)
+    return [Test(record["input"], record["output"]) for record in records]
 
 
 # --- programs that read standard input ---------------------------------------------------------
@@ -154,125 +173,134 @@ def _unpacked(public: str, private: str) -> Sequence[Test]:
 def _judge_main(
     program: str, tests: Sequence[Test], sandbox: Sandbox, strictness: Strictness
 ) -> Judgement:
-    compat = strictness is Strictness.COMPAT
-    job = Job(program, Mode.SHIM if compat else Mode.MAIN)
-    same = same_output_exactly if compat else same_output
-    for number, test in enumerate(tests):
-        most = max(Limits.output, 4 * len(test.output))
-        limits = Limits(cpu=SECONDS, output=most, result=most)
+    """Run a program on the input of each test, and compare what it prints."""
+    is_compat = strictness is Strictness.COMPAT
+    job = Job(program, Mode.SHIM if is_compat else Mode.MAIN)
+    outputs_match = same_output_exactly if is_compat else same_output
+    for index, test in enumerate(tests):
+        max_output = max(Limits.output, 4 * len(test.output))
+        limits = Limits(cpu=SECONDS, output=max_output, result=max_output)
         outcome = sandbox.run(job, test.input.encode(), limits)
-        if outcome.cause is not Cause.EXIT or outcome.status != 0:
-            return Judgement.of_failure(number, len(tests), outcome)
-        output = outcome.result if compat else outcome.stdout
-        if not same(output.decode("utf-8", "replace"), test.output):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: other output")
+        if not outcome.succeeded:
+            return Judgement.of_failed_run(index, len(tests), outcome)
+        output = outcome.result if is_compat else outcome.stdout
+        if not outputs_match(output.decode("utf-8", "replace"), test.output):
+            return Judgement.of_wrong_test(index, len(tests), "other output")
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
-
-
-def _same_lines(output: str, expected: str, same: Callable[[str, str], bool]) -> bool:
-    lines, wanted = (
-        [line.strip() for line in text.strip().split("\n")] for text in (output, expected)
-    )
-    return len(lines) == len(wanted) and all(
-        line == other or same(line, other) for line, other in zip(lines, wanted, strict=True)
-    )
 
 
 def same_output_exactly(output: str, expected: str) -> bool:
     """Compare as the harness does: lines equal as text, or as lists of exact decimals."""
-    return _same_lines(output, expected, _same_decimals)
-
-
-def _same_decimals(line: str, other: str) -> bool:
-    if max(len(token) for token in [*line.split(), ""]) > _LONGEST_NUMBER:
-        return False
-    try:
-        return [Decimal(t) for t in line.split()] == [Decimal(t) for t in other.split()]
-    except InvalidOperation:
-        return False
+    return _lines_match(output, expected, _same_decimals)
 
 
 def same_output(output: str, expected: str) -> bool:
     """Compare lines as text, or token by token where all tokens of a line are numbers."""
-    return _same_lines(output, expected, _same_numbers)
+    return _lines_match(output, expected, _same_numbers)
 
 
-def _same_numbers(line: str, other: str) -> bool:
-    tokens, wanted = line.split(), other.split()
-    return len(tokens) == len(wanted) and all(
-        _same_number(token, number) for token, number in zip(tokens, wanted, strict=True)
+def _lines_match(output: str, expected: str, same_values: Callable[[str, str], bool]) -> bool:
+    """Return whether both texts have the same lines, by text or by a comparison of values."""
+    lines = [line.strip() for line in output.strip().split("\n")]
+    expected_lines = [line.strip() for line in expected.strip().split("\n")]
+    if len(lines) != len(expected_lines):
+        return False
+    return all(
+        line == expected_line or same_values(line, expected_line)
+        for line, expected_line in zip(lines, expected_lines, strict=True)
     )
 
 
-def _same_number(token: str, wanted: str) -> bool:
-    if max(len(token), len(wanted)) > _LONGEST_NUMBER:
+def _same_decimals(line: str, expected_line: str) -> bool:
+    """Return whether both lines hold the same decimals."""
+    tokens = line.split()
+    if any(len(token) > _MAX_NUMBER_CHARACTERS for token in tokens):
         return False
-    if not (_NUMBER.fullmatch(token) and _NUMBER.fullmatch(wanted)):
+    try:
+        numbers = [Decimal(token) for token in tokens]
+        return numbers == [Decimal(token) for token in expected_line.split()]
+    except InvalidOperation:
         return False
-    value, target = Decimal(token), Decimal(wanted)
-    if value == target:
+
+
+def _same_numbers(line: str, expected_line: str) -> bool:
+    """Return whether both lines hold equal numbers, of which some may differ by the tolerance."""
+    tokens, expected_tokens = line.split(), expected_line.split()
+    if len(tokens) != len(expected_tokens):
+        return False
+    return all(map(_same_number, tokens, expected_tokens))
+
+
+def _same_number(token: str, expected_token: str) -> bool:
+    """Return whether two numbers are equal, or close where the expected one has a decimal point."""
+    if max(len(token), len(expected_token)) > _MAX_NUMBER_CHARACTERS:
+        return False
+    if not (_NUMBER.fullmatch(token) and _NUMBER.fullmatch(expected_token)):
+        return False
+    value, expected = Decimal(token), Decimal(expected_token)
+    if value == expected:
         return True
-    if wanted.lstrip("+-").isdigit():
+    if expected_token.lstrip("+-").isdigit():
         return False
-    return abs(value - target) <= TOLERANCE * max(Decimal(1), abs(target))
+    return abs(value - expected) <= TOLERANCE * max(Decimal(1), abs(expected))
 
 
 # --- methods that are called ---------------------------------------------------------------------
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Read a test's data, which is trusted: integers may have any length."""
-    return json.loads(text, parse_int=_integer)
+    return json.loads(text, parse_int=_parse_integer)
 
 
-def _integer(text: str) -> int:
-    # int() of text stops at 4,300 digits.
-    return int(text) if len(text) < _SHORT_NUMBER else int(Decimal(text))
+def _parse_integer(text: str) -> int:
+    return int(text) if len(text) < _MAX_INT_DIGITS else int(Decimal(text))
 
 
 def _arguments(test: Test) -> list[Any]:
-    return [_json(line) for line in test.input.split("\n")]
+    return [_parse_json(line) for line in test.input.split("\n")]
 
 
-def _judge_calls(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
+def _judge_each_call(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
     """Make each call in a process of its own."""
-    for number, test in enumerate(tests):
-        expected = _json(test.output)
-        call = job.with_calls([_arguments(test)])
+    for index, test in enumerate(tests):
+        expected = _parse_json(test.output)
         limits = Limits(cpu=SECONDS, result=max(Limits.result, 4 * len(test.output)))
-        outcome = sandbox.run(call, limits=limits)
-        if outcome.cause is not Cause.EXIT or outcome.status != 0:
-            return Judgement.of_failure(number, len(tests), outcome)
-        returned = parse(outcome.result, [len(test.output)])
-        if not returned or returned[0].raised or not same_value(returned[0].value, expected):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {_told(returned)}")
+        outcome = sandbox.run(job.with_calls([_arguments(test)]), limits=limits)
+        if not outcome.succeeded:
+            return Judgement.of_failed_run(index, len(tests), outcome)
+        results = read_call_results(outcome.result, [len(test.output)])
+        if not results:
+            return Judgement.of_wrong_test(index, len(tests), "nothing returned")
+        (result,) = results
+        if result.raised or not same_value(result.value, expected):
+            return _judge_wrong_result(index, len(tests), result)
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
 
 
 def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
     """Make all calls on one object, as the harness does."""
-    together = job.with_calls([_arguments(test) for test in tests], seconds=SECONDS)
+    calls = [_arguments(test) for test in tests]
     limits = Limits(cpu=(SECONDS + 1) * len(tests) + 5, result=64 << 20)
-    outcome = sandbox.run(together, limits=limits)
-    returned = parse(outcome.result, [len(test.output) for test in tests])
-    for number, (test, result) in enumerate(zip(tests, returned, strict=False)):
+    outcome = sandbox.run(job.with_calls(calls, seconds=SECONDS), limits=limits)
+    results = read_call_results(outcome.result, [len(test.output) for test in tests])
+    for index, (test, result) in enumerate(zip(tests, results, strict=False)):
         if result.raised == "TimeoutException":
-            return Judgement(Status.TIMEOUT, f"test {number + 1} of {len(tests)}: cpu limit")
+            return Judgement.of_timeout(index, len(tests), Cause.CPU)
         value = list(result.value) if isinstance(result.value, tuple) else result.value
-        if result.raised or not _equal(value, _json(test.output)):
-            return Judgement(Status.WRONG, f"test {number + 1} of {len(tests)}: {_told([result])}")
-    if len(returned) < len(tests):
-        return Judgement.of_failure(len(returned), len(tests), outcome)
+        if result.raised or not _is_equal(value, _parse_json(test.output)):
+            return _judge_wrong_result(index, len(tests), result)
+    if len(results) < len(tests):
+        return Judgement.of_failed_run(len(results), len(tests), outcome)
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
 
 
-def _told(returned: Sequence[Returned]) -> str:
-    if not returned:
-        return "nothing returned"
-    return f"raised {returned[0].raised}" if returned[0].raised else "other value"
+def _judge_wrong_result(test_index: int, test_count: int, result: CallResult) -> Judgement:
+    reason = f"raised {result.raised}" if result.raised else "other value"
+    return Judgement.of_wrong_test(test_index, test_count, reason)
 
 
-def _equal(value: Any, expected: Any) -> bool:
+def _is_equal(value: Any, expected: Any) -> bool:
     try:
         return bool(value == expected)
     except (ValueError, TypeError, RecursionError):
@@ -284,17 +312,13 @@ def same_value(value: Any, expected: Any) -> bool:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(expected, list):
-        return (
-            isinstance(value, list | tuple | deque)
-            and len(value) == len(expected)
-            and all(same_value(item, other) for item, other in zip(value, expected, strict=True))
-        )
+        if not isinstance(value, list | tuple | deque) or len(value) != len(expected):
+            return False
+        return all(map(same_value, value, expected))
     if isinstance(expected, dict):
-        return (
-            isinstance(value, dict)
-            and value.keys() == expected.keys()
-            and all(same_value(value[key], expected[key]) for key in expected)
-        )
+        if not isinstance(value, dict) or value.keys() != expected.keys():
+            return False
+        return all(same_value(value[key], expected[key]) for key in expected)
     if isinstance(expected, float) and isinstance(value, int | float):
         tolerance = float(TOLERANCE) * max(1.0, abs(expected))
         try:
@@ -303,4 +327,4 @@ def same_value(value: Any, expected: Any) -> bool:
             return False
     if isinstance(value, wire.Opaque):
         return False
-    return _equal(value, expected)
+    return _is_equal(value, expected)

@@ -1,6 +1,6 @@
-"""The program in a response: text rules in linear time, nothing is parsed here.
+"""What all formats of tests share: the program in a response, and what came of its runs.
 
-A response may hold a closed thought, several fenced blocks, prose between them, and, where the
+The program is found by text rules in linear time; nothing is parsed here. A response may hold a closed thought, several fenced blocks, prose between them, and, where the
 prompt opened a fence, begin inside one. Whether something is a program is for the sandbox to find
 out; which block is meant is decided by the text alone.
 """
@@ -16,15 +16,16 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.record import Deferred
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Cause, Outcome
 from rlbhpc.verify.verdict import Status
 
 _FENCE: Final = "```"
-_PYTHON: Final = {"python", "py", "python3", "python2", "ipython", "pycon"}
-# A line that begins as statements do and sentences don't: what tells a program without a fence
-# from prose. Every program that prints or returns something has one.
+_PYTHON_LANGUAGES: Final = {"python", "py", "python3", "python2", "ipython", "pycon"}
+# A line that begins as statements do and sentences don't. It tells a program without a fence from
+# prose: every program that prints or returns something has one.
 _STATEMENT: Final = re.compile(
     r"""^[ \t]*+(?:
       (?:async[ \t]+)?def[ \t]+\w+[ \t]*\( | class[ \t]+\w+[ \t]*[(:] | @\w | return\b
@@ -37,15 +38,16 @@ _STATEMENT: Final = re.compile(
 )
 
 
-# What opens and closes a program where no fence of backticks does; two ways to write such a fence.
-_WRAPPER: Final = re.compile(
+# Marks that open and close a program where no fence of backticks does.
+_OTHER_FENCE: Final = re.compile(
     r"^[ \t]*(?:(?P<open>~~~+\w*|\[PYTHON\]|<code>|\\begin\{(?:lstlisting|verbatim|minted)\}.*)"
     r"|~~~+|\[/PYTHON\]|</code>|\\end\{(?:lstlisting|verbatim|minted)\})[ \t]*$",
     re.M,
 )
 _CODE_LINE: Final = re.compile(r"^[ \t]*[^#\s]", re.M)
-_LATE_FENCE: Final = re.compile(r"^([^`\n]*[^`\s][^`\n]*)```(python3?|py)[ \t]*$", re.M)
-_QUOTED: Final = re.compile(r"^[ \t]*>[ \t]*```", re.M)
+# Fences that don't begin their line: behind prose, and in a quotation.
+_FENCE_BEHIND_PROSE: Final = re.compile(r"^([^`\n]*[^`\s][^`\n]*)```(python3?|py)[ \t]*$", re.M)
+_QUOTED_FENCE: Final = re.compile(r"^[ \t]*>[ \t]*```", re.M)
 
 
 class Block(NamedTuple):
@@ -56,69 +58,76 @@ class Block(NamedTuple):
 
 
 def answer_part(response: str) -> str:
-    """Return what stands after the thought, within the last answer tag if there is one.
+    """Return the text behind the thought, within the last answer tag if there is one.
 
     A thought that was opened and never closed is no answer.
     """
-    _, closed, rest = response.rpartition("</think>")
-    if not closed and "<think>" in response:
+    _, closing_tag, answer = response.rpartition("</think>")
+    if not closing_tag and "<think>" in response:
         return ""
-    _, tag, inside = rest.rpartition("<answer>")
-    return inside.partition("</answer>")[0] if tag else rest
+    _, answer_tag, tagged = answer.rpartition("<answer>")
+    return tagged.partition("</answer>")[0] if answer_tag else answer
 
 
-def blocks(response: str) -> list[Block]:
-    """All blocks of code in a response, in order.
+def code_blocks(response: str) -> list[Block]:
+    """Return all blocks of code in a response, in order.
 
     A response whose first fence can only be a closing one begins inside a block. The last block
     may lack its closing fence. Without any fence the whole response is one block, if any line of it
     may be code: prompts that open a fence often stop at the closing one.
     """
-    lines = [line.removeprefix("\ufeff") for line in _fenced(answer_part(response)).split("\n")]
-    fences = _fences(lines)
-    if not fences:
+    text = _normalize_fences(answer_part(response))
+    lines = [line.removeprefix("\ufeff") for line in text.split("\n")]
+    fence_lines = _find_fences(lines)
+    if not fence_lines:
         text = "\n".join(lines)
         return [Block("", text)] if _STATEMENT.search(text) else []
-    code_blocks: list[Block] = []
-    if _begins_inside(lines, fences):
-        code_blocks.append(Block("python", "\n".join(lines[: fences[0]])))
-        fences = fences[1:]
-    for index in range(0, len(fences), 2):
-        start = fences[index]
-        end = fences[index + 1] if index + 1 < len(fences) else len(lines)
-        text = "\n".join(_outdented(lines[start + 1 : end], lines[start]))
+    blocks: list[Block] = []
+    if _begins_inside_block(lines, fence_lines):
+        closing_line = fence_lines.pop(0)
+        blocks.append(Block("python", "\n".join(lines[:closing_line])))
+    for index in range(0, len(fence_lines), 2):
+        opening_line = fence_lines[index]
+        is_closed = index + 1 < len(fence_lines)
+        closing_line = fence_lines[index + 1] if is_closed else len(lines)
+        opening_fence = lines[opening_line]
+        text = "\n".join(_outdent(lines[opening_line + 1 : closing_line], opening_fence))
         if text.strip():
-            code_blocks.append(Block(_language(lines[start]), text))
-    return code_blocks
+            blocks.append(Block(_fence_language(opening_fence), text))
+    return blocks
 
 
-def _fenced(text: str) -> str:
-    """Write other ways to set a program off as fences that stand alone on their lines."""
+def _normalize_fences(text: str) -> str:
+    """Rewrite other ways to set a program off as fences that begin their lines."""
     if _FENCE not in text:
-        return _WRAPPER.sub(lambda mark: "```python" if mark["open"] else _FENCE, text)
-    if _QUOTED.search(text) is not None:
+        return _OTHER_FENCE.sub(lambda mark: "```python" if mark["open"] else _FENCE, text)
+    if _QUOTED_FENCE.search(text) is not None:
         text = re.sub(r"^[ \t]*> ?", "", text, flags=re.M)
-    return _LATE_FENCE.sub(r"\1\n```\2", text)
+    return _FENCE_BEHIND_PROSE.sub(r"\1\n```\2", text)
 
 
-def _fences(lines: list[str]) -> list[int]:
-    """Find the lines with fences; one indented within a block belongs to a docstring."""
-    fences: list[int] = []
-    opened: int | None = None  # the indentation of the fence that is open
+def _find_fences(lines: list[str]) -> list[int]:
+    """Return the numbers of the lines that are fences.
+
+    A fence that is indented within a block belongs to a docstring.
+    """
+    fence_lines: list[int] = []
+    open_indent: int | None = None
     for number, line in enumerate(lines):
-        if not line.lstrip().startswith(_FENCE):
+        stripped = line.lstrip()
+        if not stripped.startswith(_FENCE):
             continue
-        indent = len(line) - len(line.lstrip())
-        if opened is not None and indent >= opened + 4:
+        indent = len(line) - len(stripped)
+        if open_indent is not None and indent >= open_indent + 4:
             continue
-        opened = indent if opened is None else None
-        fences.append(number)
-    return fences
+        open_indent = indent if open_indent is None else None
+        fence_lines.append(number)
+    return fence_lines
 
 
-def _outdented(lines: list[str], fence: str) -> list[str]:
-    """Take the indentation of the opening fence off each line, or what it has of it."""
-    indent = fence[: len(fence) - len(fence.lstrip())]
+def _outdent(lines: list[str], opening_fence: str) -> list[str]:
+    """Take the indentation of the opening fence off each line, as far as the line has it."""
+    indent = opening_fence[: len(opening_fence) - len(opening_fence.lstrip())]
     if not indent:
         return lines
     return [
@@ -126,45 +135,51 @@ def _outdented(lines: list[str], fence: str) -> list[str]:
     ]
 
 
-def _language(line: str) -> str:
-    return line.strip().lstrip("`").strip().partition(" ")[0].lower()
+def _fence_language(fence: str) -> str:
+    """Return the first word behind the backticks of a fence, in lower case."""
+    return fence.strip().lstrip("`").strip().partition(" ")[0].lower()
 
 
-def _begins_inside(lines: list[str], fences: list[int]) -> bool:
-    before = any(line.strip() for line in lines[: fences[0]])
-    return before and len(fences) % 2 == 1 and not _language(lines[fences[0]])
+def _begins_inside_block(lines: list[str], fence_lines: list[int]) -> bool:
+    """Return whether the first fence closes a block that the prompt opened."""
+    first_fence = fence_lines[0]
+    has_text_before = any(line.strip() for line in lines[:first_fence])
+    is_unpaired = len(fence_lines) % 2 == 1
+    return has_text_before and is_unpaired and not _fence_language(lines[first_fence])
 
 
-def program(response: str, entry: str = "") -> str:
+def find_program(response: str, entry: str = "") -> str:
     """Return the program that a response commits to; empty if there is none.
 
     ``entry``: name of a function or class that the program must define, if one is known. The last
-    block that defines it wins over later ones, which show its use. Else the last block that is
-    marked as Python does, else the last unmarked one.
+    block that defines it wins over later ones, which show its use. Otherwise the last block that is
+    marked as Python is taken, or else the last unmarked one.
     """
-    code_blocks = blocks(response)
+    blocks = code_blocks(response)
     if entry:
         definition = re.compile(
             rf"^[ \t]*(?:(?:async[ \t]+)?(?:def|class)[ \t]+{re.escape(entry)}\b"
             rf"|{re.escape(entry)}[ \t]*=[ \t]*lambda\b)",
             re.M,
         )
-        defining = [block for block in code_blocks if definition.search(block.text)]
+        defining = [block for block in blocks if definition.search(block.text)]
         if defining:
-            return _flush_left(defining[-1].text)
-    code_blocks = [block for block in code_blocks if _CODE_LINE.search(block.text)]
-    marked = [block for block in code_blocks if block.language in _PYTHON]
-    unmarked = [block for block in code_blocks if not block.language]
-    for kind in (marked, unmarked):
-        if kind:
-            # Where a function was asked for, an indented block may be its body alone.
-            return kind[-1].text if entry else _flush_left(kind[-1].text)
-    return ""
+            return _dedent_program(defining[-1].text)
+    with_code = [block for block in blocks if _CODE_LINE.search(block.text)]
+    marked = [block for block in with_code if block.language in _PYTHON_LANGUAGES]
+    unmarked = [block for block in with_code if not block.language]
+    candidates = marked or unmarked
+    if not candidates:
+        return ""
+    program = candidates[-1].text
+    # Where a function was asked for, an indented block may be its body alone.
+    return program if entry else _dedent_program(program)
 
 
-def _flush_left(program: str) -> str:
+def _dedent_program(program: str) -> str:
     """Undo the indentation of a program as a whole."""
-    return textwrap.dedent(program) if program.lstrip("\n")[:1] in (" ", "\t") else program
+    is_indented = program.lstrip("\n").startswith((" ", "\t"))
+    return textwrap.dedent(program) if is_indented else program
 
 
 def last_block(response: str) -> str:
@@ -173,20 +188,18 @@ def last_block(response: str) -> str:
     Where the prompt has opened the fence the response is read as if it had.
     """
     lines = answer_part(response).split("\n")
-    fences = [number for number, line in enumerate(lines) if _FENCE in line]
-    if not fences:
+    fence_lines = [number for number, line in enumerate(lines) if _FENCE in line]
+    if not fence_lines:
         text = "\n".join(lines)
         return text if _STATEMENT.search(text) else ""
-    if _begins_inside(lines, fences):
-        lines.insert(0, f"{_FENCE}python")
-        fences = [0, *(number + 1 for number in fences)]
-    if len(fences) < 2:
+    if len(fence_lines) == 1 and _begins_inside_block(lines, fence_lines):
+        return "\n".join(lines[: fence_lines[0]])
+    if len(fence_lines) < 2:
         return ""
-    return "\n".join(lines[fences[-2] + 1 : fences[-1]])
+    return "\n".join(lines[fence_lines[-2] + 1 : fence_lines[-1]])
 
 
-# ---- judgement -----------------------------------------------------------------------------------
-# What a format says of a program, the protocol of a format, and what calls returned.
+# --- what a format says of a program -------------------------------------------------------------
 
 
 class Strictness(StrEnum):
@@ -202,18 +215,27 @@ class Strictness(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """Status, and in a few words on what grounds."""
+    """Status of a program, and in a few words on what grounds."""
 
     status: Status
     reason: str
 
     @classmethod
-    def of_failure(cls, test: int, tests: int, outcome: Outcome) -> Judgement:
-        """Judge a run that did not end by itself with status 0."""
+    def of_failed_run(cls, test_index: int, test_count: int, outcome: Outcome) -> Judgement:
+        """Judge a test whose run didn't end by itself with status 0."""
         if outcome.cause.is_time:
-            return cls(Status.TIMEOUT, f"test {test + 1} of {tests}: {outcome.cause} limit")
-        ending = outcome.cause if outcome.cause is not Cause.EXIT else "exit"
-        return cls(Status.WRONG, f"test {test + 1} of {tests}: {ending} {outcome.status}".rstrip())
+            return cls.of_timeout(test_index, test_count, outcome.cause)
+        return cls.of_wrong_test(test_index, test_count, f"{outcome.cause} {outcome.status}")
+
+    @classmethod
+    def of_timeout(cls, test_index: int, test_count: int, cause: Cause) -> Judgement:
+        """Judge a test that passed a limit of time."""
+        return cls(Status.TIMEOUT, f"test {test_index + 1} of {test_count}: {cause} limit")
+
+    @classmethod
+    def of_wrong_test(cls, test_index: int, test_count: int, reason: str) -> Judgement:
+        """Judge a test that the program fails."""
+        return cls(Status.WRONG, f"test {test_index + 1} of {test_count}: {reason}")
 
 
 class Format(Protocol):
@@ -230,44 +252,59 @@ class Format(Protocol):
         ...
 
 
-def big_fields(problem: Problem) -> dict[str, Any]:
-    """Return the fields of a problem that are read only when a program is judged."""
+def read_tests(problem: Problem) -> dict[str, Any]:
+    """Return a problem's tests, which may be read from disk only when a program is judged."""
     tests = problem.extras["tests"]
-    read = getattr(tests, "read", None)
-    return dict(read() if read is not None else tests)
+    if isinstance(tests, Deferred):
+        tests = tests.read()
+    return dict(tests)
 
 
 # --- lines that came out of a sandbox ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Returned:
-    """What one call returned, or the name of what it raised, and its processor time."""
+class CallResult:
+    """What one call returned, or the name of what it raised, and its processor time in seconds."""
 
     value: Any = None
     raised: str = ""
     cpu: float = 0.0
 
 
-def parse(data: bytes, sizes: Sequence[int]) -> list[Returned]:
-    """Read at most ``len(sizes)`` lines, up to the first that is not as the driver writes them.
+# Longer than any number that the driver writes.
+_MAX_CPU_CHARACTERS: Final = 40
+_MAX_NAME_CHARACTERS: Final = 200
 
-    ``sizes`` bounds the hash tables of each value by the length of what is expected there: a
-    larger one can't be equal to it.
+
+def read_call_results(data: bytes, sizes: Sequence[int]) -> list[CallResult]:
+    """Read what calls returned: one line each, up to the first that the driver can't have written.
+
+    ``sizes``: for each call, the length of what it is expected to return. It bounds the hash tables
+    in the value: a larger one can't be equal to it.
     """
     results = []
-    for line, size in zip(data.split(b"\n")[:-1], sizes, strict=False):
-        head, mark, tail = line.rpartition(b',"cpu":')
+    lines = data.split(b"\n")[:-1]
+    for line, size in zip(lines, sizes, strict=False):
         try:
-            cpu = float(tail.removesuffix(b"}")) if mark and len(tail) < 40 else 0.0
-            if head.startswith(b'{"returned":'):
-                value = wire.loads(head.removeprefix(b'{"returned":'), max(size, wire.MAX_HASHED))
-                results.append(Returned(value=value, cpu=cpu))
-            elif head.startswith(b'{"raised":'):
-                name = json.loads(head.removeprefix(b'{"raised":')[:200])
-                results.append(Returned(raised=str(name) or "?", cpu=cpu))
-            else:
-                break
+            results.append(_read_call_result(line, max(size, wire.MAX_HASHED)))
         except (ValueError, RecursionError):
             break
     return results
+
+
+def _read_call_result(line: bytes, max_hashed: int) -> CallResult:
+    """Read one line, which may be hostile, or raise ``ValueError``."""
+    report, _, cpu_text = line.rpartition(b',"cpu":')
+    cpu = 0.0
+    if len(cpu_text) < _MAX_CPU_CHARACTERS:
+        cpu = float(cpu_text.removesuffix(b"}"))
+    returned_mark = b'{"returned":'
+    if report.startswith(returned_mark):
+        value = wire.loads(report.removeprefix(returned_mark), max_hashed)
+        return CallResult(value=value, cpu=cpu)
+    raised_mark = b'{"raised":'
+    if report.startswith(raised_mark):
+        name = json.loads(report.removeprefix(raised_mark)[:_MAX_NAME_CHARACTERS])
+        return CallResult(raised=str(name) or "?", cpu=cpu)
+    raise ValueError("neither returned nor raised")

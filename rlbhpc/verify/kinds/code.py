@@ -88,7 +88,7 @@ def lent_sandbox(preload: str = "") -> Iterator[Sandbox]:
 
 def distinct(response: str) -> str:
     """Return the part of a response that decides its verdict: its blocks of code."""
-    return "\0".join(f"{block.language}\n{block.text}" for block in programs.blocks(response))
+    return "\0".join(f"{block.language}\n{block.text}" for block in programs.code_blocks(response))
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import parse
+from rlbhpc.verify.code.programs import read_call_results
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict
@@ -116,7 +116,7 @@ def run(program: str, inputs: Sequence[str | None]) -> list[str]:
         raise _InvalidError("an input is a list of arguments")
     with lent_sandbox() as sandbox:
         outcome = sandbox.run(Job(program, Mode.CALL, entry="f").with_calls(calls), limits=LIMITS)
-    returned = parse(outcome.result, [MOST_VALUE] * len(calls))
+    returned = read_call_results(outcome.result, [MOST_VALUE] * len(calls))
     if len(returned) < len(calls):
         raise _InvalidError("time" if outcome.cause.is_time else f"ended by {outcome.cause}")
     outputs = []
@@ -129,7 +129,7 @@ def run(program: str, inputs: Sequence[str | None]) -> list[str]:
 
 def _program(text: str) -> str:
     """The last block of code, or what follows the first ``def f(`` that stands without a fence."""
-    blocks = [block.text for block in programs.blocks(text) if "def f(" in block.text]
+    blocks = [block.text for block in programs.code_blocks(text) if "def f(" in block.text]
     if blocks:
         return blocks[-1].strip()
     start = text.find("def f(")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import ends_in_box, last_balanced
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import parse
+from rlbhpc.verify.code.programs import read_call_results
 from rlbhpc.verify.kinds.code import lent_sandbox, reached_tier
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status, Verdict
@@ -76,7 +76,7 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
         outcome = sandbox.run(_JOB.with_calls([call]), limits=LIMITS)
     if outcome.cause.is_time:
         return Verdict(Status.TIMEOUT, answer, rule="time")
-    returned = parse(outcome.result, [1])
+    returned = read_call_results(outcome.result, [1])
     if not returned or returned[0].raised or not isinstance(returned[0].value, float | int):
         return Verdict(Status.WRONG, answer, rule="not an answer of this task")
     score = float(returned[0].value)

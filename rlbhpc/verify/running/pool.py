@@ -1,10 +1,10 @@
 """Worker processes that can be killed: for anything that may hang on what a model wrote.
 
-A library's own timeout is none: an alarm fails off the main thread and cannot stop C code. Here
-every task runs in a process under limits (address space, processor time, no files), watched from
-outside. A task that hangs costs its deadline and one new process, never a slot. What comes back is
-JSON of bounded size; nothing is unpickled. What a user brings is trusted, so its process has a
-limit of time alone.
+A library's own timeout doesn't help: an alarm fails off the main thread and can't stop C code. Here
+every task runs in a process under limits (address space, processor time, no files) and is watched
+from outside. A task that hangs costs its deadline and one new process, never a slot. A reply is
+JSON of bounded size; nothing is unpickled. A verifier that the user brings is trusted, so its
+process has a limit of time alone.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.study.plugin_check import first_call
 from rlbhpc.verify.registry import KINDS, guarded, verifier, verify
 from rlbhpc.verify.running.worker import HEADER
-from rlbhpc.verify.sandbox.supervisor import Sleep
+from rlbhpc.verify.sandbox.supervisor import SleepClock
 from rlbhpc.verify.verdict import Status, Verdict
 
 MAX_REPLY: Final = 1 << 16
 MAX_TRUSTED_REPLY: Final = 1 << 28
-TASKS_PER_WORKER: Final = 10_000  # then a fresh one, against slow growth
+# A worker is replaced after so many tasks, in case the library that it runs leaks memory.
+TASKS_PER_WORKER: Final = 10_000
 RETRY_FACTOR: Final = 4
 SECONDS: Final = 3.0
-# Times a task's processor time after which a busy node is given up, without a verdict.
+# A task is given up without a verdict after this many times its processor time on a busy node.
 PATIENCE: Final = 100
 _START_SECONDS: Final = 120.0
-# Seconds from the end of a worker's pipe to its own end.
-_DYING_SECONDS: Final = 2.0
-# Seconds between looks at what a busy worker is doing.
-_LOOK: Final = 0.1
-_CHILD: Final = "rlbhpc.verify.running.worker"
+# A worker closes its pipe this many seconds before it ends, at most.
+_EXIT_SECONDS: Final = 2.0
+# Seconds between looks at what busy workers are doing.
+_POLL_SECONDS: Final = 0.1
+_WORKER_MODULE: Final = "rlbhpc.verify.running.worker"
+_PACKAGE_ROOT: Final = Path(__file__).parents[3]
 
 Outcome = Literal["done", "timeout", "limit", "error"]
 
@@ -69,40 +71,141 @@ class Result:
 
 @dataclass
 class _Worker:
+    """One worker process and the task that it is busy with; ``task`` is None while it is idle.
+
+    ``deadline`` and ``last_deadline`` are times of the monotonic clock, ``max_sleep`` is in
+    seconds.
+    """
+
     process: subprocess.Popen[bytes]
-    sleep: Sleep
+    sleep_clock: SleepClock
     max_reply: int
-    buffer: bytearray = field(default_factory=bytearray)
-    task: int = -1
+    received: bytearray = field(default_factory=bytearray)
+    task: int | None = None
     deadline: float = 0.0
     last_deadline: float = 0.0
-    most_sleep: float = 0.0
-    served: int = 0
+    max_sleep: float = 0.0
+    tasks_served: int = 0
+
+    @property
+    def replies(self) -> int:
+        """Descriptor of the pipe that its replies come from."""
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def give(self, task: int, payload: Any, seconds: float) -> None:
+        """Send it a task that may use so many seconds of processor time."""
+        self.task = task
+        self.tasks_served += 1
+        self.sleep_clock = SleepClock(self.process.pid)
+        self.max_sleep = max_sleep_seconds(seconds)
+        self.deadline = time.monotonic() + self.max_sleep
+        self.last_deadline = self.deadline + PATIENCE * seconds
+        frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(HEADER.pack(len(frame)) + frame)
+        except BrokenPipeError:
+            self.deadline = 0.0
+
+    def is_late(self) -> bool:
+        """Return whether its task has slept too long, or is given up on a busy node."""
+        slept = self.sleep_clock.seconds()
+        now = time.monotonic()
+        if slept is None or now >= self.last_deadline:
+            return now >= self.deadline
+        return slept > self.max_sleep
+
+    def has_reply(self) -> bool:
+        """Return whether something arrives from it within a moment."""
+        return bool(_wait_for_replies([self], seconds=0.05))
+
+    def read_reply(self) -> dict[str, Any] | None:
+        """Read what has arrived; the reply once it is complete, else None."""
+        data = os.read(self.replies, MAX_REPLY)
+        if not data:
+            # A process may close its pipe and live on.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_EXIT_SECONDS)
+            raise _WorkerDiedError
+        self.received += data
+        if len(self.received) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack_from(self.received)
+        if size > self.max_reply:
+            raise _WorkerDiedError
+        frame_end = HEADER.size + size
+        if len(self.received) < frame_end:
+            return None
+        body = bytes(self.received[HEADER.size : frame_end])
+        self.received.clear()
+        try:
+            reply = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise _WorkerDiedError from error
+        if not isinstance(reply, dict):
+            raise _WorkerDiedError
+        return reply
+
+    def kill(self) -> None:
+        """Kill the process with everything that it may have started, and reap it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class _WorkerDiedError(Exception):
+    """The worker closed its pipe, or wrote something that is no reply."""
+
+
+def _wait_for_replies(workers: Sequence[_Worker], seconds: float) -> list[_Worker]:
+    """Wait so long at most for replies; the workers that have written something."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            selector.register(worker.replies, selectors.EVENT_READ, worker)
+        return [key.data for key, _ in selector.select(seconds)]
+
+
+def max_sleep_seconds(cpu_seconds: float) -> float:
+    """Seconds that a task may sleep if it may use so much processor time."""
+    return 3 * cpu_seconds + 2
 
 
 class Pool:
     """A few killable workers that all run one function.
 
-    ``function``: ``"module:function"``, imported in the workers; it maps a JSON value to a JSON
-    value. ``seconds``: processor time of one task; it may sleep three times that and two seconds
-    more, and as long as it waits for a processor that others have, nothing counts. ``memory``:
-    address space of one worker in bytes. ``brought``: what a user brings by this name, if anything;
-    ``function`` then takes the name and gives the function to run.
+    Parameters
+    ----------
+    function
+        ``"module:function"``, imported in the workers. It maps a JSON value to a JSON value.
+    workers
+        Most workers at a time.
+    seconds
+        Processor time of one task. It may sleep for three times that and two seconds more. Time
+        in which it waits for a processor that others have doesn't count.
+    memory
+        Address space of one worker in bytes.
+    plugin
+        Name of a verifier that the user brings, if this pool runs one. ``function`` then takes
+        the name and returns the function to run.
     """
 
     def __init__(
         self, function: str, workers: int = 1, seconds: float = SECONDS, memory: int = 2 << 30,
-        brought: str = "",
+        plugin: str = "",
     ) -> None:  # fmt: skip
         self.function = function
-        self.brought = brought
+        self.plugin = plugin
         self.size = workers
         self.seconds = seconds
         self.memory = memory
+        self.started = 0
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
-        self._owner = os.getpid()
-        self.started = 0
+        self._owner_pid = os.getpid()
 
     def __enter__(self) -> Self:
         return self
@@ -112,125 +215,105 @@ class Pool:
 
     def close(self) -> None:
         """End all workers."""
-        if os.getpid() == self._owner:
+        if os.getpid() == self._owner_pid:
             for worker in self._workers:
-                _end(worker)
+                worker.kill()
         self._workers.clear()
 
     def run(self, payloads: Sequence[Any]) -> list[Result]:
         """Run all tasks and return their results in order.
 
-        Tasks that ran out of time are tried once more, one at a time, with four times the time:
-        what only a busy machine made slow is not counted as a timeout.
+        Tasks that ran out of time are tried once more, one at a time, with four times the time: a
+        task that only a busy machine made slow is no timeout.
         """
         with self._lock:
-            if os.getpid() != self._owner:  # after a fork the workers belong to the parent
-                self._workers, self._owner = [], os.getpid()
-            results = self._pass(payloads, list(range(len(payloads))), self.seconds, self.size)
-            late = [index for index, result in results.items() if result.outcome == "timeout"]
-            results |= self._pass(payloads, late, self.seconds * RETRY_FACTOR, 1)
-            return [results[index] for index in range(len(payloads))]
+            if os.getpid() != self._owner_pid:
+                # After a fork the workers belong to the parent.
+                self._workers = []
+                self._owner_pid = os.getpid()
+            tasks = list(range(len(payloads)))
+            results = self._run_tasks(payloads, tasks, self.seconds, self.size)
+            late = [task for task in tasks if results[task].outcome == "timeout"]
+            results |= self._run_tasks(payloads, late, self.seconds * RETRY_FACTOR, 1)
+            return [results[task] for task in tasks]
 
-    # --- one pass --------------------------------------------------------------------------------
-
-    def _pass(
-        self, payloads: Sequence[Any], order: list[int], seconds: float, size: int
+    def _run_tasks(
+        self, payloads: Sequence[Any], tasks: list[int], seconds: float, max_busy: int
     ) -> dict[int, Result]:
-        waiting = deque(order)
+        """Run some tasks, given by their numbers, on at most ``max_busy`` workers at a time."""
+        waiting = deque(tasks)
         results: dict[int, Result] = {}
-        while waiting or any(worker.task >= 0 for worker in self._workers):
-            busy = sum(worker.task >= 0 for worker in self._workers)
-            for _ in range(min(size - busy, len(waiting))):
-                index = waiting.popleft()
-                self._assign(self._idle(), index, payloads[index], seconds)
-            for worker in self._ready():
-                result = self._collect(worker)
+        while len(results) < len(tasks):
+            while waiting and len(self._busy_workers()) < max_busy:
+                task = waiting.popleft()
+                self._find_idle_worker().give(task, payloads[task], seconds)
+            for worker in self._wait_for_workers():
+                result = self._collect_result(worker)
                 if result is not None:
+                    assert worker.task is not None
                     results[worker.task] = result
-                    worker.task = -1
+                    worker.task = None
         return results
 
-    def _idle(self) -> _Worker:
-        for worker in [worker for worker in self._workers if worker.task < 0]:
-            if worker.served < TASKS_PER_WORKER and worker.process.poll() is None:
+    def _busy_workers(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.task is not None]
+
+    def _find_idle_worker(self) -> _Worker:
+        """Return a live worker without a task; a new one if there is none."""
+        for worker in [worker for worker in self._workers if worker.task is None]:
+            if worker.tasks_served < TASKS_PER_WORKER and worker.process.poll() is None:
                 return worker
             self._drop(worker)
-        worker = self._start()
+        worker = self._start_worker()
         self._workers.append(worker)
         return worker
 
-    def _start(self) -> _Worker:
+    def _start_worker(self) -> _Worker:
         """Start a worker and wait until its imports are done."""
-        root = str(Path(__file__).parents[3])
-        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-        names = os.environ if self.brought else ("PATH", "LANG", "LD_LIBRARY_PATH")
+        is_trusted = bool(self.plugin)
+        command = [sys.executable, "-P", "-m", _WORKER_MODULE]
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _CHILD, self.function, str(self.memory), self.brought],
+            [*command, self.function, str(self.memory), self.plugin],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=None if self.brought else subprocess.DEVNULL,
+            stderr=None if is_trusted else subprocess.DEVNULL,
             bufsize=0,
-            cwd=None if self.brought else "/",
-            env={name: os.environ[name] for name in names if name in os.environ}
-            | {
-                "PYTHONPATH": path,
-                "PYTHONHASHSEED": "0",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "OMP_NUM_THREADS": "1",
-            },
+            cwd=None if is_trusted else "/",
+            env=_worker_environment(is_trusted),
             start_new_session=True,
         )
         self.started += 1
-        max_reply = MAX_TRUSTED_REPLY if self.brought else MAX_REPLY
+        max_reply = MAX_TRUSTED_REPLY if is_trusted else MAX_REPLY
+        worker = _Worker(process, SleepClock(process.pid), max_reply)
         deadline = time.monotonic() + _START_SECONDS
-        worker = _Worker(process, Sleep(process.pid), max_reply, deadline=deadline)
-        while True:
-            with contextlib.suppress(_Dead):
-                if _readable(worker) and _frame(worker) is not None:
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(_WorkerDiedError):
+                if worker.has_reply() and worker.read_reply() is not None:
                     return worker
-            if process.poll() is not None or time.monotonic() > worker.deadline:
-                _end(worker)
-                raise UserError(
-                    f"verification worker {self.function}: did not start (exit "
-                    f"{process.returncode}); run `python -m {_CHILD} {self.function} "
-                    f"{self.memory} {self.brought}` to see why"
-                )
+        worker.kill()
+        raise UserError(
+            f"verification worker {self.function}: did not start (exit {process.returncode}); run "
+            f"`python -m {_WORKER_MODULE} {self.function} {self.memory} {self.plugin}` to see why"
+        )
 
-    def _assign(self, worker: _Worker, index: int, payload: Any, seconds: float) -> None:
-        frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
-        worker.task, worker.served = index, worker.served + 1
-        worker.sleep = Sleep(worker.process.pid)
-        worker.most_sleep = wall_clock(seconds)
-        worker.deadline = time.monotonic() + worker.most_sleep
-        worker.last_deadline = worker.deadline + PATIENCE * seconds
-        assert worker.process.stdin is not None
-        try:
-            worker.process.stdin.write(HEADER.pack(len(frame)) + frame)
-        except BrokenPipeError:
-            worker.deadline = 0.0
+    def _wait_for_workers(self) -> list[_Worker]:
+        """Wait a moment; the busy workers that have replied, died or run out of time."""
+        busy = self._busy_workers()
+        replied = _wait_for_replies(busy, _POLL_SECONDS)
+        late = [worker for worker in busy if worker not in replied and worker.is_late()]
+        return replied + late
 
-    def _ready(self) -> list[_Worker]:
-        """Wait for a reply, a death or a deadline."""
-        busy = [worker for worker in self._workers if worker.task >= 0]
-        if not busy:
-            return []
-        with selectors.DefaultSelector() as selector:
-            for worker in busy:
-                assert worker.process.stdout is not None
-                selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-            heard = [key.data for key, _ in selector.select(_LOOK)]
-        late = [w for w in busy if w not in heard and _late(w)]
-        return heard + late
-
-    def _collect(self, worker: _Worker) -> Result | None:
-        """Read what a worker has to say; None if its reply is not whole yet."""
-        if time.monotonic() >= worker.deadline and not _readable(worker):
-            starved = time.monotonic() >= worker.last_deadline
+    def _collect_result(self, worker: _Worker) -> Result | None:
+        """Read the result of a worker's task; None if the reply isn't complete yet."""
+        now = time.monotonic()
+        if now >= worker.deadline and not worker.has_reply():
             self._drop(worker)
-            return Result("error", "the node is too busy") if starved else Result("timeout")
+            if now >= worker.last_deadline:
+                return Result("error", "the node is too busy")
+            return Result("timeout")
         try:
-            reply = _frame(worker)
-        except _Dead:
+            reply = worker.read_reply()
+        except _WorkerDiedError:
             self._drop(worker)
             timed_out = worker.process.returncode in (-signal.SIGPROF, -signal.SIGXCPU)
             return Result("timeout" if timed_out else "error", "the process died")
@@ -244,183 +327,145 @@ class Pool:
         return Result("error", reply.get("error"))
 
     def _drop(self, worker: _Worker) -> None:
-        _end(worker)
+        worker.kill()
         self._workers.remove(worker)
 
 
-def wall_clock(seconds: float) -> float:
-    """Seconds that a task may sleep that has so much processor time."""
-    return 3 * seconds + 2
+def _worker_environment(is_trusted: bool) -> dict[str, str]:
+    """Environment of a worker: all of ours if it is trusted, else no variable with a secret."""
+    names = os.environ if is_trusted else ("PATH", "LANG", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    python_path = [str(_PACKAGE_ROOT)]
+    if "PYTHONPATH" in os.environ:
+        python_path.append(os.environ["PYTHONPATH"])
+    environment["PYTHONPATH"] = os.pathsep.join(python_path)
+    environment["PYTHONHASHSEED"] = "0"
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment["OMP_NUM_THREADS"] = "1"
+    return environment
 
 
-def _late(worker: _Worker) -> bool:
-    """Whether a task has slept too long, or is given up."""
-    slept = worker.sleep.seconds()
-    now = time.monotonic()
-    if slept is None or now >= worker.last_deadline:
-        return now >= worker.deadline
-    return slept > worker.most_sleep
-
-
-class _Dead(Exception):  # noqa: N818 - an outcome, not a fault
-    """The worker closed its pipe, or what it wrote is no frame."""
-
-
-def _readable(worker: _Worker) -> bool:
-    """Whether something arrives within a moment."""
-    assert worker.process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(worker.process.stdout, selectors.EVENT_READ)
-        return bool(selector.select(0.05))
-
-
-def _frame(worker: _Worker) -> dict[str, Any] | None:
-    """Read on; return the reply once it is whole."""
-    assert worker.process.stdout is not None
-    data = os.read(worker.process.stdout.fileno(), MAX_REPLY)
-    if not data:
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may live on without its pipe
-            worker.process.wait(_DYING_SECONDS)
-        raise _Dead
-    worker.buffer += data
-    if len(worker.buffer) < HEADER.size:
-        return None
-    (size,) = HEADER.unpack_from(worker.buffer)
-    if size > worker.max_reply:
-        raise _Dead
-    if len(worker.buffer) < HEADER.size + size:
-        return None
-    body = bytes(worker.buffer[HEADER.size : HEADER.size + size])
-    worker.buffer.clear()
-    try:
-        reply = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise _Dead from error
-    if not isinstance(reply, dict):
-        raise _Dead
-    return reply
-
-
-def _end(worker: _Worker) -> None:
-    """Kill a worker with all that it may have started, and reap it."""
-    process = worker.process
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
-
-
-_SHARED: dict[tuple[str, int, float, str], Pool] = {}
-
-
+@cache
 def shared_pool(
-    function: str, workers: int = 1, seconds: float = SECONDS, brought: str = ""
+    function: str, workers: int = 1, seconds: float = SECONDS, plugin: str = ""
 ) -> Pool:
     """Return this process's pool for a function; its workers start on first use."""
-    key = (function, workers, seconds, brought)
-    pool = _SHARED.get(key)
-    if pool is None:
-        pool = _SHARED[key] = Pool(function, workers, seconds, brought=brought)
-        atexit.register(pool.close)
+    pool = Pool(function, workers, seconds, plugin=plugin)
+    atexit.register(pool.close)
     return pool
 
 
 # --- a verifier that a study brings, which may hang or end its process ---------------------------
 
-# Responses in a row without a verdict, after which nothing more is expected of a verifier.
-HOPELESS: Final = 3
+# After so many responses in a row without a verdict nothing more is expected of a verifier.
+MAX_FAILURES_IN_A_ROW: Final = 3
 
-_LOADED: Final = f"{__name__}:loaded"
+_LOAD_VERIFIER: Final = f"{__name__}:load_verifier"
 
 
 class OwnProcess:
-    """Calls one verifier in a process of its own, which is the same for all of one verifier.
+    """Calls a verifier that the study brings in another process.
 
-    ``kind``: what stands in the study. ``grader``: fingerprint of the file as it was first read.
-    ``seconds``: processor time of one response; see :class:`~rlbhpc.verify.running.pool.Pool`.
+    Parameters
+    ----------
+    kind
+        How the study names the verifier.
+    fingerprint
+        Fingerprint of the verifier's file when it was first read.
+    seconds
+        Processor time of one response; see :class:`Pool`.
     """
 
-    def __init__(self, kind: str, grader: str, seconds: float) -> None:
-        self._grader = grader
-        self._name = str(plugins.path_of(kind)) if plugins.is_file(kind) else kind
-        self._pool: Pool = shared_pool(_LOADED, seconds=seconds, brought=kind)
-        most = seconds * RETRY_FACTOR
-        self._limit = (
-            f"no verdict within {most:g} s of processor time or {wall_clock(most):g} s; a "
-            "study's verification.timeout allows more"
+    def __init__(self, kind: str, fingerprint: str, seconds: float) -> None:
+        self._fingerprint = fingerprint
+        self._name = _display_name(kind)
+        self._pool: Pool = shared_pool(_LOAD_VERIFIER, seconds=seconds, plugin=kind)
+        max_cpu_seconds = seconds * RETRY_FACTOR
+        self._timeout_message = (
+            f"no verdict within {max_cpu_seconds:g} s of processor time or "
+            f"{max_sleep_seconds(max_cpu_seconds):g} s; a study's verification.timeout allows more"
         )
-        self._in_a_row = 0
+        self._failures_in_a_row = 0
 
     def verdict(
         self, gold: str, response: str, problem: Problem | None, finish: str = ""
     ) -> Verdict:
         """Judge one response; without a verdict it is neither right nor wrong."""
-        pickled = base64.b64encode(pickle.dumps(problem)).decode()
-        (result,) = self._pool.run([[gold, response, pickled, finish]])
-        if result.outcome == "done" and result.value["grader"] != self._grader:
-            self._pool.close()  # it read the file before somebody edited it
-            (result,) = self._pool.run([[gold, response, pickled, finish]])
+        pickled_problem = base64.b64encode(pickle.dumps(problem)).decode()
+        payload = [gold, response, pickled_problem, finish]
+        (result,) = self._pool.run([payload])
+        if result.outcome == "done" and result.value["grader"] != self._fingerprint:
+            # The process read the file before somebody edited it.
+            self._pool.close()
+            (result,) = self._pool.run([payload])
         if result.outcome == "done":
-            self._in_a_row = 0
-            verdict = Verdict(**result.value | {"status": Status(result.value["status"])})
-            if verdict.grader == self._grader:
-                return verdict
-            raise UserError(
-                f"{self._name}: has changed since it was first read; start again to judge by it as "
-                "it is now"
-            )
-        cause = self._limit if result.outcome == "timeout" else str(result.value)
-        line = f"{self._name}: {problem.id if problem else repr(response[:80])}: {cause}"
-        self._in_a_row += 1
-        if self._in_a_row >= HOPELESS:
-            raise UserError(f"{line} ({self._in_a_row} times in a row)")
-        return Verdict(Status.ERROR, rule=line, grader=self._grader)
+            self._failures_in_a_row = 0
+            status = Status(result.value["status"])
+            verdict = Verdict(**result.value | {"status": status})
+            if verdict.grader != self._fingerprint:
+                raise UserError(
+                    f"{self._name}: has changed since it was first read; start again to judge by "
+                    "it as it is now"
+                )
+            return verdict
+        reason = self._timeout_message if result.outcome == "timeout" else str(result.value)
+        sample = problem.id if problem else repr(response[:80])
+        message = f"{self._name}: {sample}: {reason}"
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+            raise UserError(f"{message} ({self._failures_in_a_row} times in a row)")
+        return Verdict(Status.ERROR, rule=message, grader=self._fingerprint)
+
+
+def _display_name(kind: str) -> str:
+    return str(plugins.path_of(kind)) if plugins.is_file(kind) else kind
 
 
 def verify_apart(
     problem: Problem, response: str, finish: str = "", seconds: float = SECONDS
 ) -> Verdict:
-    """Judge one response to a problem; with a verifier that was brought, in its process."""
+    """Judge one response to a problem; a verifier that the study brings runs in its own process."""
     if problem.verifier in KINDS:
         return verify(problem.verifier, problem.gold, response, problem, finish)
-    return _process(problem.verifier, seconds).verdict(problem.gold, response, problem, finish)
+    process = _own_process(problem.verifier, seconds)
+    return process.verdict(problem.gold, response, problem, finish)
 
 
 @cache
-def _process(kind: str, seconds: float) -> OwnProcess:
+def _own_process(kind: str, seconds: float) -> OwnProcess:
     return OwnProcess(kind, verifier(kind).FINGERPRINT, seconds)
 
 
-def loaded(kind: str) -> Callable[[Any], Any]:
-    """In the process: load a verifier, and give the function that calls it on JSON values."""
+def load_verifier(kind: str) -> Callable[[Any], Any]:
+    """Load a verifier in the worker process; the function that calls it on JSON values."""
     module = verifier(kind)
 
     def judge(payload: Any) -> Any:
-        gold, response, pickled, finish = payload
-        # From the parent alone.
-        problem = pickle.loads(base64.b64decode(pickled))  # noqa: S301
+        gold, response, pickled_problem, finish = payload
+        # The pickle was written by the parent process alone.
+        problem = pickle.loads(base64.b64decode(pickled_problem))  # noqa: S301
         verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
         return asdict(verdict) | {"status": int(verdict.status), "seconds": 0.0}
 
     return judge
 
 
-def refuse_what_raises(problem: Problem) -> None:
-    """Refuse a verifier that cannot judge a problem's reference answer, or an empty response.
+def reject_raising_verifier(problem: Problem) -> None:
+    """Refuse a verifier that raises on a problem's reference answer, or on an empty response.
 
-    What it says of them does not matter: a sample on which it raises is neither right nor wrong.
+    Its verdicts don't matter here: a sample on which it raises is neither right nor wrong.
     """
-    kind = problem.verifier
-    named = str(plugins.path_of(kind)) if plugins.is_file(kind) else f"verifier {kind}"
-    place = f"{named}: {problem.id}: judging"
-    first_call(partial(_refuse_what_judge_raises, problem, place), f"{place} its reference answer")
+    place = f"{_display_name(problem.verifier)}: {problem.id}: judging"
+    if not plugins.is_file(problem.verifier):
+        place = f"verifier {place}"
+    check = partial(_try_verifier, problem, place)
+    first_call(check, f"{place} its reference answer")
 
 
-def _refuse_what_judge_raises(problem: Problem, place: str) -> None:
+def _try_verifier(problem: Problem, place: str) -> None:
+    responses = {"its reference answer": problem.gold, "an empty response": ""}
     with plugins.isolated_plugin(problem.verifier) as kind:
-        for what, response in (("its reference answer", problem.gold), ("an empty response", "")):
+        for description, response in responses.items():
             verdict = verify(kind, problem.gold, response, problem)
             if verdict.status is Status.ERROR:
-                raise UserError(f"{place} {what}, it {verdict.rule}")
+                raise UserError(f"{place} {description}, it {verdict.rule}")

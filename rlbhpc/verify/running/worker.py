@@ -1,6 +1,6 @@
 """The child of :mod:`rlbhpc.verify.running.pool`: one function, called on JSON values.
 
-Started as ``python -P -m rlbhpc.verify.running.worker module:function memory_bytes brought``.
+Started as ``python -P -m rlbhpc.verify.running.worker module:function memory_bytes plugin``.
 Frames are four bytes of length and JSON, both ways. The kernel ends the process when a task has
 used its processor time, so neither C code nor a caught exception can outlive it.
 """
@@ -23,34 +23,40 @@ HEADER: Final = struct.Struct(">I")
 _READY: Final = b'{"ready":true}'
 
 
-def main(target: str, memory: int, brought: str = "") -> None:
-    """Serve tasks until the parent closes the pipe."""
+def main(target: str, memory: int, plugin: str = "") -> None:
+    """Serve tasks until the parent closes the pipe.
+
+    ``target``: ``module:function``. ``memory``: bytes of address space. ``plugin``: name of a
+    verifier that the user brings; it is trusted, so nothing but its time is limited.
+    """
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.dup2(2, 1)  # whatever a library prints must not reach the frames
+    # What a library prints must not get between the frames.
+    os.dup2(2, 1)
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    if brought:
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-        function = function(brought)
+    if plugin:
+        threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+        function = function(plugin)
     else:
-        _confine(memory)
-    # What ends the process when its time is up must not be caught, ignored or blocked.
+        _set_limits(memory)
+    # The signal that ends the process when its time is up must not be caught, ignored or blocked.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     _send(replies, _READY)
-    own = os.getpid()
+    worker_pid = os.getpid()
     while (task := _receive(requests)) is not None:
         signal.setitimer(signal.ITIMER_PROF, task["cpu"])
         reply = _call(function, task["payload"])
-        if os.getpid() != own:
-            os._exit(1)  # a child that the function forked: the parent's answer is the one
+        if os.getpid() != worker_pid:
+            # The function forked, and this is the child: the parent will reply.
+            os._exit(1)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(replies, reply)
 
 
-def _confine(memory: int) -> None:
+def _set_limits(memory: int) -> None:
     """Limit memory, and forbid files: a written byte beyond zero is an error."""
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -58,14 +64,15 @@ def _confine(memory: int) -> None:
     sys.setrecursionlimit(3000)
 
 
-def _end_with(parent: int) -> None:
-    """End this process, and what it started, when the one that started it was killed."""
-    while os.getppid() == parent:
+def _end_with_parent(parent_pid: int) -> None:
+    """End this process, and what it started, once the parent was killed."""
+    while os.getppid() == parent_pid:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)
 
 
 def _call(function: Any, payload: Any) -> bytes:
+    """Call the function and encode its result, or what it raised."""
     try:
         reply = {"value": function(payload)}
     except MemoryError:
@@ -78,6 +85,7 @@ def _call(function: Any, payload: Any) -> bytes:
 
 
 def _receive(stream: BinaryIO) -> Any:
+    """Read the next task; None once the parent has closed the pipe."""
     header = stream.read(HEADER.size)
     if len(header) < HEADER.size:
         return None

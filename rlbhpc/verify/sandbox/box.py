@@ -34,90 +34,118 @@ from rlbhpc.verify.sandbox.syscalls import memory_file
 # into pipes, so that a flood stops at the pipe's size while it is being cut off.
 
 
-class Pump:
+class OutputPipe:
+    """The verifier's end of a pipe that a program writes to, and the bytes read so far.
+
+    ``max_bytes``: what is kept; the rest is dropped. ``child_end``: descriptor for the program.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.reader, self.child_end = os.pipe2(os.O_CLOEXEC)
+        self.max_bytes = max_bytes
+        self.content = bytearray()
+        self.is_open = True
+        self.has_overflowed = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many bytes have been read as are kept."""
+        return len(self.content) >= self.max_bytes
+
+    def read_chunk(self) -> None:
+        """Read what has arrived; at the end of the output the pipe is closed."""
+        chunk = os.read(self.reader, CHUNK)
+        if not chunk:
+            self.close()
+        free = self.max_bytes - len(self.content)
+        self.content += chunk[:free]
+        if len(chunk) > free:
+            self.has_overflowed = True
+
+    def close(self) -> None:
+        """Close our end, once."""
+        if self.is_open:
+            os.close(self.reader)
+            self.is_open = False
+
+
+class RunPipes:
     """Descriptors of one run; a context manager that closes them all."""
 
     def __init__(self, job: int, stdin: int, limits: Limits, takes_result: bool) -> None:
         """Open the pipes. ``job`` and ``stdin`` are descriptors that this object takes over."""
-        self._caps: dict[int, int] = {}
-        self._buffers: dict[int, bytearray] = {}
-        self._out, out_end = os.pipe2(os.O_CLOEXEC)
-        self._err, err_end = os.pipe2(os.O_CLOEXEC)
-        self._result, result_end = os.pipe2(os.O_CLOEXEC)
-        self.child_ends = [job, stdin, out_end, err_end, result_end]
-        for descriptor, cap in (
-            (self._out, limits.output),
-            (self._err, limits.output),
-            (self._result, limits.result if takes_result else 0),
-        ):
-            self._caps[descriptor] = cap
-            self._buffers[descriptor] = bytearray()
-        self._open = {self._out, self._err, self._result}
-        self._over = False
+        self.stdout = OutputPipe(limits.output)
+        self.stderr = OutputPipe(limits.output)
+        self.result = OutputPipe(limits.result if takes_result else 0)
+        self._outputs = (self.stdout, self.stderr, self.result)
+        self.child_ends = [job, stdin, *(output.child_end for output in self._outputs)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *details: object) -> None:
         self.close_child_ends()
-        for descriptor in self._open:
-            os.close(descriptor)
+        for output in self._outputs:
+            output.close()
 
     def close_child_ends(self) -> None:
-        """Close what the child has received, so that its end is seen."""
+        """Close the ends that the child has received; only then can the end of output be seen."""
         for descriptor in self.child_ends:
             os.close(descriptor)
         self.child_ends = []
 
-    @property
-    def collected(self) -> tuple[bytes, bytes, bytes]:
-        """Standard output, the tail of standard error, and the result."""
-        out, err, result = (self._buffers[d] for d in (self._out, self._err, self._result))
-        return bytes(out), bytes(err[-STDERR_TAIL:]), bytes(result)
+    def collect(self, channel: socket.socket, run: int, timeout_seconds: float) -> dict[str, Any]:
+        """Read output until the supervisor reports the run's end, and return its report.
 
-    def collect(self, channel: socket.socket, run: int, patience: float) -> dict[str, Any]:
-        """Move bytes until the supervisor reports the run's end; its report.
-
-        A run that writes past a cap is ended; ``OSError`` when the supervisor itself falls silent.
+        A run that writes past a limit is ended. Raises ``OSError`` when the supervisor itself falls
+        silent.
         """
-        stopped = False
-        deadline = time.monotonic() + patience
+        stop_sent = False
+        deadline = time.monotonic() + timeout_seconds
         while True:
-            ready = _ready([channel.fileno(), *self._open], deadline - time.monotonic())
-            if not ready:
+            readers = [output.reader for output in self._outputs if output.is_open]
+            remaining = deadline - time.monotonic()
+            readable = _wait_readable([channel.fileno(), *readers], remaining)
+            if not readable:
                 raise TimeoutError("silent for longer than any run may take")
-            for descriptor in self._open.intersection(ready):
-                self._read(descriptor)
-            if self._over and not stopped:
-                stopped = True
+            self._read_outputs(readable)
+            if self._has_overflowed() and not stop_sent:
+                stop_sent = True
                 channel.send(marshal.dumps({"run": run, "stop": Cause.OUTPUT.value}))
-            if channel.fileno() in ready:
-                report = _report(channel)
-                # The child is gone; what outlives it and writes on fills each pipe's cap at most.
-                while rest := _ready(self._unfilled(), 0.0):
-                    for descriptor in rest:
-                        self._read(descriptor)
-                if self._over:
+            if channel.fileno() in readable:
+                report = _receive_report(channel)
+                self._read_remaining()
+                if self._has_overflowed():
                     report["cause"] = Cause.OUTPUT
                 return report
 
-    def _unfilled(self) -> list[int]:
-        """Pipes of which more may be read: all, until one passes its cap."""
-        return [d for d in self._open if not self._over or len(self._buffers[d]) < self._caps[d]]
+    def _has_overflowed(self) -> bool:
+        return any(output.has_overflowed for output in self._outputs)
 
-    def _read(self, descriptor: int) -> None:
-        """Take one chunk, of which what is past the cap is dropped."""
-        chunk = os.read(descriptor, CHUNK)
-        if not chunk:
-            self._open.remove(descriptor)
-            os.close(descriptor)
-        buffer = self._buffers[descriptor]
-        room = self._caps[descriptor] - len(buffer)
-        buffer += chunk[:room]
-        self._over |= len(chunk) > room
+    def _read_outputs(self, readable: list[int]) -> None:
+        for output in self._outputs:
+            if output.is_open and output.reader in readable:
+                output.read_chunk()
+
+    def _read_remaining(self) -> None:
+        """Read what a run that has ended left in its pipes.
+
+        A process that outlives it and writes on can fill each pipe only up to its limit.
+        """
+        while True:
+            stop_when_full = self._has_overflowed()
+            readers = [
+                output.reader
+                for output in self._outputs
+                if output.is_open and not (stop_when_full and output.is_full)
+            ]
+            readable = _wait_readable(readers, 0.0)
+            if not readable:
+                return
+            self._read_outputs(readable)
 
 
-def input_pipe(content: bytes) -> int | None:
+def fill_pipe(content: bytes) -> int | None:
     """Return a pipe that holds all of ``content`` and ends after it; None where it doesn't fit.
 
     For programs that wait for events of standard input, which files have none of.
@@ -134,15 +162,16 @@ def input_pipe(content: bytes) -> int | None:
     return None
 
 
-def _ready(descriptors: list[int], timeout: float) -> list[int]:
-    """Wait like :func:`select.select`, whose sets end at descriptor 1,023."""
+def _wait_readable(descriptors: list[int], timeout_seconds: float) -> list[int]:
+    """Wait like :func:`select.select`, which takes no descriptor above 1,023."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(max(0.0, timeout) * 1000)]
+    events = poll.poll(max(0.0, timeout_seconds) * 1000)
+    return [descriptor for descriptor, _ in events]
 
 
-def _report(channel: socket.socket) -> dict[str, Any]:
+def _receive_report(channel: socket.socket) -> dict[str, Any]:
     message = channel.recv(CHUNK)
     if not message:
         raise ConnectionError("the supervisor ended")
@@ -152,15 +181,15 @@ def _report(channel: socket.socket) -> dict[str, Any]:
 
 # --- supervisors and the sandbox -----------------------------------------------------------------
 
-# Seconds for a supervisor to load NumPy from a cold shared file system, and past a run's own limit
-# after which it counts as stuck.
-_PATIENCE: Final = 120
-_FROM: Final = re.compile(r"\bfrom\s+([\w.]+)\s+import\b")
-_IMPORT: Final = re.compile(r"\bimport\s+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
+# Seconds for a supervisor to load NumPy from a cold shared file system. So long after a run's own
+# limit, too, a supervisor counts as stuck.
+_SUPERVISOR_SECONDS: Final = 120
+_FROM_IMPORT: Final = re.compile(r"\bfrom\s+([\w.]+)\s+import\b")
+_PLAIN_IMPORT: Final = re.compile(r"\bimport\s+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
 # Imports by a computed name, and `import a as b, c`, of which the pattern above reads half.
-_DYNAMIC: Final = re.compile(r"__import__|importlib|runpy|\bas\s+\w+\s*,")
-# What is done to a pipe and can't be done to a file.
-_WAITS: Final = re.compile(r"connect_read_pipe|selectors|epoll")
+_UNREADABLE_IMPORT: Final = re.compile(r"__import__|importlib|runpy|\bas\s+\w+\s*,")
+# Names in programs that wait for events of standard input: a pipe has them, a file hasn't.
+_WAITS_FOR_INPUT: Final = re.compile(r"connect_read_pipe|selectors|epoll")
 
 
 class SandboxError(Exception):
@@ -171,111 +200,119 @@ class NodeTooBusyError(SandboxError):
     """A program had too little processor time for any verdict."""
 
 
-def _needs_all(program: str) -> bool:
-    """Whether a program's text may import more than a lean supervisor has loaded."""
-    if _DYNAMIC.search(program):
+def needs_wide_supervisor(program: str) -> bool:
+    """Return whether a program may import more than a lean supervisor has loaded."""
+    if _UNREADABLE_IMPORT.search(program):
         return True
-    names = _FROM.findall(program)
-    for imported in _IMPORT.findall(_FROM.sub("", program)):
-        names += [name.strip() for name in imported.split(",")]
-    return not set(LEAN_MODULES).issuperset(names)
+    imported = set(_FROM_IMPORT.findall(program))
+    for names in _PLAIN_IMPORT.findall(_FROM_IMPORT.sub("", program)):
+        imported.update(name.strip() for name in names.split(","))
+    return not imported.issubset(LEAN_MODULES)
 
 
 class Supervisor:
     """One supervisor process (:mod:`rlbhpc.verify.sandbox.supervisor`) and the channel to it."""
 
     def __init__(self, tier: Tier, wide: bool, preload: str = "") -> None:
-        """Start one; ``wide`` with every module of the library and NumPy. Raises SandboxError."""
-        self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = Path(__file__).parents[3]
-        start = (
-            f"import sys; sys.path.append({str(root)!r}); "
-            f"from rlbhpc.verify.sandbox.supervisor import main; main({inner.fileno()})"
+        """Start one, or raise :class:`SandboxError`.
+
+        ``wide``: whether it loads every module of the standard library and NumPy. ``preload``:
+        name of a module of trusted code that it loads, too.
+        """
+        self._channel, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._runs = count()
+        self._temporary_scratch = ""
+        package_root = Path(__file__).parents[3]
+        program = (
+            f"import sys; sys.path.append({str(package_root)!r}); "
+            "from rlbhpc.verify.sandbox.supervisor import main; "
+            f"main({supervisor_end.fileno()})"
         )
-        with inner:
+        with supervisor_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", "-B", "-c", start],
+                [sys.executable, "-s", "-S", "-P", "-B", "-c", program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env=_supervisor_environment(),
                 cwd="/",
-                pass_fds=(inner.fileno(),),
+                pass_fds=(supervisor_end.fileno(),),
             )
-        self._runs = count()
-        self._group = self._scratch = ""
         numpy = importlib.util.find_spec("numpy")
-        folders = [str(Path(numpy.origin).parent)] if numpy and numpy.origin else []
         settings = {
             "wide": wide,
-            "packages": folders,
+            "packages": [str(Path(numpy.origin).parent)] if numpy and numpy.origin else [],
             "preload": preload,
             "path": [entry for entry in sys.path if entry] if preload else [],
-            "local": [os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"],
+            "temporary_folders": [os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"],
             "seccomp": tier.seccomp,
             "landlock": bool(tier.landlock),
             "namespaces": tier.namespaces,
-            "cgroup": tier.cgroup,
         }
-        self._channel.settimeout(_PATIENCE)
-        hello = self._ask(json.dumps(settings).encode())
-        if "failed" in hello:
+        self._channel.settimeout(_SUPERVISOR_SECONDS)
+        answer = self._send_settings(json.dumps(settings).encode())
+        if "failed" in answer:
             self.close()
-            raise SandboxError(hello["failed"])
-        self._group = hello["group"]
-        self._scratch = hello["scratch"]
+            raise SandboxError(answer["failed"])
+        self._temporary_scratch = answer["scratch"]
 
-    @property
-    def in_group(self) -> bool:
-        """Whether it runs in a control group of its own."""
-        return bool(self._group)
-
-    def _ask(self, message: bytes) -> dict[str, Any]:
+    def _send_settings(self, settings: bytes) -> dict[str, Any]:
+        """Tell the supervisor what to be, and return its answer."""
         answer = b""
         with suppress(OSError):
-            self._channel.send(message)
+            self._channel.send(settings)
             answer = self._channel.recv(CHUNK)
         if not answer:
-            raise SandboxError(f"the supervisor ended: {self._last_words()}")
+            raise SandboxError(f"the supervisor ended: {self._kill_and_read_error()}")
         parsed: dict[str, Any] = json.loads(answer)
         return parsed
 
     def run(self, job: Job, stdin: bytes, limits: Limits) -> Outcome:
         """Run one job to its end."""
         run = next(self._runs)
+        stdin_pipe = fill_pipe(stdin) if _WAITS_FOR_INPUT.search(job.program) else None
+        stdin_file = memory_file([stdin]) if stdin_pipe is None else stdin_pipe
+        job_file = memory_file([job.encode()])
+        request = {
+            "run": run, "cpu": limits.cpu, "wall": limits.wall,
+            "longest_wall": limits.longest_wall, "memory": limits.memory,
+            "threads": limits.threads,
+        }  # fmt: skip
         takes_result = job.mode is not Mode.MAIN
-        pipe = input_pipe(stdin) if _WAITS.search(job.program) else None
-        source = memory_file([stdin]) if pipe is None else pipe
-        with Pump(memory_file([job.encode()]), source, limits, takes_result) as pump:
-            request = {
-                "run": run, "cpu": limits.cpu, "wall": limits.wall,
-                "longest_wall": limits.longest_wall, "memory": limits.memory,
-                "threads": limits.threads,
-            }  # fmt: skip
+        with RunPipes(job_file, stdin_file, limits, takes_result) as pipes:
             try:
-                socket.send_fds(self._channel, [marshal.dumps(request)], pump.child_ends)
-                pump.close_child_ends()
-                report = pump.collect(self._channel, run, limits.longest_wall + _PATIENCE)
+                socket.send_fds(self._channel, [marshal.dumps(request)], pipes.child_ends)
+                pipes.close_child_ends()
+                timeout_seconds = limits.longest_wall + _SUPERVISOR_SECONDS
+                report = pipes.collect(self._channel, run, timeout_seconds)
             except OSError as error:
                 self.close()
                 raise SandboxError(f"supervisor: {error}") from None
-            if "failed" in report:
-                raise SandboxError(report["failed"])
-            cause = Cause(report["cause"])
-            if cause is Cause.STARVED:
-                raise NodeTooBusyError(
-                    f"the node is too busy: {report['cpu']:.1f} s of processor time in "
-                    f"{report['wall']:.0f} s"
-                )
-            return Outcome(cause, report["status"], *pump.collected, report["cpu"], report["wall"])
+        if "failed" in report:
+            raise SandboxError(report["failed"])
+        if report["cause"] == Cause.STARVED:
+            raise NodeTooBusyError(
+                f"the node is too busy: {report['cpu']:.1f} s of processor time in "
+                f"{report['wall']:.0f} s"
+            )
+        return Outcome(
+            cause=Cause(report["cause"]),
+            status=report["status"],
+            stdout=bytes(pipes.stdout.content),
+            stderr=bytes(pipes.stderr.content[-STDERR_TAIL:]),
+            result=bytes(pipes.result.content),
+            cpu=report["cpu"],
+            wall=report["wall"],
+        )
 
-    def _last_words(self) -> str:
-        """End it, and read what it had to complain of."""
+    def _kill_and_read_error(self) -> str:
+        """Kill the supervisor, and return the last line of its standard error."""
         self._process.kill()
         assert self._process.stderr is not None
         text = self._process.stderr.read().decode("utf-8", "replace")
         self.close()
-        return text.strip().rpartition("\n")[2] or f"exit {self._process.returncode}"
+        last_line = text.strip().rpartition("\n")[2]
+        return last_line or f"exit {self._process.returncode}"
 
     def close(self) -> None:
         """End the supervisor and, through it, whatever it runs."""
@@ -286,16 +323,14 @@ class Supervisor:
         self._process.wait()
         assert self._process.stderr is not None
         self._process.stderr.close()
-        with suppress(OSError):
-            if self._group:
-                Path(self._group).rmdir()
-            # A supervisor that was killed could not clean up after itself.
-            if self._scratch:
-                confine.empty_scratch(self._scratch)
-                Path(self._scratch).rmdir()
+        # A supervisor that was killed could not clean up after itself.
+        if self._temporary_scratch:
+            with suppress(OSError):
+                confine.empty_scratch(self._temporary_scratch)
+                Path(self._temporary_scratch).rmdir()
 
 
-def _environment() -> dict[str, str]:
+def _supervisor_environment() -> dict[str, str]:
     """Environment of a supervisor: what the interpreter needs to start, and no secret."""
     environment = {
         "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0",
@@ -319,55 +354,52 @@ class Sandbox:
         """
         self.tier = tier
         self._preload = preload
+        # The wide supervisor under True, the lean one under False.
         self._supervisors: dict[bool, Supervisor] = {}
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         self._lock = threading.Lock()
 
     def run(self, job: Job, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
-        """Run a job; once more if the sandbox itself fails, or if the node was too busy.
+        """Run a job; a second time if the sandbox itself fails, or if the run slept too long.
 
-        Time is processor time, and waiting for a processor counts as nobody's. A run that the wall
-        clock ended has slept, or was held up in a way that the kernel doesn't count (a throttled
-        group, a stolen processor), so it gets a second chance.
+        A run that slept too long may have been held up in a way that the kernel doesn't count (a
+        throttled group, a stolen processor), so it gets a second chance.
 
-        Raises :class:`SandboxError` when the second try fails too, or at once when the node is too
-        busy.
+        Raises :class:`SandboxError` when the second try fails too, and :class:`NodeTooBusyError`
+        when a try had too little processor time.
         """
+        limits = limits or Limits()
         wide = (
             job.mode is Mode.SHIM
             or bool(self._preload)
-            or _needs_all(job.before)
-            or _needs_all(job.program)
+            or needs_wide_supervisor(job.before)
+            or needs_wide_supervisor(job.program)
         )
         with self._lock:
-            if os.getpid() != self._owner:
+            if os.getpid() != self._owner_pid:
                 # After a fork the channels belong to the parent as well.
-                self._supervisors, self._owner = {}, os.getpid()
+                self._supervisors = {}
+                self._owner_pid = os.getpid()
             try:
-                outcome = self._supervisor(wide).run(job, stdin, limits or Limits())
+                outcome = self._get_supervisor(wide).run(job, stdin, limits)
                 if outcome.cause is not Cause.WALL:
                     return outcome
             except NodeTooBusyError:
                 raise
             except SandboxError:
-                self._discard(wide)
+                self._close_supervisor(wide)
             try:
-                return self._supervisor(wide).run(job, stdin, limits or Limits())
+                return self._get_supervisor(wide).run(job, stdin, limits)
             except SandboxError:
-                self._discard(wide)
+                self._close_supervisor(wide)
                 raise
 
-    def _supervisor(self, wide: bool) -> Supervisor:
+    def _get_supervisor(self, wide: bool) -> Supervisor:
         if wide not in self._supervisors:
             self._supervisors[wide] = Supervisor(self.tier, wide, self._preload)
         return self._supervisors[wide]
 
-    @property
-    def in_group(self) -> bool:
-        """Whether the supervisors that have started run in control groups."""
-        return all(supervisor.in_group for supervisor in self._supervisors.values())
-
-    def _discard(self, wide: bool) -> None:
+    def _close_supervisor(self, wide: bool) -> None:
         supervisor = self._supervisors.pop(wide, None)
         if supervisor is not None:
             supervisor.close()
@@ -375,11 +407,11 @@ class Sandbox:
     def close(self) -> None:
         """End all supervisors."""
         with self._lock:
-            if os.getpid() == self._owner:
+            if os.getpid() == self._owner_pid:
                 for wide in list(self._supervisors):
-                    self._discard(wide)
+                    self._close_supervisor(wide)
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *details: object) -> None:

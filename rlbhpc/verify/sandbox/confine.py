@@ -9,7 +9,7 @@ import resource
 import signal
 import stat
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -23,12 +23,12 @@ MIB: Final = 1 << 20
 # Ids above every directory service's range: nobody owns files or runs jobs as these.
 _SPARE_IDS: Final = 0x70000000
 _NOBODY: Final = 65534
-# Descriptors of a process.
-MOST_OPEN: Final = 256
+# Most descriptors that a process may have open.
+MAX_OPEN_FILES: Final = 256
 
 
 def drop_root() -> bool:
-    """Become a user that owns nothing, if this is root; whether the identity changed.
+    """Become a user that owns nothing, if this is root. Returns whether the user id changed.
 
     Each process takes an id of its own, so limits that the kernel counts per user count it alone.
     In a container that maps a single user there is no other id to take: root is then the user who
@@ -38,10 +38,10 @@ def drop_root() -> bool:
         return False
     with suppress(PermissionError):
         os.setgroups([])
-    for identity in (_SPARE_IDS + os.getpid(), _NOBODY):
+    for user_id in (_SPARE_IDS + os.getpid(), _NOBODY):
         with suppress(OSError):
-            os.setresgid(identity, identity, identity)
-            os.setresuid(identity, identity, identity)
+            os.setresgid(user_id, user_id, user_id)
+            os.setresuid(user_id, user_id, user_id)
             return True
     return False
 
@@ -52,10 +52,13 @@ def _prctl(option: int, argument: int) -> None:
 
 def gain_nothing() -> None:
     """Forbid that any later step gains rights: no set-user-id programs, no capabilities."""
-    set_no_new_privs, capabilities_version = 38, 0x20080522
+    set_no_new_privs = 38
     _prctl(set_no_new_privs, 1)
-    header = ctypes.create_string_buffer(struct.pack("=Ii", capabilities_version, 0))
-    syscall("capset", header, ctypes.create_string_buffer(24))
+    capabilities_version = 0x20080522
+    this_process = 0
+    header = ctypes.create_string_buffer(struct.pack("=Ii", capabilities_version, this_process))
+    no_capabilities = ctypes.create_string_buffer(24)
+    syscall("capset", header, no_capabilities)
 
 
 def set_traceable(traceable: bool) -> None:
@@ -64,41 +67,43 @@ def set_traceable(traceable: bool) -> None:
     _prctl(set_dumpable, int(traceable))
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent`` ends, however it ends."""
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends, however it ends."""
     set_death_signal = 1
     _prctl(set_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:
+    # The parent may have ended before.
+    if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def set_limits(limits: Mapping[int, int]) -> None:
     """Set hard and soft resource limits together, never above the hard limit in force."""
-    for which, wanted in limits.items():
-        _, hard = resource.getrlimit(which)
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(which, (value, value))
+    for kind, limit in limits.items():
+        _, hard_limit = resource.getrlimit(kind)
+        if hard_limit != resource.RLIM_INFINITY:
+            limit = min(limit, hard_limit)
+        resource.setrlimit(kind, (limit, limit))
 
 
-def program_limits(cpu: float, memory: int, threads: int | None) -> dict[int, int]:
-    """Resource limits of one program under test.
+def program_limits(cpu_seconds: float, memory: int, threads: int | None) -> dict[int, int]:
+    """Resource limits of one program under test, for :func:`set_limits`.
 
-    ``cpu``: seconds of processor time. The kernel counts whole seconds, so this is the second line:
-    the supervisor's own clock comes first. ``memory``: bytes of address space. ``threads``: most
-    threads of the program, where the kernel counts them for this program alone.
+    ``cpu_seconds``: the kernel counts whole seconds, so the supervisor's own clock comes first.
+    ``memory``: bytes of address space. ``threads``: most threads of the program; None where the
+    kernel doesn't count them for this program alone.
     """
     limits = {
-        resource.RLIMIT_CPU: int(cpu) + 2,
+        resource.RLIMIT_CPU: int(cpu_seconds) + 2,
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_FSIZE: 16 * MIB,
-        resource.RLIMIT_NOFILE: MOST_OPEN,
+        resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_NICE: 0,
         resource.RLIMIT_RTPRIO: 0,
         resource.RLIMIT_SIGPENDING: 1024,
-        # Deep recursion is honest. The kernel leaves at least this much room below the stack.
+        # Honest programs recurse deeply. The kernel keeps this much room free below the stack.
         resource.RLIMIT_STACK: 128 * MIB,
     }
     if threads is not None:
@@ -138,12 +143,16 @@ def landlock_version() -> int:
         return 0
 
 
-def handled(abi: int) -> list[int]:
-    """Fields of ``struct landlock_ruleset_attr`` that a version of the interface knows."""
-    fields = [(1 << _FILE_RIGHTS.get(abi, _NEWEST_FILE_RIGHTS)) - 1]
-    if abi >= 4:
+def ruleset_fields(version: int) -> list[int]:
+    """Fields of ``struct landlock_ruleset_attr`` that a version of the interface knows.
+
+    The first is a bit mask of file rights; later versions add network rights and scopes.
+    """
+    right_count = _FILE_RIGHTS.get(version, _NEWEST_FILE_RIGHTS)
+    fields = [(1 << right_count) - 1]
+    if version >= 4:
         fields.append(_TCP)
-    if abi >= 6:
+    if version >= 6:
         fields.append(_SCOPES)
     return fields
 
@@ -152,33 +161,34 @@ def landlock_ruleset(allowed: Mapping[Path, int]) -> int:
     """Make a rule set that refuses every file but the allowed ones.
 
     ``allowed``: rights by path; those on a folder hold for all below it. Paths that don't exist are
-    left out. Gives the descriptor of the rule set, for :func:`restrict_files`.
+    left out. Returns the descriptor of the rule set, for :func:`restrict_files`.
     """
-    fields = handled(landlock_version())
+    fields = ruleset_fields(landlock_version())
+    known_rights = fields[0]
     attributes = struct.pack(f"={len(fields)}Q", *fields)
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    rules = syscall("landlock_create_ruleset", buffer, len(attributes), 0)
+    ruleset = syscall("landlock_create_ruleset", buffer, len(attributes), 0)
     for path, rights in allowed.items():
         if path.exists():
-            _allow_below(rules, path, rights & fields[0])
-    return rules
+            _allow_below(ruleset, path, rights & known_rights)
+    return ruleset
 
 
-def _allow_below(rules: int, path: Path, rights: int) -> None:
+def _allow_below(ruleset: int, path: Path, rights: int) -> None:
     """Add one ``struct landlock_path_beneath_attr`` to a rule set."""
     path_beneath = 1
     target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         attribute = struct.pack("=Qi", rights, target)
         buffer = ctypes.create_string_buffer(attribute, len(attribute))
-        syscall("landlock_add_rule", rules, path_beneath, buffer, 0)
+        syscall("landlock_add_rule", ruleset, path_beneath, buffer, 0)
     finally:
         os.close(target)
 
 
-def restrict_files(rules: int) -> None:
+def restrict_files(ruleset: int) -> None:
     """Put the calling thread under a rule set, for good."""
-    syscall("landlock_restrict_self", rules, 0)
+    syscall("landlock_restrict_self", ruleset, 0)
 
 
 # --- namespaces and a private root ---------------------------------------------------------------
@@ -188,18 +198,20 @@ def restrict_files(rules: int) -> None:
 # linux/sched.h and linux/mount.h.
 
 # CLONE_NEWNS | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
-_ALL: Final = 0x00020000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+_NEW_NAMESPACES: Final = 0x00020000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 _READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _MOVE, _RECURSIVE, _PRIVATE = 4096, 8192, 16384, 1 << 18
 _DETACH: Final = 2
+# User and group id of programs, as they see it.
 _INNER_ID: Final = 1000
 
 SCRATCH: Final = Path("/tmp")
 DEVICES: Final = tuple(Path("/dev") / name for name in ("null", "zero", "random", "urandom"))
 
 
-def _mount(source: str, target: Path, kind: str, flags: int, options: str = "") -> None:
-    syscall("mount", source.encode(), bytes(target), kind.encode(), flags, options.encode())
+def _mount(source: str, target: Path, file_system: str, flags: int, options: str = "") -> None:
+    """Call ``mount(2)``; source and file system are "none" where they don't matter."""
+    syscall("mount", source.encode(), bytes(target), file_system.encode(), flags, options.encode())
 
 
 def enter_namespaces() -> None:
@@ -209,19 +221,17 @@ def enter_namespaces() -> None:
     that one ends, the kernel kills all others in it.
     """
     user, group = os.geteuid(), os.getegid()
-    syscall("unshare", _ALL)
-    for name, line in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{_INNER_ID} {user} 1"),
-        ("gid_map", f"{_INNER_ID} {group} 1"),
-    ):
-        Path("/proc/self", name).write_text(line)
+    syscall("unshare", _NEW_NAMESPACES)
+    # The kernel takes a map of groups only once setgroups() is denied.
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{_INNER_ID} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{_INNER_ID} {group} 1")
 
 
-def private_root(size: int, files: int) -> None:
+def private_root(scratch_bytes: int, scratch_files: int) -> None:
     """Replace the file system by an empty read-only one with a scratch folder and four devices.
 
-    ``size, files``: bytes and number of files that fit into the scratch folder.
+    ``scratch_bytes, scratch_files``: what fits into the scratch folder.
     """
     _mount("none", Path("/"), "none", _RECURSIVE | _PRIVATE)
     devices = [(path, os.open(path, os.O_PATH)) for path in DEVICES if path.exists()]
@@ -233,7 +243,7 @@ def private_root(size: int, files: int) -> None:
     _bind_devices(devices)
     _mount(
         "none", Path("tmp"), "tmpfs", _NO_SUID | _NO_DEV | _NO_EXEC,
-        f"size={size},nr_inodes={files},mode=700",
+        f"size={scratch_bytes},nr_inodes={scratch_files},mode=700",
     )  # fmt: skip
     _change_root()
     _mount("none", Path("/"), "none", _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEV)
@@ -241,10 +251,11 @@ def private_root(size: int, files: int) -> None:
 
 
 def _bind_devices(devices: Iterable[tuple[Path, int]]) -> None:
+    """Mount devices, given by path and open descriptor, below the folder ``dev``."""
     for path, descriptor in devices:
-        place = Path("dev") / path.name
-        place.touch()
-        _mount(f"/proc/self/fd/{descriptor}", place, "none", _BIND)
+        mount_point = Path("dev") / path.name
+        mount_point.touch()
+        _mount(f"/proc/self/fd/{descriptor}", mount_point, "none", _BIND)
         os.close(descriptor)
 
 
@@ -260,108 +271,82 @@ def _change_root() -> None:
     os.chdir("/")
 
 
-# --- a control group, where the site lends one ---------------------------------------------------
-
-# Slurm and systemd own the tree; a job step is rarely given a part of it. So this tries, and takes
-# any refusal as "not here".
-
-_CONTROL_GROUPS = Path("/sys/fs/cgroup")
-
-
-def join_new_control_group() -> Path | None:
-    """Move the calling process into a new group with limits; the group, or ``None``.
-
-    The memory is that of all processes together, files in memory and kernel memory included.
-    """
-    try:
-        own = Path("/proc/self/cgroup").read_text().partition("0::/")[2].partition("\n")[0]
-        parent = _CONTROL_GROUPS / own
-        lent = (parent / "cgroup.subtree_control").read_text().split()
-        if not {"memory", "pids"}.issubset(lent):
-            return None
-        group = parent / f"rlbhpc-{os.getpid()}"
-        group.mkdir()
-    except OSError:
-        return None
-    try:
-        (group / "memory.max").write_text("5G")
-        (group / "pids.max").write_text("512")
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-    except OSError:
-        with suppress(OSError):
-            group.rmdir()
-        return None
-    return group
-
-
 # --- the folder that a program may write to ------------------------------------------------------
 
-MOST_BYTES: Final = 64 << 20
-MOST_FILES: Final = 1000
+MAX_SCRATCH_BYTES: Final = 64 << 20
+MAX_SCRATCH_FILES: Final = 1000
 # f_type of statfs(2): NFS, SMB, SMB2, CIFS, AFS, CEPH, LUSTRE, GPFS, PANFS, BeeGFS, FUSE, 9P
-_ON_A_NETWORK: Final = {
+_NETWORK_FILE_SYSTEMS: Final = {
     0x6969, 0x517B, 0xFE534D42, 0xFF534D42, 0x5346414F, 0x00C36400, 0x0BD00BD0, 0x47504653,
     0xAAD7AAEA, 0x19830326, 0x65735546, 0x01021997,
 }  # fmt: skip
 
 
-def _on_a_network(folder: str) -> bool:
-    """Whether a folder is on a shared file system, where a million small writes hurt others."""
+def is_on_network(folder: str) -> bool:
+    """Return whether a folder is on a shared file system, where many small writes hurt others."""
     libc = ctypes.CDLL(None)
+    # struct statfs begins with the type of the file system.
     buffer = ctypes.create_string_buffer(512)
     if libc.statfs(os.fsencode(folder), buffer):
         return True
-    return ctypes.c_uint32.from_buffer(buffer).value in _ON_A_NETWORK
+    return ctypes.c_uint32.from_buffer(buffer).value in _NETWORK_FILE_SYSTEMS
 
 
-def make_scratch(candidates: Sequence[str]) -> str:
-    """Make a new folder below the first candidate that is local and can be written to."""
-    for candidate in candidates:
+def make_scratch(parent_folders: Sequence[str]) -> str:
+    """Make a new folder below the first parent that is local and can be written to."""
+    for parent in parent_folders:
         with suppress(OSError):
-            if not _on_a_network(candidate):
-                folder = Path(candidate, f"rlbhpc-run-{os.urandom(8).hex()}")
+            if not is_on_network(parent):
+                folder = Path(parent, f"rlbhpc-run-{os.urandom(8).hex()}")
                 folder.mkdir(mode=stat.S_IRWXU)
                 return str(folder)
-    raise OSError(
-        errno.EROFS, f"no local folder to write to among {', '.join(filter(None, candidates))}"
-    )
+    tried = ", ".join(filter(None, parent_folders))
+    raise OSError(errno.EROFS, f"no local folder to write to among {tried}")
 
 
 def scratch_fits(folder: str) -> bool:
-    """Whether what lies below a folder keeps to the size and number of files allowed."""
-    size = files = 0
-    todo = [folder]
+    """Return whether the content of a folder keeps to the size and number of files allowed."""
+    block_bytes = 512
+    total_bytes = file_count = 0
+    pending = [folder]
+    # The program is still running, so a folder may vanish.
     with suppress(OSError):
-        while todo:
-            for entry in os.scandir(todo.pop()):
-                files += 1
-                if files > MOST_FILES:
+        while pending:
+            for entry in os.scandir(pending.pop()):
+                file_count += 1
+                if file_count > MAX_SCRATCH_FILES:
                     return False
                 if entry.is_dir(follow_symlinks=False):
-                    todo.append(entry.path)
+                    pending.append(entry.path)
                 else:
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-    return size <= MOST_BYTES
+                    total_bytes += entry.stat(follow_symlinks=False).st_blocks * block_bytes
+    return total_bytes <= MAX_SCRATCH_BYTES
 
 
 def empty_scratch(folder: str) -> None:
-    """Remove all below a folder, whatever a program has put there; raise if anything stays.
+    """Remove everything below a folder, whatever a program has put there; raise if anything stays.
 
-    Folders may be nested deeper than any path is long, and may forbid looking inside. So a folder
-    is opened up, its sub-folders are moved to the top, and only then it goes. Links are removed
-    and never followed: nobody else changes the folder meanwhile.
+    Folders may be nested deeper than any path is long, and may forbid looking inside. So each
+    folder is made accessible, its sub-folders are moved to the top, and then it is removed. Links
+    are removed and never followed: nobody else changes the folder meanwhile.
     """
-    numbers = count()
+    new_names = (Path(folder, f"\r{number}") for number in count())
     while entries := list(os.scandir(folder)):
         for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_folder(entry.path, new_names)
+            else:
                 Path(entry.path).unlink()
-                continue
-            Path(entry.path).chmod(stat.S_IRWXU)
-            for inner in list(os.scandir(entry.path)):
-                if inner.is_dir(follow_symlinks=False):
-                    Path(inner.path).chmod(stat.S_IRWXU)
-                    Path(inner.path).rename(Path(folder, f"\r{next(numbers)}"))
-                else:
-                    Path(inner.path).unlink()
-            Path(entry.path).rmdir()
+
+
+def _remove_folder(folder: str, new_names: Iterator[Path]) -> None:
+    """Remove a folder and its files, and move its sub-folders to the next new names."""
+    Path(folder).chmod(stat.S_IRWXU)
+    for entry in list(os.scandir(folder)):
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            path.chmod(stat.S_IRWXU)
+            path.rename(next(new_names))
+        else:
+            path.unlink()
+    Path(folder).rmdir()

@@ -16,24 +16,22 @@ from rlbhpc.verify.sandbox.confine import MIB
 class Tier:
     """What a sandbox is made of.
 
-    ``seccomp``: whether system calls are filtered: the floor. Without it there is no confinement.
+    ``seccomp``: whether system calls are filtered. Without it there is no confinement at all.
     ``landlock``: version of the kernel's Landlock interface in use, 0 without it. ``namespaces``:
-    whether programs live in namespaces and under a root of their own. ``cgroup``: whether a control
-    group bounds memory and processes.
+    whether programs live in namespaces and under a root of their own.
     """
 
     seccomp: bool = True
     landlock: int = 0
     namespaces: bool = False
-    cgroup: bool = False
 
     @property
     def name(self) -> str:
-        """Return ``T1`` … ``T4``, or ``T0-unsafe`` below the floor."""
+        """Return ``T1``, ``T2`` or ``T3``, or ``T0-unsafe`` where nothing confines a program."""
         if not self.seccomp:
             return "T0-unsafe"
         if self.namespaces:
-            return "T4" if self.cgroup else "T3"
+            return "T3"
         return "T2" if self.landlock else "T1"
 
 
@@ -62,17 +60,32 @@ class Shape(StrEnum):
 class Job:
     """One program and what to do with it.
 
-    ``mode``: how to run it. ``before``: a program that is run first in the same module, for the
-    names it defines. ``entry``: for ``CALL``: the function, or ``Class.method`` of a class to make
-    one object of. ``calls``: for ``CALL``: one list of arguments per call, all in one process.
-    ``shape``: for ``CALL``: what to return of each result. ``seconds``: for ``CALL``: processor
-    time after which a call is interrupted by an exception, so that the next one can be made; 0 for
-    none. A courtesy among honest programs: what holds is :attr:`Limits.cpu`. ``contest``: for
-    ``CALL``: whether the module begins with the names of contest sites
-    (:mod:`rlbhpc.verify.sandbox.library`); ``MAIN`` and ``SHIM`` always do. ``forgiving``: for
-    ``CALL``: whether the text may go on after the program (prose, broken lines), and whether the
-    program may fail once it has defined the entry. ``prune``: for ``CALL``: whether only imports
-    and what the entry depends on are kept.
+    Parameters
+    ----------
+    program
+        Its text.
+    mode
+        How to run it.
+    before
+        A program that is run first in the same module, for the names that it defines.
+    entry
+        For ``CALL``: the function, or ``Class.method`` of a class to make one object of.
+    calls
+        For ``CALL``: one list of arguments per call, all in one process.
+    shape
+        For ``CALL``: what to return of each result.
+    seconds
+        For ``CALL``: processor time after which a call is interrupted by an exception, so that the
+        next one can be made; 0 for none. Honest programs keep to it; :attr:`Limits.cpu` holds for
+        all.
+    contest
+        For ``CALL``: whether the module begins with the names of contest sites
+        (:mod:`rlbhpc.verify.sandbox.library`). ``MAIN`` and ``SHIM`` always do.
+    forgiving
+        For ``CALL``: whether the text may go on after the program (prose, broken lines), and
+        whether the program may fail once it has defined the entry.
+    prune
+        For ``CALL``: whether only imports and what the entry depends on are kept.
     """
 
     program: str
@@ -91,26 +104,27 @@ class Job:
         return replace(self, calls=calls, seconds=seconds)
 
     def encode(self) -> bytes:
-        """Encode for the child, which trusts it: what to do, and one line per call's arguments."""
-        head = {
-            # As an interpreter reads a file, less a byte-order mark.
+        """Encode for the child, which trusts it: what to do, and the arguments of each call."""
+        job = {
+            # An interpreter that reads a file leaves out the byte-order mark, too.
             "program": self.program.removeprefix("\ufeff"), "mode": self.mode.value,
             "before": self.before, "entry": self.entry, "contest": self.contest,
             "shape": self.shape.value, "forgiving": self.forgiving, "prune": self.prune,
             "seconds": self.seconds,
         }  # fmt: skip
-        return marshal.dumps((head, [wire.dumps(list(call)) for call in self.calls]))
+        encoded_calls = [wire.dumps(list(arguments)) for arguments in self.calls]
+        return marshal.dumps((job, encoded_calls))
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one run may use.
 
-    ``cpu``: seconds of processor time. Wall time is not what decides, since it depends on the
-    node's load; :attr:`wall` only ends what sleeps, and :attr:`longest_wall` what cannot be judged.
-    ``memory``: bytes of address space. ``output``: bytes of standard output; one more ends the run.
-    ``result``: bytes of returned values; one more ends the run. ``threads``: most threads at a
-    time.
+    ``cpu``: seconds of processor time. Wall time doesn't decide, since it depends on the node's
+    load; :attr:`wall` only ends programs that sleep, and :attr:`longest_wall` those that can't be
+    judged. ``memory``: bytes of address space. ``output``: bytes of standard output; one more ends
+    the run. ``result``: bytes of returned values; one more ends the run. ``threads``: most threads
+    at a time.
     """
 
     cpu: float = 6.0
@@ -121,17 +135,17 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds of sleep after which a run is ended: it used little processor time all along."""
+        """Seconds of sleep after which a run is ended."""
         return 3 * self.cpu + 2
 
     @property
     def longest_wall(self) -> float:
-        """Seconds after which a run that a busy node holds up is given up, without a verdict."""
+        """Seconds after which a run is given up without a verdict: the node is too busy."""
         return 100 * self.cpu + 60
 
 
 class Cause(StrEnum):
-    """Why a run ended. Only ``EXIT`` is the program's own doing, and ``STARVED`` nothing of it."""
+    """Why a run ended: by itself (``EXIT``), by a signal, at a limit, or without processor time."""
 
     EXIT = "exit"
     SIGNAL = "signal"
@@ -169,3 +183,8 @@ class Outcome:
     result: bytes = b""
     cpu: float = 0.0
     wall: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the program ended by itself, with status 0."""
+        return self.cause is Cause.EXIT and self.status == 0

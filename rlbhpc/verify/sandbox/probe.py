@@ -11,7 +11,7 @@ import platform
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,8 @@ from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Outcome, Tier
 
 _LIMITS: Final = Limits(cpu=0.3)
 
-# Each tries something and prints "out" if it succeeds. CANARY and PORT are filled in.
-_ATTEMPTS: Final[dict[str, str]] = {
+# Each tries something and prints "out" if it succeeds. CANARY, PORT and VERIFIER are filled in.
+_HOSTILE_PROGRAMS: Final[dict[str, str]] = {
     "read a file": "open(CANARY).read(); print('out')",
     "write a file": "open(CANARY, 'a').write('x'); print('out')",
     "remove a file": "import os; os.unlink(CANARY); print('out')",
@@ -40,7 +40,7 @@ _ATTEMPTS: Final[dict[str, str]] = {
     "raise a limit": "import resource as r; r.setrlimit(r.RLIMIT_CPU, (99, 99)); print('out')",
     "take much memory": "bytearray(1 << 33); print('out')",
 }
-_HONEST: Final = "import heapq, threading\nn = int(input())\nprint(n * n)"
+_HONEST_PROGRAM: Final = "import heapq, threading\nn = int(input())\nprint(n * n)"
 
 
 class Probe(NamedTuple):
@@ -56,8 +56,8 @@ class Report:
     """What a node offers.
 
     ``tier``: the best tier that passed, or the last that was tried. ``passed``: whether it passed.
-    ``reason``: why not, or why no better one. ``probes``: what was tried at ``tier``. ``seconds``:
-    time of the whole test. ``machine``: kernel and architecture.
+    ``reason``: why no better tier passed. ``probes``: what was tried at ``tier``. ``seconds``: time
+    of the whole test. ``machine``: kernel and architecture.
     """
 
     tier: Tier
@@ -68,82 +68,88 @@ class Report:
     machine: str
 
 
-def self_test(at: Tier | None = None) -> Report:
-    """Find the best tier that works here; or test one tier alone.
+def self_test(only_tier: Tier | None = None) -> Report:
+    """Find the best tier that works here; or test the given one alone.
 
-    ``passed`` is false if not even the floor holds.
+    ``passed`` is false if not even the lowest tier holds.
     """
     start = time.perf_counter()
-    refusals: list[str] = []
-    probes: tuple[Probe, ...] = ()
-    reached: Tier | None = None
-    tiers = _tiers() if at is None else [at]
+    failures: list[str] = []
+    probes: list[Probe] = []
+    passed = False
+    tiers = _available_tiers() if only_tier is None else [only_tier]
     for tier in tiers:
-        tried: list[Probe] = []
-        broken = ""
+        probes = []
+        tier_failures = []
         try:
             with Sandbox(tier) as sandbox:
-                tried.extend(_probes(sandbox))  # what was tried stays if the rest breaks
-                grouped = sandbox.in_group
+                # Keeps the probes that were made if a later one breaks the sandbox.
+                probes.extend(_run_probes(sandbox))
         except SandboxError as error:
-            broken = f"{tier.name}: {error}"
-        probes = tuple(tried)
-        failed = [probe for probe in probes if not probe.passed]
-        if not failed and not broken:
-            reached = Tier(tier.seccomp, tier.landlock, tier.namespaces, grouped)
+            tier_failures = [f"{tier.name}: {error}"]
+        failed_probes = [probe for probe in probes if not probe.passed]
+        tier_failures[:0] = [
+            f"{tier.name}: {probe.name}: {probe.detail}" for probe in failed_probes
+        ]
+        failures += tier_failures
+        passed = not tier_failures
+        if passed:
             break
-        refusals += [f"{tier.name}: {probe.name}: {probe.detail}" for probe in failed]
-        refusals += [broken] if broken else []
-    seconds = time.perf_counter() - start
-    machine = f"Linux {os.uname().release} {platform.machine()}"
-    last = reached or tiers[-1]
-    return Report(last, reached is not None, "; ".join(refusals), probes, seconds, machine)
+    return Report(
+        tier=tier,
+        passed=passed,
+        reason="; ".join(failures),
+        probes=tuple(probes),
+        seconds=time.perf_counter() - start,
+        machine=f"Linux {os.uname().release} {platform.machine()}",
+    )
 
 
-def _tiers() -> list[Tier]:
-    """All tiers that may be had, best first. A control group is tried wherever there might be."""
+def _available_tiers() -> list[Tier]:
+    """Tiers to try, best first."""
     version = confine.landlock_version()
-    return [
-        Tier(landlock=version, namespaces=True, cgroup=True),
-        *([Tier(landlock=version)] if version else []),
-        Tier(),
-    ]
+    tiers = [Tier(landlock=version, namespaces=True)]
+    if version:
+        tiers.append(Tier(landlock=version))
+    return [*tiers, Tier()]
 
 
-def _probes(sandbox: Sandbox) -> Iterator[Probe]:
-    honest = sandbox.run(Job(_HONEST), b"12\n")
-    yield Probe("run an honest program", honest.stdout == b"144\n", _told(honest))
-    with _bait() as (canary, port):
-        for name, attempt in _ATTEMPTS.items():
-            text = attempt.replace("CANARY", repr(str(canary))).replace("PORT", str(port))
-            outcome = sandbox.run(Job(text.replace("VERIFIER", str(os.getpid()))), b"", _LIMITS)
-            untouched = [file.read_bytes() for file in canary.parent.iterdir()] == [b"secret"]
-            held = b"out" not in outcome.stdout and untouched
-            yield Probe(name, held, _told(outcome))
-    for name, text, ends in _ENDLESS:
-        outcome = sandbox.run(Job(text), b"", _LIMITS)
-        yield Probe(name, ends(outcome), _told(outcome))
+def _run_probes(sandbox: Sandbox) -> Iterator[Probe]:
+    """Run an honest program, every hostile one, and two that don't end."""
+    outcome = sandbox.run(Job(_HONEST_PROGRAM), b"12\n")
+    yield Probe("run an honest program", outcome.stdout == b"144\n", _describe(outcome))
+    with _lay_bait() as (canary, port):
+        for name, template in _HOSTILE_PROGRAMS.items():
+            program = template.replace("CANARY", repr(str(canary))).replace("PORT", str(port))
+            program = program.replace("VERIFIER", str(os.getpid()))
+            outcome = sandbox.run(Job(program), b"", _LIMITS)
+            contents = [file.read_bytes() for file in canary.parent.iterdir()]
+            was_held = b"out" not in outcome.stdout and contents == [_BAIT]
+            yield Probe(name, was_held, _describe(outcome))
+    outcome = sandbox.run(Job("while True: pass"), b"", _LIMITS)
+    yield Probe("run for ever", outcome.cause is Cause.CPU, _describe(outcome))
+    outcome = sandbox.run(Job("while True: print('y' * 9999)"), b"", _LIMITS)
+    yield Probe("print for ever", outcome.cause is Cause.OUTPUT, _describe(outcome))
 
 
-_ENDLESS: Final[tuple[tuple[str, str, Callable[[Outcome], bool]], ...]] = (
-    ("run for ever", "while True: pass", lambda outcome: outcome.cause is Cause.CPU),
-    ("print for ever", "while True: print('y' * 9999)", lambda o: o.cause is Cause.OUTPUT),
-)
+_BAIT: Final = b"secret"
 
 
 @contextmanager
-def _bait() -> Iterator[tuple[Path, int]]:
+def _lay_bait() -> Iterator[tuple[Path, int]]:
     """Lay out a file that anyone may read and write, and a port that anyone may connect to."""
     with tempfile.TemporaryDirectory(prefix="rlbhpc-bait-") as folder, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         Path(folder).chmod(0o777)
         canary = Path(folder, "canary")
-        canary.write_bytes(b"secret")
+        canary.write_bytes(_BAIT)
         canary.chmod(0o666)
-        yield canary, listener.getsockname()[1]
+        _, port = listener.getsockname()
+        yield canary, port
 
 
-def _told(outcome: Outcome) -> str:
-    last = outcome.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return f"{outcome.cause} {outcome.status} {last}".strip()
+def _describe(outcome: Outcome) -> str:
+    """Cause, status and last line of standard error."""
+    last_line = outcome.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return f"{outcome.cause} {outcome.status} {last_line}".strip()

@@ -30,8 +30,7 @@ from types import CodeType, ModuleType
 from typing import Any, Final, NoReturn
 
 from rlbhpc.verify.sandbox import confine, seccomp, wire
-from rlbhpc.verify.sandbox.confine import MOST_OPEN, die_with_parent, program_limits, set_limits
-from rlbhpc.verify.sandbox.library import code_of, contest_names
+from rlbhpc.verify.sandbox.library import compile_module, contest_names
 from rlbhpc.verify.sandbox.syscalls import memory_file
 
 # --- what EvalPlus's sanitizer keeps of a program ------------------------------------------------
@@ -42,20 +41,23 @@ from rlbhpc.verify.sandbox.syscalls import memory_file
 
 
 def _defined_name(statement: ast.stmt) -> str | None:
-    """Name that a top-level statement defines, if it is of a kind that is kept."""
+    """Name that a top-level statement defines; None for a statement of a kind that goes."""
     if isinstance(statement, ast.ClassDef):
         return statement.name
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        returns = any(isinstance(node, ast.Return) for node in ast.walk(statement))
-        return statement.name if returns else None
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-        return target.id if isinstance(target, ast.Name) else None
-    return None
+        has_return = any(isinstance(node, ast.Return) for node in ast.walk(statement))
+        return statement.name if has_return else None
+    if isinstance(statement, ast.Assign):
+        target = statement.targets[0]
+    elif isinstance(statement, ast.AnnAssign):
+        target = statement.target
+    else:
+        return None
+    return target.id if isinstance(target, ast.Name) else None
 
 
-def _mentioned(statement: ast.stmt) -> Iterator[str]:
-    """Every identifier in a statement, attribute names among them."""
+def _identifiers(statement: ast.stmt) -> Iterator[str]:
+    """Every name and attribute name in a statement."""
     for node in ast.walk(statement):
         if isinstance(node, ast.Name):
             yield node.id
@@ -63,195 +65,229 @@ def _mentioned(statement: ast.stmt) -> Iterator[str]:
             yield node.attr
 
 
-def pruned(text: str, entry: str) -> ast.Module:
-    """Parse a program and keep the imports and what ``entry`` needs; a name's first definition."""
-    tree = ast.parse(text)
+def prune(program: str, entry: str) -> ast.Module:
+    """Parse a program and keep the imports and what its function ``entry`` needs.
+
+    Of several definitions of a name the first one is kept.
+    """
+    tree = ast.parse(program)
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    definitions: dict[str | None, ast.stmt] = {}
+    definitions: dict[str, ast.stmt] = {}
     for statement in tree.body:
-        definitions.setdefault(_defined_name(statement), statement)
+        name = _defined_name(statement)
+        if name is not None:
+            definitions.setdefault(name, statement)
     needed: set[str] = set()
-    open_names = [entry]
-    while open_names:
-        name = open_names.pop()
+    pending = [entry]
+    while pending:
+        name = pending.pop()
         if name in definitions and name not in needed:
             needed.add(name)
-            open_names.extend(_mentioned(definitions[name]))
+            pending.extend(_identifiers(definitions[name]))
     kept = [statement for name, statement in definitions.items() if name in needed]
     return ast.Module(body=[*imports, *kept], type_ignores=[])
 
 
 # --- calling a program's function ----------------------------------------------------------------
 
-# A line says what a call returned or raised, and the processor time it took. Hostile code in this
-# process may write such lines itself; that is no more than returning a value of its choice.
+# For each call one line is written: what it returned or raised, and the processor time it took.
+# Hostile code in this process may write such lines itself; that is no more than returning a value
+# of its choice.
 
 _MODULE: Final = "solution"
 # A response that goes on after its program is cut back line by line, at most so often.
-_MOST_CUTS: Final = 199
+_MAX_CUTS: Final = 199
 
 
 class TimeoutException(Exception):  # noqa: N818  the name that official harnesses give it
     """A call took longer than it may."""
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _raise_timeout(signal_number: int, frame: object) -> None:
     raise TimeoutException
 
 
-def run_calls(head: dict[str, Any], calls: list[bytes], descriptor: int) -> None:
-    """Load a program and make its calls in turn."""
-    signal.signal(signal.SIGPROF, _interrupt)
+def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
+    """Load a program and make its calls in turn, writing a report of each to ``result``."""
+    signal.signal(signal.SIGPROF, _raise_timeout)
     module = ModuleType(_MODULE)
     sys.modules[_MODULE] = module
-    names = module.__dict__
-    if not head["prune"]:
+    namespace = module.__dict__
+    if not job["prune"]:
         sys.set_int_max_str_digits(0)
-    if head["contest"]:
-        names.update(contest_names(head["program"]))
-    exec(code_of(head["before"], "before.py"), names)  # noqa: S102
-    before = names.get(head["entry"])
+    if job["contest"]:
+        namespace.update(contest_names(job["program"]))
+    exec(compile_module(job["before"], "before.py"), namespace)  # noqa: S102
+    entry_before = namespace.get(job["entry"])
+    max_cuts = _MAX_CUTS if job["forgiving"] else 0
     try:
-        exec(_compiled(head["program"], head, _MOST_CUTS if head["forgiving"] else 0), names)  # noqa: S102  this process exists for it
+        # This process exists to run the program.
+        exec(_compile_program(job["program"], job, max_cuts), namespace)  # noqa: S102
     except BaseException:
-        # Example uses below the function may fail; the function is what was asked for.
-        if not head["forgiving"] or names.get(head["entry"]) in (None, before):
+        # Example uses below the function may fail; only the function matters.
+        has_new_entry = namespace.get(job["entry"]) not in (None, entry_before)
+        if not job["forgiving"] or not has_new_entry:
             raise
-    function = _entry(names, head["entry"])
-    for line in calls:
-        _write_report(descriptor, _report_of_call(function, wire.loads(line, len(line)), head))
+    function = _find_entry(namespace, job["entry"])
+    for encoded_arguments in calls:
+        arguments = wire.loads(encoded_arguments, len(encoded_arguments))
+        _write_line(result, _report_call(function, arguments, job))
 
 
-def _compiled(text: str, head: dict[str, Any], cuts: int) -> CodeType:
-    """Compile a program, or its longest beginning that is one after at most so many cuts."""
-    try:
-        tree = pruned(text, head["entry"]) if head["prune"] else text
-        return code_of(tree, f"{_MODULE}.py")
-    except SyntaxError as error:
-        lines = text.split("\n")
-        if not cuts or len(lines) < 2:
-            raise
-        # What is broken stands at the line named or above it.
-        sound = max(1, min(len(lines), error.lineno or 1) - 1)
-    return _compiled("\n".join(lines[:sound]), head, cuts - 1)
+def _compile_program(program: str, job: dict[str, Any], max_cuts: int) -> CodeType:
+    """Compile a program, or its longest beginning that compiles after at most so many cuts."""
+    for _ in range(max_cuts):
+        try:
+            return _compile_once(program, job)
+        except SyntaxError as error:
+            lines = program.split("\n")
+            if len(lines) < 2:
+                raise
+            # The error lies in the line that Python names, or above it.
+            valid_lines = min(len(lines), error.lineno or 1) - 1
+            program = "\n".join(lines[: max(1, valid_lines)])
+    return _compile_once(program, job)
 
 
-def _entry(names: dict[str, Any], path: str) -> Any:
-    """Find the function, making one object where it is a method."""
+def _compile_once(program: str, job: dict[str, Any]) -> CodeType:
+    source = prune(program, job["entry"]) if job["prune"] else program
+    return compile_module(source, f"{_MODULE}.py")
+
+
+def _find_entry(namespace: dict[str, Any], path: str) -> Any:
+    """Return the function that ``path`` names; of ``Class.method``, that of a new object."""
     owner, dot, method = path.partition(".")
-    return getattr(names[owner](), method) if dot else names[owner]
+    if dot:
+        instance = namespace[owner]()
+        return getattr(instance, method)
+    return namespace[owner]
 
 
-def _report_of_call(function: Any, arguments: list[Any], head: dict[str, Any]) -> bytes:
-    shape = head["shape"]
+def _report_call(function: Any, arguments: list[Any], job: dict[str, Any]) -> bytes:
+    """Call a function, and encode what it returned or raised with its processor time."""
+    shape = job["shape"]
     start = time.process_time()
     try:
-        signal.setitimer(signal.ITIMER_PROF, head["seconds"])
+        signal.setitimer(signal.ITIMER_PROF, job["seconds"])
         value = function(*arguments)
-        spent = time.process_time() - start
+        cpu_seconds = time.process_time() - start
         if shape == "set":
             value = set(value)
-        elif shape == "not_none":
-            value = value if isinstance(value, bool) else value is not None
-        report = b'{"returned":%b,"cpu":%.6f}' % (wire.dumps(value), spent)
+        elif shape == "not_none" and not isinstance(value, bool):
+            value = value is not None
+        report = b'{"returned":%b,"cpu":%.6f}' % (wire.dumps(value), cpu_seconds)
     except BaseException as error:
-        spent = time.process_time() - start
-        report = b'{"raised":"%b","cpu":%.6f}' % (type(error).__name__[:100].encode(), spent)
+        cpu_seconds = time.process_time() - start
+        exception_name = type(error).__name__[:100].encode()
+        report = b'{"raised":"%b","cpu":%.6f}' % (exception_name, cpu_seconds)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return report
 
 
-def _write_report(descriptor: int, report: bytes) -> None:
-    view = memoryview(report + b"\n")
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _write_line(descriptor: int, line: bytes) -> None:
+    unwritten = memoryview(line + b"\n")
+    while unwritten:
+        written = os.write(descriptor, unwritten)
+        unwritten = unwritten[written:]
 
 
 # --- confining this process and running the job --------------------------------------------------
 
 FILE_NAME: Final = "main.py"
+# Descriptors of a program.
 _STDIN, _STDOUT, _STDERR, _RESULT, _NULL = range(5)
+# Exit status of an interpreter that can't flush its streams.
+_FLUSH_FAILED: Final = 120
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What the supervisor has prepared, once for all programs."""
+    """What the supervisor has prepared once, and what confines every program.
+
+    ``filter``: compiled seccomp filter. ``landlock_rules``, ``null_device``, ``proc_folder``: open
+    descriptors. ``scratch``: folder that programs may write to, ``/`` where there is none.
+    ``kernel_counts_threads``: whether the kernel counts the threads of a program for it alone.
+    """
 
     filter: bytes | None
-    rules: int | None
+    landlock_rules: int | None
     scratch: str
-    counted_threads: bool
-    supervisor: int
-    null: int
-    proc: int
+    kernel_counts_threads: bool
+    supervisor_pid: int
+    null_device: int
+    proc_folder: int
+
+    @property
+    def has_scratch(self) -> bool:
+        """Whether programs have a folder to write to."""
+        return self.scratch != "/"
 
 
-def enter(
+def run_confined(
     confinement: Confinement, descriptors: list[int], ready: int, limits: dict[str, Any]
 ) -> NoReturn:
     """Turn the forked child into a confined process and run the job in it.
 
-    ``descriptors``: job, standard streams and result, as the supervisor received them. What is
-    written to ``ready`` tells the supervisor that whatever happens from here on is the
-    program's doing, and the child's number in the supervisor's ``/proc``; if it never comes, the
-    sandbox itself has failed.
+    ``descriptors``: job, standard streams and result, as the supervisor received them. The child's
+    id in the supervisor's ``/proc`` is written to ``ready``. It tells the supervisor that whatever
+    happens from here on is the program's doing; if it never comes, the sandbox itself has failed.
     """
-    number_in_proc = os.readlink("self", dir_fd=confinement.proc)
-    die_with_parent(confinement.supervisor)
+    id_in_proc = os.readlink("self", dir_fd=confinement.proc_folder)
+    confine.die_with_parent(confinement.supervisor_pid)
     os.setsid()
-    if confinement.rules is not None:
-        confine.restrict_files(confinement.rules)
-    job, *streams = descriptors
-    # Two calls of C: each page of Python's that a child touches, the kernel must copy.
-    head, calls = marshal.loads(os.read(job, os.fstat(job).st_size))
-    ready = _place([*streams, confinement.null, ready])
+    if confinement.landlock_rules is not None:
+        confine.restrict_files(confinement.landlock_rules)
+    job_file, *streams = descriptors
+    # Reading in one call and decoding in C touches few of Python's pages. Each page that a child
+    # touches, the kernel must copy.
+    job, calls = marshal.loads(os.read(job_file, os.fstat(job_file).st_size))
+    ready = _arrange_descriptors([*streams, confinement.null_device, ready])
     os.chdir(confinement.scratch)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    threads = limits["threads"] if confinement.counted_threads else None
-    set_limits(program_limits(limits["cpu"], limits["memory"], threads))
+    max_threads = limits["threads"] if confinement.kernel_counts_threads else None
+    confine.set_limits(confine.program_limits(limits["cpu"], limits["memory"], max_threads))
     if confinement.filter is not None:
         seccomp.install(confinement.filter, os.getpid())
-    os.write(ready, number_in_proc.encode())
+    os.write(ready, id_in_proc.encode())
     os.close(ready)
-    finish(guarded(lambda: _RUNNERS[head["mode"]](head, calls)))
+    run_job = _RUNNERS[job["mode"]]
+    exit_like_interpreter(run_to_status(lambda: run_job(job, calls)))
 
 
-def _place(wanted: list[int]) -> int:
-    """Put descriptors where a program expects them, close all others, and give the last one's."""
-    # First out of each other's way: a source may stand where another one belongs.
-    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(wanted)) for descriptor in wanted]
-    for target, source in enumerate(high):
-        os.dup2(source, target)
-    os.closerange(len(wanted), MOST_OPEN)
-    return len(wanted) - 1
+def _arrange_descriptors(descriptors: list[int]) -> int:
+    """Give descriptors the numbers from 0 on, close all others, and return the last number."""
+    # First they move out of the way: one may have a number that another one is to get.
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
+    for number, descriptor in enumerate(moved):
+        os.dup2(descriptor, number)
+    os.closerange(len(descriptors), confine.MAX_OPEN_FILES)
+    return len(descriptors) - 1
 
 
 def prepare_streams() -> None:
     """Make the standard streams that every program begins with, as an interpreter does.
 
-    Done once in the supervisor: a stream remembers what kind of file it stands on, so for a moment
-    the descriptors are a file and pipes.
+    Done once in the supervisor. A stream remembers what kind of file it was opened on, so for a
+    moment the descriptors are a file and a pipe, as they are in a program.
     """
-    source = memory_file([])
-    reader, writer = os.pipe()
-    saved = [os.dup(number) for number in (_STDIN, _STDOUT, _STDERR)]
-    for number, end in enumerate((source, writer, writer)):
-        os.dup2(end, number)
-    streams = {
-        "stdin": open(_STDIN, encoding="utf-8", closefd=False),  # noqa: SIM115
-        "stdout": open(_STDOUT, "w", encoding="utf-8", closefd=False),  # noqa: SIM115
-        "stderr": open(  # noqa: SIM115
-            _STDERR, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-        ),
-    }
-    for name, stream in streams.items():
-        _set_stream(name, stream)
-    for number, end in enumerate(saved):
-        os.dup2(end, number)
-        os.close(end)
-    for end in (source, reader, writer):
-        os.close(end)
+    empty_file = memory_file([])
+    pipe_reader, pipe_writer = os.pipe()
+    standard = (_STDIN, _STDOUT, _STDERR)
+    saved = [os.dup(number) for number in standard]
+    os.dup2(empty_file, _STDIN)
+    os.dup2(pipe_writer, _STDOUT)
+    os.dup2(pipe_writer, _STDERR)
+    _set_stream("stdin", open(_STDIN, encoding="utf-8", closefd=False))  # noqa: SIM115
+    _set_stream("stdout", open(_STDOUT, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+    stderr = open(  # noqa: SIM115
+        _STDERR, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
+    _set_stream("stderr", stderr)
+    for number, original in zip(standard, saved, strict=True):
+        os.dup2(original, number)
+    for descriptor in (*saved, empty_file, pipe_reader, pipe_writer):
+        os.close(descriptor)
 
 
 def _set_stream(name: str, stream: io.TextIOWrapper) -> None:
@@ -259,25 +295,27 @@ def _set_stream(name: str, stream: io.TextIOWrapper) -> None:
     setattr(sys, f"__{name}__", stream)
 
 
-def _run_main(head: dict[str, Any], calls: list[bytes]) -> None:
+def _run_main(job: dict[str, Any], calls: list[bytes]) -> None:
     """Run a program as the main module."""
+    program = job["program"]
     module = types.ModuleType("__main__")
-    names = module.__dict__
-    program = head["program"]
-    names.update(contest_names(program))
+    namespace = module.__dict__
+    namespace.update(contest_names(program))
+    namespace.update(__builtins__=builtins, __file__=FILE_NAME, __name__="__main__")
+    sys.modules["__main__"] = module
     # Judges print long numbers; an interpreter of today refuses past 4,300 digits by default.
     sys.set_int_max_str_digits(0)
     if stat.S_ISFIFO(os.fstat(_STDIN).st_mode):
+        # The prepared stream takes standard input for a file.
         _set_stream("stdin", open(_STDIN, encoding="utf-8", closefd=False))  # noqa: SIM115
-    names.update(__builtins__=builtins, __file__=FILE_NAME, __name__="__main__")
-    sys.modules["__main__"] = module
+    # Tracebacks show source lines from this cache, since there is no file.
     lines = program.splitlines(keepends=True)
     linecache.cache[FILE_NAME] = (len(program), None, lines, FILE_NAME)
-    exec(code_of(program, FILE_NAME), names)  # noqa: S102
+    exec(compile_module(program, FILE_NAME), namespace)  # noqa: S102
 
 
-def guarded(run: Callable[[], object]) -> int:
-    """Run, and turn what is raised into an exit status as the interpreter does."""
+def run_to_status(run: Callable[[], object]) -> int:
+    """Run a function, and turn what it raises into an exit status as the interpreter does."""
     try:
         run()
     except SystemExit as ending:
@@ -288,56 +326,60 @@ def guarded(run: Callable[[], object]) -> int:
         with suppress(Exception):
             print(ending.code, file=sys.stderr)
         return 1
-    except BaseException:
-        _show(*sys.exc_info())
+    except BaseException as error:
+        _print_exception(type(error), error, error.__traceback__)
         return 1
     return 0
 
 
-def _show(kind: Any, error: Any, trace: types.TracebackType | None) -> None:
+def _print_exception(kind: Any, error: Any, trace: types.TracebackType | None) -> None:
     """Print what was raised, from the program's own first frame on."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     if sys.excepthook is sys.__excepthook__:
-        # The built-in hook looks for source lines on disk, this one in memory.
+        # The built-in hook looks for source lines on disk, this function in memory.
         traceback.print_exception(kind, error, trace)
     else:
         sys.excepthook(kind, error, trace)
 
 
-def finish(status: int) -> NoReturn:
-    """End as an interpreter ends, less the tearing down of a library that is shared anyway."""
+def exit_like_interpreter(status: int) -> NoReturn:
+    """End the process as an interpreter does: threads, exit functions, open files, streams.
+
+    The standard library isn't torn down, since every program shares it.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        _flush()
-        # Open files are flushed when they go, and they go with the main module. A stream that the
-        # program has put in another's place goes with it; the first ones are flushed last.
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        _flush_streams()
+        # Files that are still open are flushed when they are collected. The program's names hold
+        # them, and ``sys.stdout`` may be one of them, so both let go first.
+        sys.stdout = sys.__stdout__
+        sys.stderr = sys.__stderr__
         sys.modules["__main__"].__dict__.clear()
         gc.collect()
-        _flush()
+        _flush_streams()
     except BaseException:
-        os._exit(status or 120)
+        os._exit(status or _FLUSH_FAILED)
     os._exit(status)
 
 
-def _flush() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
-def _run_shim(head: dict[str, Any], calls: list[bytes]) -> None:
-    # Only a supervisor that has loaded it already is asked for it.
+def _run_shim(job: dict[str, Any], calls: list[bytes]) -> None:
+    # A wide supervisor has imported it already; a lean one is never asked for this mode.
     from rlbhpc.verify.sandbox.shim import run_shim
 
-    run_shim(head["program"], _STDIN, _RESULT)
+    run_shim(job["program"], _STDIN, _RESULT)
 
 
 _RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], None]]] = {
     "main": _run_main,
-    "call": lambda head, calls: run_calls(head, calls, _RESULT),
+    "call": lambda job, calls: run_calls(job, calls, _RESULT),
     "shim": _run_shim,
 }
 
@@ -346,20 +388,20 @@ def name_descriptors() -> None:
     """Teach :func:`open` the devices that a private root or the filter hides.
 
     ``/dev/stdin`` and its kin lead through ``/proc``; programs that are written for speed open
-    them by name. What is opened is a copy of the process's own descriptor.
+    them by name. They get a copy of the process's own descriptor.
     """
-    numbers = {"/dev/null": _NULL}
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        numbers |= {f"/dev/{name}": number, f"/dev/fd/{number}": number}
-        numbers |= {f"/proc/self/fd/{number}": number}
-    really_open = io.open
+    descriptors = {"/dev/null": _NULL}
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        for path in (f"/dev/{name}", f"/dev/fd/{descriptor}", f"/proc/self/fd/{descriptor}"):
+            descriptors[path] = descriptor
+    original_open = io.open
 
-    def open_known(file: Any, *arguments: Any, **options: Any) -> Any:
+    def open_device_or_file(file: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(file, str | bytes | Path):
             with suppress(UnicodeDecodeError):
-                number = numbers.get(os.fsdecode(file))
-                if number is not None:
-                    file = os.dup(number)
-        return really_open(file, *arguments, **options)
+                descriptor = descriptors.get(os.fsdecode(file))
+                if descriptor is not None:
+                    file = os.dup(descriptor)
+        return original_open(file, *arguments, **options)
 
-    builtins.open = io.open = open_known
+    builtins.open = io.open = open_device_or_file

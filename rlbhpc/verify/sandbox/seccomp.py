@@ -33,9 +33,13 @@ ALLOW: Final = 0x7FFF0000
 KILL_PROCESS: Final = 0x80000000
 
 
-def refuse(errno: int) -> int:
-    """Return value of a filter that makes the call fail with ``errno``."""
-    return 0x00050000 | errno
+def error_action(error_code: int) -> int:
+    """Action of a filter that makes the call fail with an error code."""
+    return 0x00050000 | error_code
+
+
+_INSTRUCTION_FORMAT: Final = "=HBBI"
+_INSTRUCTION_BYTES: Final = struct.calcsize(_INSTRUCTION_FORMAT)
 
 
 class Instruction(NamedTuple):
@@ -57,6 +61,9 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 Code = list[Instruction]
 
 
+# Offset of the first argument in ``struct seccomp_data``.
+_FIRST_ARGUMENT: Final = 16
+
 #: Load the number of the call, or the architecture it was made for.
 LOAD_NUMBER: Final = [Instruction(_LOAD, 0)]
 LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 4)]
@@ -64,7 +71,10 @@ LOAD_ARCHITECTURE: Final = [Instruction(_LOAD, 4)]
 
 def load_argument(index: int, high: bool = False) -> Code:
     """Load the lower (or upper) half of an argument; both architectures are little-endian."""
-    return [Instruction(_LOAD, 16 + 8 * index + (4 if high else 0))]
+    offset = _FIRST_ARGUMENT + 8 * index
+    if high:
+        offset += 4
+    return [Instruction(_LOAD, offset)]
 
 
 def keep_bits(mask: int) -> Code:
@@ -72,9 +82,9 @@ def keep_bits(mask: int) -> Code:
     return [Instruction(_AND, mask)]
 
 
-def give(verdict: int) -> Code:
-    """Return ``verdict`` for the call."""
-    return [Instruction(_RETURN, verdict)]
+def return_action(action: int) -> Code:
+    """Decide what becomes of the call, and leave the filter."""
+    return [Instruction(_RETURN, action)]
 
 
 def when_equal(constant: int, then: Code) -> Code:
@@ -100,7 +110,7 @@ def when_no_bit(mask: int, then: Code) -> Code:
 def assemble(code: Code) -> bytes:
     """Lay a program out as the kernel reads it."""
     return b"".join(
-        struct.pack("=HBBI", step.code, step.jump_true, step.jump_false, step.constant)
+        struct.pack(_INSTRUCTION_FORMAT, step.code, step.jump_true, step.jump_false, step.constant)
         for step in code
     )
 
@@ -109,7 +119,7 @@ def assemble(code: Code) -> bytes:
 
 # Harmless with any argument: own memory, own descriptors, own threads, clocks, questions.
 # The ones a Python program makes most often stand first, since the filter tries them in turn.
-_ALLOWED: Final = (
+_HARMLESS_CALLS: Final = (
     "read", "write", "futex", "mmap", "munmap", "brk", "madvise", "mprotect", "close", "fstat",
     "newfstatat", "stat", "lseek", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "poll",
     "clock_gettime", "clock_nanosleep", "nanosleep", "getpid", "gettid", "exit_group", "exit",
@@ -133,127 +143,144 @@ _ALLOWED: Final = (
 )  # fmt: skip
 
 # What makes and removes names below a folder. Needs something else that decides which folder.
-_NAMES: Final = (
+_FILE_NAME_CALLS: Final = (
     "mkdir", "mkdirat", "rename", "renameat", "renameat2", "rmdir", "symlink", "symlinkat",
     "unlink", "unlinkat",
 )  # fmt: skip
 
 # What the supervisor does besides: start, kill and clean up after programs.
-_SUPERVISION: Final = (
+_SUPERVISOR_CALLS: Final = (
     "openat", "open", "fcntl", "ioctl", "kill", "tgkill", "prlimit64", "prctl", "socketpair",
     "sendto", "setsid", "chmod", "fchmodat", "landlock_restrict_self",
 )  # fmt: skip
-_NOT_FOR_PROGRAMS: Final = ("setsid", "chmod", "fchmodat", "landlock_restrict_self")
+_SUPERVISOR_ONLY_CALLS: Final = ("setsid", "chmod", "fchmodat", "landlock_restrict_self")
 
 # The C library asks for these and falls back to an older call that the filter can judge.
-_ABSENT: Final = ("clone3", "openat2")
+_UNKNOWN_CALLS: Final = ("clone3", "openat2")
 # Calls newer than this table: unknown to the filter, so unknown to the program.
-_NEWER: Final = 442
+_FIRST_NEWER_CALL: Final = 442
 
 _CLONE_THREAD = 0x10000
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _CLONE_NAMESPACES = 0x7E020000
 # Descriptor copies, flags, file locks, sizes. Not F_SETOWN, F_SETSIG, F_SETLEASE and F_NOTIFY:
 # they make the kernel send a signal of one's choice to a process of one's choice.
-_FCNTL: Final = (0, 1, 2, 3, 4, 5, 6, 7, 9, 36, 37, 38, 1030, 1032, 1034)
+_FCNTL_COMMANDS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 9, 36, 37, 38, 1030, 1032, 1034)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
-_IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_IOCTL_REQUESTS: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_GET_PDEATHSIG, GET_DUMPABLE, SET_NAME, GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_TIMERSLACK,
 # GET_NO_NEW_PRIVS, SET_VMA (names a mapping; newer allocators do it)
-_PRCTL: Final = (2, 3, 15, 16, 21, 23, 30, 39, 0x53564D41)
+_PRCTL_OPTIONS: Final = (2, 3, 15, 16, 21, 23, 30, 39, 0x53564D41)
 _SOCK_TYPE_MASK: Final = 0xF
 
-_PERMIT: Final = give(ALLOW)
-_FORBID: Final = give(refuse(errno.EPERM))
+_ALLOW_CALL: Final = return_action(ALLOW)
+_REFUSE_CALL: Final = return_action(error_action(errno.EPERM))
+_CALL_IS_UNKNOWN: Final = return_action(error_action(errno.ENOSYS))
+# Stands for the program's process id, which is known only when the filter is installed.
 _PID_PLACEHOLDER: Final = 0x5EC0C0DE
 
 
-def _one_of(argument: int, allowed: tuple[int, ...], otherwise: int) -> Code:
-    """Allow the call if an argument is one of a list."""
+def _allow_values(argument: int, allowed: tuple[int, ...], error_code: int = errno.EPERM) -> Code:
+    """Allow a call if one argument, given by its index, has one of the allowed values."""
     code = load_argument(argument)
     for value in allowed:
-        code += when_equal(value, _PERMIT)
-    return code + give(refuse(otherwise))
+        code += when_equal(value, _ALLOW_CALL)
+    return code + return_action(error_action(error_code))
 
 
-def _open(flags: int) -> Code:
-    """Allow opening, where something else judges the path.
+def _allow_open(flags_argument: int) -> Code:
+    """Allow opening files, which Landlock or a private root confines, but not reading with O_TRUNC.
 
-    Reading with O_TRUNC empties a file without opening it for writing, which the first versions
-    of Landlock overlook.
+    That empties a file without opening it for writing, which the first versions of Landlock
+    overlook.
     """
-    return (
-        load_argument(flags)
-        + when_no_bit(os.O_TRUNC, _PERMIT)
-        + when_any_bit(os.O_ACCMODE, _PERMIT)
-        + _FORBID
-    )
+    code = load_argument(flags_argument)
+    code += when_no_bit(os.O_TRUNC, _ALLOW_CALL)
+    code += when_any_bit(os.O_ACCMODE, _ALLOW_CALL)
+    return code + _REFUSE_CALL
 
 
-def _rules(files: bool) -> dict[str, Code]:
-    """Judge calls by their arguments."""
-    own_process = (_PID_PLACEHOLDER,)
-    no_open = give(refuse(errno.EACCES))
+def _allow_new_threads() -> Code:
+    """Allow ``clone`` for a thread, and neither for a process nor with new namespaces."""
+    code = load_argument(0)
+    code += when_any_bit(_CLONE_NAMESPACES, _REFUSE_CALL)
+    code += when_any_bit(_CLONE_THREAD, _ALLOW_CALL)
+    return code + _REFUSE_CALL
+
+
+def _allow_stream_pairs() -> Code:
+    """Allow ``socketpair`` for streams: a datagram socket can send to any address."""
+    type_is_stream = load_argument(1) + keep_bits(_SOCK_TYPE_MASK)
+    type_is_stream += when_equal(socket.SOCK_STREAM, _ALLOW_CALL)
+    return load_argument(0) + when_equal(socket.AF_UNIX, type_is_stream) + _REFUSE_CALL
+
+
+def _allow_send_without_address() -> Code:
+    """Allow ``sendto`` without an address, which is how the C library sends on a pair."""
+    high_half_is_zero = load_argument(4, high=True) + when_equal(0, _ALLOW_CALL)
+    return load_argument(4) + when_equal(0, high_half_is_zero) + _REFUSE_CALL
+
+
+def argument_rules(may_open_files: bool) -> dict[str, Code]:
+    """Rules of the calls that depend on their arguments."""
+    own_process = _PID_PLACEHOLDER
+    # prlimit64() takes 0 for the calling process.
+    calling_process = 0
+    no_open = return_action(error_action(errno.EACCES))
     return {
-        "openat": _open(2) if files else no_open,
-        "open": _open(1) if files else no_open,
-        "fcntl": _one_of(1, _FCNTL, errno.EPERM),
-        "ioctl": _one_of(1, _IOCTL, errno.ENOTTY),
-        "clone": load_argument(0)
-        + when_any_bit(_CLONE_NAMESPACES, _FORBID)
-        + when_any_bit(_CLONE_THREAD, _PERMIT)
-        + _FORBID,
-        "kill": _one_of(0, own_process, errno.EPERM),
-        "tgkill": _one_of(0, own_process, errno.EPERM),
-        "prlimit64": _one_of(0, (0, *own_process), errno.EPERM),
-        "prctl": _one_of(0, _PRCTL, errno.EPERM),
-        # A stream pair has no way out; a datagram socket can be sent to any address.
-        "socketpair": load_argument(0)
-        + when_equal(
-            socket.AF_UNIX,
-            load_argument(1) + keep_bits(_SOCK_TYPE_MASK) + when_equal(socket.SOCK_STREAM, _PERMIT),
-        )
-        + _FORBID,
-        # send() is sendto() without an address.
-        "sendto": load_argument(4)
-        + when_equal(0, load_argument(4, high=True) + when_equal(0, _PERMIT))
-        + _FORBID,
+        "openat": _allow_open(flags_argument=2) if may_open_files else no_open,
+        "open": _allow_open(flags_argument=1) if may_open_files else no_open,
+        "fcntl": _allow_values(1, _FCNTL_COMMANDS),
+        "ioctl": _allow_values(1, _IOCTL_REQUESTS, errno.ENOTTY),
+        "clone": _allow_new_threads(),
+        "kill": _allow_values(0, (own_process,)),
+        "tgkill": _allow_values(0, (own_process,)),
+        "prlimit64": _allow_values(0, (calling_process, own_process)),
+        "prctl": _allow_values(0, _PRCTL_OPTIONS),
+        "socketpair": _allow_stream_pairs(),
+        "sendto": _allow_send_without_address(),
     }
 
 
-def _judge(machine: str, rules: Iterable[tuple[str, Code]], otherwise: Code) -> bytes:
-    """Compile a filter that applies rules by name and treats every other call alike."""
+def _compile_filter(machine: str, rules: Iterable[tuple[str, Code]], other_calls: Code) -> bytes:
+    """Compile a filter of rules by name; ``other_calls``: what becomes of calls without a rule."""
     code = LOAD_ARCHITECTURE + when_equal(AUDIT_ARCH[machine], LOAD_NUMBER)
-    # After another architecture's call the architecture is still what is loaded; no call number
-    # is that high, so the same comparison stops it and the x32 calls of x86-64 (bit 30).
-    code += when_at_least(0x40000000, give(KILL_PROCESS))
+    # Where the architecture is another one, it is still what is loaded. It is higher than any call
+    # number, so the same comparison stops its calls and the x32 calls of x86-64 (bit 30).
+    x32_bit = 0x40000000
+    code += when_at_least(x32_bit, return_action(KILL_PROCESS))
     for name, rule in rules:
-        if (call := number(name, machine)) is not None:
-            code += when_equal(call, rule)
-    return assemble(code + otherwise)
+        call_number = number(name, machine)
+        if call_number is not None:
+            code += when_equal(call_number, rule)
+    return assemble(code + other_calls)
 
 
 def supervisor_filter(machine: str = MACHINE) -> bytes:
     """Compile the list of calls that a supervisor and its programs may make at all."""
-    absent = give(refuse(errno.ENOSYS))
-    own_child = load_argument(0) + when_no_bit(_CLONE_NAMESPACES, _PERMIT) + _FORBID
-    rules = [(name, _PERMIT) for name in (*_ALLOWED, *_NAMES, *_SUPERVISION)]
-    rules += [("clone", own_child), *((name, absent) for name in _ABSENT)]
-    return _judge(machine, rules, when_at_least(_NEWER, absent) + _FORBID)
+    clone_rule = load_argument(0) + when_no_bit(_CLONE_NAMESPACES, _ALLOW_CALL) + _REFUSE_CALL
+    allowed = (*_HARMLESS_CALLS, *_FILE_NAME_CALLS, *_SUPERVISOR_CALLS)
+    rules = [(name, _ALLOW_CALL) for name in allowed]
+    rules.append(("clone", clone_rule))
+    rules += [(name, _CALL_IS_UNKNOWN) for name in _UNKNOWN_CALLS]
+    other_calls = when_at_least(_FIRST_NEWER_CALL, _CALL_IS_UNKNOWN) + _REFUSE_CALL
+    return _compile_filter(machine, rules, other_calls)
 
 
-def program_filter(files: bool, machine: str = MACHINE) -> bytes:
-    """Compile what a program is denied of that, with a placeholder for its process id.
+def program_filter(may_open_files: bool, machine: str = MACHINE) -> bytes:
+    """Compile which of those calls a program is denied, with a placeholder for its process id.
 
-    ``files``: whether paths may be opened at all. Only where Landlock or a private root confines
-    them. ``machine``: as ``platform.machine()`` names it.
+    ``may_open_files``: only where Landlock or a private root confines them. ``machine``: as
+    ``platform.machine()`` names it.
     """
-    denied = _NOT_FOR_PROGRAMS + (() if files else _NAMES)
-    rules = [*_rules(files).items(), *((name, _FORBID) for name in denied)]
-    return _judge(machine, rules, _PERMIT)
+    rules = list(argument_rules(may_open_files).items())
+    rules += [(name, _REFUSE_CALL) for name in _SUPERVISOR_ONLY_CALLS]
+    if not may_open_files:
+        rules += [(name, _REFUSE_CALL) for name in _FILE_NAME_CALLS]
+    return _compile_filter(machine, rules, _ALLOW_CALL)
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     """``struct sock_fprog`` of linux/filter.h."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
@@ -264,8 +291,11 @@ def install(program: bytes, pid: int) -> None:
 
     Under a program's filter, signals may afterwards be sent to ``pid`` alone.
     """
-    set_seccomp, filter_mode = 22, 2
-    program = program.replace(_PID_PLACEHOLDER.to_bytes(4, "little"), pid.to_bytes(4, "little"))
+    set_seccomp = 22
+    filter_mode = 2
+    placeholder = _PID_PLACEHOLDER.to_bytes(4, "little")
+    program = program.replace(placeholder, pid.to_bytes(4, "little"))
     buffer = ctypes.create_string_buffer(program, len(program))
-    header = _Program(len(program) // 8, ctypes.addressof(buffer))
+    instruction_count = len(program) // _INSTRUCTION_BYTES
+    header = _FilterProgram(instruction_count, ctypes.addressof(buffer))
     syscall("prctl", set_seccomp, filter_mode, ctypes.addressof(header), 0, 0)

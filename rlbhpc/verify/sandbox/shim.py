@@ -21,12 +21,13 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import mock_open, patch
 
-from rlbhpc.verify.sandbox.library import CONTEST_IMPORTS, code_of
+from rlbhpc.verify.sandbox.library import CONTEST_IMPORTS, compile_module
 
 _FUNCTION: Final = "wrapped_function"
-_DIGITS: Final = 50_000
-# What its guard sets to None before the program is loaded.
-_MISSING: Final[dict[ModuleType, tuple[str, ...]]] = {
+# The harness lets programs print integers of so many digits.
+_MAX_DIGITS: Final = 50_000
+# The harness sets these functions to None before it loads the program.
+_REMOVED_FUNCTIONS: Final[dict[ModuleType, tuple[str, ...]]] = {
     builtins: ("quit", "help"),
     os: (
         "kill", "system", "putenv", "remove", "removedirs", "rmdir", "fchdir", "setuid", "fork",
@@ -36,11 +37,11 @@ _MISSING: Final[dict[ModuleType, tuple[str, ...]]] = {
     shutil: ("rmtree", "move", "chown"),
     subprocess: ("Popen",),
 }  # fmt: skip
-_UNIMPORTABLE: Final = ("ipdb", "joblib", "resource", "psutil", "tkinter")
+_UNIMPORTABLE_MODULES: Final = ("ipdb", "joblib", "resource", "psutil", "tkinter")
 
 
-class _Buffer:
-    """Its stand-in for ``sys.stdin.buffer``: all at once, or the first line for ever."""
+class _HarnessBuffer:
+    """The harness's ``sys.stdin.buffer``: gives all input at once, or the first line for ever."""
 
     def __init__(self, text: str) -> None:
         self._content = text.encode()
@@ -52,12 +53,12 @@ class _Buffer:
         return self._content.split(b"\n")[0] + b"\n"
 
 
-class _Stdin:
-    """Its stand-in for ``sys.stdin``: no iterator, and each reading method begins anew."""
+class _HarnessStdin:
+    """The harness's ``sys.stdin``: no iterator, and each reading method begins anew."""
 
     def __init__(self, text: str) -> None:
         self._stream = StringIO(text)
-        self.buffer = _Buffer(text)
+        self.buffer = _HarnessBuffer(text)
         lines = iter(text.split("\n"))
         self.read = lambda *arguments: text
         self.readline = lambda *arguments: next(lines)
@@ -67,52 +68,55 @@ class _Stdin:
         return getattr(self._stream, name)
 
 
-def _opened(tree: ast.Module) -> list[ast.stmt]:
-    """Replace a last ``if __name__ == '__main__'`` by its body."""
+def _open_main_guard(tree: ast.Module) -> list[ast.stmt]:
+    """Statements of a program, with a last ``if __name__ == '__main__'`` replaced by its body."""
     last = tree.body[-1] if tree.body else None
     if isinstance(last, ast.If) and ast.unparse(last.test).strip() == "__name__ == '__main__'":
         return tree.body[:-1] + last.body
     return tree.body
 
 
-def _wrapped(program: str) -> str:
+def _wrap_in_function(program: str) -> str:
     """Rewrite a program as a function that takes nothing; broken programs stay as they are."""
     try:
-        statements = _opened(ast.parse(program))
-        imports = [node for node in statements if isinstance(node, ast.Import | ast.ImportFrom)]
-        rest = [node for node in statements if not isinstance(node, ast.Import | ast.ImportFrom)]
+        imports: list[ast.stmt] = []
+        body: list[ast.stmt] = []
+        for statement in _open_main_guard(ast.parse(program)):
+            is_import = isinstance(statement, ast.Import | ast.ImportFrom)
+            (imports if is_import else body).append(statement)
         function = ast.parse(f"def {_FUNCTION}(): pass").body[0]
         assert isinstance(function, ast.FunctionDef)
-        function.body = rest
+        function.body = body
         return "\n".join([CONTEST_IMPORTS, *map(ast.unparse, imports), ast.unparse(function)])
     except Exception:
         return program
 
 
-def run_shim(program: str, stdin: int, descriptor: int) -> None:
-    """Run a program on stand-ins and write what it printed to ``descriptor``.
+def run_shim(program: str, stdin: int, result: int) -> None:
+    """Run a program on the harness's streams, and write what it printed to ``result``.
 
-    A program that raises anything but :class:`SystemExit` has failed, whatever it printed.
+    ``stdin, result``: descriptors. A program that raises anything but :class:`SystemExit` has
+    failed, whatever it printed.
     """
     with os.fdopen(stdin, encoding="utf-8", closefd=False) as stream:
-        text = stream.read()
-    for module, names in _MISSING.items():
+        input_text = stream.read()
+    for module, names in _REMOVED_FUNCTIONS.items():
         for name in names:
             setattr(module, name, None)
-    for name in _UNIMPORTABLE:
+    for name in _UNIMPORTABLE_MODULES:
         sys.modules[name] = None  # type: ignore[assignment]
-    sys.set_int_max_str_digits(_DIGITS)
+    sys.set_int_max_str_digits(_MAX_DIGITS)
     module = ModuleType("tmp_sol")
-    exec(code_of(_wrapped(program), "tmp_sol"), module.__dict__)  # noqa: S102
+    exec(compile_module(_wrap_in_function(program), "tmp_sol"), module.__dict__)  # noqa: S102
     function = getattr(module, _FUNCTION)
-    captured = StringIO()
+    printed = StringIO()
     with (
-        patch("builtins.open", mock_open(read_data=text)),
-        patch("sys.stdin", _Stdin(text)),
-        patch("sys.stdout", captured),
+        patch("builtins.open", mock_open(read_data=input_text)),
+        patch("sys.stdin", _HarnessStdin(input_text)),
+        patch("sys.stdout", printed),
         suppress(SystemExit),
     ):
         function()
-    content = memoryview(captured.getvalue().encode("utf-8", "surrogateescape"))
-    while content:
-        content = content[os.write(descriptor, content) :]
+    unwritten = memoryview(printed.getvalue().encode("utf-8", "surrogateescape"))
+    while unwritten:
+        unwritten = unwritten[os.write(result, unwritten) :]

@@ -1,10 +1,10 @@
 """The supervisor: a small process that holds no secret, forks one child per run and watches it.
 
-It is started by :mod:`rlbhpc.verify.sandbox.box` as a fresh interpreter with an empty environment.
-It loads the library, gives up all rights, enters the tier it was told to, says so, and then serves
-runs one at a time. It never sees a program: the child reads that from a descriptor of its own, so
-nothing of one run is left in memory that the next one inherits. It never sees an expected output
-either; those stay with the verifier.
+:mod:`rlbhpc.verify.sandbox.box` starts it as a fresh interpreter with an empty environment. It
+loads the library, gives up all rights, enters the tier that it was told to, reports that it is
+ready, and then serves runs one at a time. It never sees a program: the child reads that from a
+descriptor of its own, so nothing of one run is left in memory that the next one inherits. It never
+sees an expected output either; those stay with the verifier.
 """
 
 from __future__ import annotations
@@ -39,81 +39,93 @@ from rlbhpc.verify.sandbox.library import (
     prepare_contest_names,
     serve_only,
 )
-from rlbhpc.verify.sandbox.program import Confinement, enter, name_descriptors, prepare_streams
+from rlbhpc.verify.sandbox.program import (
+    Confinement,
+    name_descriptors,
+    prepare_streams,
+    run_confined,
+)
 
 # --- how long a process has slept ----------------------------------------------------------------
 
 
-class Sleep:
-    """What one process has slept, by looks at what all its threads are doing.
+class SleepClock:
+    """Sums up how long one process has slept, by looks at what all its threads are doing.
 
     It sleeps while none of them runs, is ready to run or waits for a disk (``proc_pid_stat(5)``).
-    What keeps a thread that is ready from its work (others that have the processor, a throttled
-    group, a processor that the host took away) is never the program's. The kernel counts only some
-    of that, so the sleep is counted instead: from one look to the next, if it slept at both.
+    A thread that is ready may be kept from its work by other processes, a throttled group, or a
+    host that took the processor away. That is never the program's fault, and the kernel counts only
+    some of it, so the sleep is counted instead: the time between two looks at both of which the
+    process slept.
     """
 
-    def __init__(self, process: int | str, proc: int | None = None) -> None:
-        """Begin with nothing seen.
+    def __init__(self, process: int | str, proc_folder: int | None = None) -> None:
+        """Watch the process with this id.
 
-        ``proc``: descriptor of the ``/proc`` that numbers it so; that of this process without it.
+        ``proc_folder``: descriptor of the ``/proc`` in which it has that id; None for our own.
         """
         self._process = process
-        self._proc = proc
-        self._total = 0.0
-        self._last_look: float | None = None
+        self._proc_folder = proc_folder
+        self._slept = 0.0
+        self._asleep_since_look: float | None = None
 
-    def seconds(self, held_up: bool = False) -> float | None:
-        """Look, and sum what it has slept; ``held_up``: it may wait for somebody else's work.
+    def seconds(self, is_held_up: bool = False) -> float | None:
+        """Look at the process, and return how long it has slept; None where the node hides it.
 
-        None where the node hides it.
+        ``is_held_up``: whether it may be waiting for work of ours, which is no sleep.
         """
-        states = _states(self._process, self._proc)
+        states = _thread_states(self._process, self._proc_folder)
         if not states:
             return None
         now = time.monotonic()
-        asleep = not held_up and states.isdisjoint("RD")
-        if asleep and self._last_look is not None:
-            self._total += now - self._last_look
-        self._last_look = now if asleep else None
-        return self._total
+        is_asleep = not is_held_up and states.isdisjoint("RD")
+        if is_asleep and self._asleep_since_look is not None:
+            self._slept += now - self._asleep_since_look
+        self._asleep_since_look = now if is_asleep else None
+        return self._slept
 
 
-def _states(process: int | str, proc: int | None) -> set[str]:
-    """Letters of what the threads are doing: the third field of ``/proc/PID/task/TID/stat``."""
+def _thread_states(process: int | str, proc_folder: int | None) -> set[str]:
+    """State letters of all threads of a process; empty where they can't be read."""
     states = set()
+    tasks_path = f"/proc/{process}/task" if proc_folder is None else f"{process}/task"
     with suppress(OSError):
-        tasks = f"/proc/{process}/task" if proc is None else f"{process}/task"
-        folder = os.open(tasks, os.O_RDONLY | os.O_DIRECTORY, dir_fd=proc)
+        tasks = os.open(tasks_path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=proc_folder)
         try:
-            for thread in os.scandir(folder):
+            for thread in os.scandir(tasks):
                 with suppress(OSError, IndexError):
-                    states.add(_state(folder, thread.name))
+                    states.add(_thread_state(tasks, thread.name))
         finally:
-            os.close(folder)
+            os.close(tasks)
     return states
 
 
-def _state(folder: int, thread: str) -> str:
-    descriptor = os.open(f"{thread}/stat", os.O_RDONLY, dir_fd=folder)
+def _thread_state(tasks: int, thread: str) -> str:
+    """Read the third field of ``/proc/PID/task/TID/stat``: what one thread is doing."""
+    descriptor = os.open(f"{thread}/stat", os.O_RDONLY, dir_fd=tasks)
     try:
-        # The name before it may hold anything.
-        return os.read(descriptor, CHUNK).decode("ascii", "replace").rpartition(")")[2].split()[0]
+        line = os.read(descriptor, CHUNK).decode("ascii", "replace")
     finally:
         os.close(descriptor)
+    # The second field is a name in parentheses, which may hold anything.
+    after_name = line.rpartition(")")[2]
+    return after_name.split()[0]
 
 
 # --- one run: fork, watch, kill, clean -----------------------------------------------------------
 
-# Seconds between looks at a running program: often enough for a budget to be kept to a few
-# hundredths, seldom enough to cost nothing.
-_LOOK: Final = 0.02
+# Seconds between looks at a running program: often enough to keep a budget to a few hundredths,
+# seldom enough to cost nothing.
+_LOOK_SECONDS: Final = 0.02
+# On a node that hides processes, a run that was pushed off the processor so many times more often
+# than it gave it up was starved rather than asleep.
+_STARVED_SWITCHES: Final = 10
 
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
 
 
-def _fork() -> int:
-    """Fork a process of one thread, without what :func:`os.fork` does about others.
+def _fork_single_threaded() -> int:
+    """Fork a process of one thread, without what :func:`os.fork` does about other threads.
 
     That touches some 50 pages, each of which the kernel must copy.
     """
@@ -124,29 +136,30 @@ def _fork() -> int:
 
 
 def _is_any_full(pipes: tuple[int, ...]) -> bool:
-    """Whether a program that writes must wait for the verifier, which may have no processor."""
+    """Return whether a program that writes must wait for the verifier to read."""
     poll = select.poll()
     for pipe in pipes:
         poll.register(pipe, select.POLLOUT)
-    return len(poll.poll(0)) < len(pipes)
+    writable = poll.poll(0)
+    return len(writable) < len(pipes)
 
 
 class Watch:
     """Runs programs one at a time."""
 
     def __init__(self, control: socket.socket, confinement: Confinement) -> None:
-        """Remember what all runs share."""
+        """Serve the verifier at the other end of ``control``; confine all programs alike."""
         self._control = control
         self._confinement = confinement
-        self._name = ""
-        self._sleep = Sleep("")
+        self._child_name = ""
+        self._sleep_clock = SleepClock("")
         self._slept: float | None = None
-        # What was preloaded may have started threads.
-        self._fork = _fork if threading.active_count() == 1 else os.fork
+        # A module that was preloaded may have started threads.
+        self._fork = _fork_single_threaded if threading.active_count() == 1 else os.fork
         self._wake, wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # For programs, which inherit it.
+        # Programs inherit this handler.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Without a handler of its own a signal wakes nobody.
+        # Python writes to the wake-up descriptor only for signals that have a handler.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_writer)
 
@@ -156,23 +169,24 @@ class Watch:
         ready, ready_writer = os.pipe2(os.O_CLOEXEC)
         child = self._fork()
         if child == 0:
-            self._enter(request, descriptors, ready_writer)
-        *inputs, out, err, result = descriptors
+            self._become_program(request, descriptors, ready_writer)
+        *inputs, stdout, stderr, result = descriptors
         for descriptor in (*inputs, ready_writer):
             os.close(descriptor)
-        outputs = (out, err, result)  # kept, to see whether their reader keeps up
+        # These stay open, to see whether the verifier keeps up with reading them.
+        outputs = (stdout, stderr, result)
         try:
             # Waits until the child is confined, or dead.
-            self._name = os.read(ready, CHUNK).decode()
-            self._sleep = Sleep(self._name, self._confinement.proc)
+            self._child_name = os.read(ready, CHUNK).decode()
+            self._sleep_clock = SleepClock(self._child_name, self._confinement.proc_folder)
             cause, status, usage = self._supervise(child, request, start, outputs)
-            if not self._name:
-                return {"run": request["run"], "failed": "the child could not be confined"}
         finally:
             for descriptor in (ready, *outputs):
                 os.close(descriptor)
-            if self._confinement.scratch != "/":
+            if self._confinement.has_scratch:
                 confine.empty_scratch(self._confinement.scratch)
+        if not self._child_name:
+            return {"run": request["run"], "failed": "the child could not be confined"}
         return {
             "run": request["run"],
             "cause": cause,
@@ -181,87 +195,99 @@ class Watch:
             "wall": time.monotonic() - start,
         }
 
-    def _enter(self, request: dict[str, Any], descriptors: list[int], ready: int) -> None:
+    def _become_program(self, request: dict[str, Any], descriptors: list[int], ready: int) -> None:
+        """Run the job in the forked child, which never returns from here."""
         try:
             signal.set_wakeup_fd(-1)
-            # Which os.fork does by a hook of the module.
+            # os.fork() has a hook that does this; the bare fork hasn't.
             random.seed()
-            enter(self._confinement, descriptors, ready, request)
+            run_confined(self._confinement, descriptors, ready, request)
         finally:
             os._exit(os.EX_OSERR)
 
     def _supervise(
         self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
-    ) -> tuple[Cause, int, Any]:
-        """Wait for the child's end, and bring it about when a limit is passed."""
-        killed: Cause | None = None
+    ) -> tuple[Cause, int, resource.struct_rusage]:
+        """Wait for the child's end, and bring it about when a limit is passed.
+
+        Returns the cause, the exit status or signal, and the resources that it used.
+        """
+        kill_cause: Cause | None = None
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(self._control, select.POLLIN)
         while True:
-            pid, status, usage = os.wait4(child, os.WNOHANG)
+            pid, wait_status, usage = os.wait4(child, os.WNOHANG)
             if pid:
-                return self._ending(killed, status, usage, request)
-            events = dict(poll.poll(_LOOK * 1000))
+                code = os.waitstatus_to_exitcode(wait_status)
+                cause = self._ending_cause(kill_cause, code, usage, request)
+                return cause, (-code if cause is Cause.SIGNAL else code), usage
+            events = dict(poll.poll(_LOOK_SECONDS * 1000))
             if self._wake in events:
                 with suppress(BlockingIOError):
                     os.read(self._wake, CHUNK)
                 continue
             if self._control.fileno() in events:
-                reason = self._told_to_stop(request["run"])
+                exceeded = self._read_stop_order(request["run"])
             else:
-                reason = self._over_limit(child, request, start, outputs)
-            if reason is not None and killed is None:
-                killed = reason
+                exceeded = self._exceeded_limit(child, request, start, outputs)
+            if exceeded is not None and kill_cause is None:
+                kill_cause = exceeded
                 os.kill(child, signal.SIGKILL)
 
-    def _ending(
-        self, killed: Cause | None, status: int, usage: Any, request: dict[str, Any]
-    ) -> tuple[Cause, int, Any]:
-        if killed is None and usage.ru_utime + usage.ru_stime > request["cpu"]:
-            killed = Cause.CPU
-        if killed is Cause.WALL and self._slept is None:
-            # Where a site hides processes from each other: what others push from the processor
-            # loses it more often than it gives it up to sleep.
-            killed = Cause.STARVED if usage.ru_nivcsw > usage.ru_nvcsw + 10 else Cause.WALL
-        code = os.waitstatus_to_exitcode(status)
-        if killed is not None:
-            return killed, code, usage
-        return (Cause.EXIT, code, usage) if code >= 0 else (Cause.SIGNAL, -code, usage)
+    def _ending_cause(
+        self, kill_cause: Cause | None, code: int, usage: Any, request: dict[str, Any]
+    ) -> Cause:
+        """Return why a run ended, which had exit code ``code`` (negative for a signal)."""
+        if kill_cause is None and usage.ru_utime + usage.ru_stime > request["cpu"]:
+            return Cause.CPU
+        # Where a site hides processes from each other, sleep can't be seen. A process that others
+        # push off the processor loses it more often than it gives it up to sleep.
+        lost_processor = usage.ru_nivcsw > usage.ru_nvcsw + _STARVED_SWITCHES
+        if kill_cause is Cause.WALL and self._slept is None and lost_processor:
+            return Cause.STARVED
+        if kill_cause is not None:
+            return kill_cause
+        return Cause.EXIT if code >= 0 else Cause.SIGNAL
 
-    def _told_to_stop(self, run: int) -> Cause | None:
-        """Read an order of the verifier; its silence for good means that it has gone."""
+    def _read_stop_order(self, run: int) -> Cause | None:
+        """Read an order of the verifier to stop a run; without a message it has gone for good."""
         message = self._control.recv(CHUNK)
         if not message:
             return Cause.WALL
         order = marshal.loads(message)
         return Cause(order["stop"]) if order["run"] == run else None
 
-    def _over_limit(
+    def _exceeded_limit(
         self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
     ) -> Cause | None:
+        """Return which limit the running child has passed, if any."""
         elapsed = time.monotonic() - start
         if elapsed > request["longest_wall"]:
             return Cause.STARVED
-        self._slept = self._sleep.seconds(held_up=_is_any_full(outputs))
-        if (elapsed if self._slept is None else self._slept) > request["wall"]:
+        self._slept = self._sleep_clock.seconds(is_held_up=_is_any_full(outputs))
+        idle_seconds = elapsed if self._slept is None else self._slept
+        if idle_seconds > request["wall"]:
             return Cause.WALL
+        # The processor clock of another process; see clock_getcpuclockid(3).
+        child_clock = (~child << 3) | 2
         with suppress(OSError):
-            # The clock of another process; see clock_getcpuclockid(3).
-            if time.clock_gettime((~child << 3) | 2) > request["cpu"]:
+            if time.clock_gettime(child_clock) > request["cpu"]:
                 return Cause.CPU
-        if self._threads() > request["threads"]:
+        if self._count_threads() > request["threads"]:
             return Cause.THREADS
-        if self._confinement.scratch != "/" and not confine.scratch_fits(self._confinement.scratch):
+        scratch = self._confinement.scratch
+        if self._confinement.has_scratch and not confine.scratch_fits(scratch):
             return Cause.SCRATCH
         return None
 
-    def _threads(self) -> int:
-        """Count the child's threads, 0 where they can't be seen."""
+    def _count_threads(self) -> int:
+        """Count the child's threads; 0 where they can't be seen."""
         with suppress(OSError):
-            folder = f"{self._name}/task"
-            # Besides itself and its parent, a folder is linked to by its sub-folders.
-            return os.stat(folder, dir_fd=self._confinement.proc).st_nlink - 2
+            tasks = f"{self._child_name}/task"
+            links = os.stat(tasks, dir_fd=self._confinement.proc_folder).st_nlink
+            # A folder has a link from itself, one from its parent, and one from each sub-folder.
+            return links - 2
         return 0
 
 
@@ -275,29 +301,31 @@ LEAN_MODULES: Final = (
     "statistics", "string", "struct", "sys", "textwrap", "threading", "time", "traceback", "types",
     "typing", "warnings", "weakref", "builtins", "__future__",
 )  # fmt: skip
-_NUMPY_MODULES: Final = ("numpy", "numpy.fft", "numpy.linalg", "numpy.ma", "numpy.polynomial",
-                         "numpy.random")  # fmt: skip
-_COMMON_MODULES: Final = ("asyncio", "concurrent.futures", "hashlib", "tempfile", "uuid")
+_WIDE_MODULES: Final = (
+    "asyncio", "concurrent.futures", "hashlib", "tempfile", "uuid", "numpy", "numpy.fft",
+    "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "rlbhpc.verify.sandbox.shim",
+)  # fmt: skip
 
 
-def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> None:
+def _load_library(settings: dict[str, Any]) -> None:
     """Load what programs may import: common modules now, the rest into memory."""
+    packages = [Path(folder) for folder in settings["packages"]]
     for name in LEAN_MODULES:
         importlib.import_module(name)
-    if wide:
+    if settings["wide"]:
         preload_extensions()
         for folder in packages:
             sys.path.append(str(folder.parent))
-        for name in (*_COMMON_MODULES, *_NUMPY_MODULES, "rlbhpc.verify.sandbox.shim"):
+        for name in _WIDE_MODULES:
             importlib.import_module(name)
-    if preload:
-        before = set(sys.modules)
-        sys.path.extend(path)
-        importlib.import_module(preload)
-        # What it imports later, with nothing of the file system left, comes from memory too.
-        packages = packages + _packages(set(sys.modules) - before)
-    serve_only(Library(packages if wide else []))
-    # exit() and quit(), which an interpreter that starts without site lacks.
+    if settings["preload"]:
+        loaded_before = set(sys.modules)
+        sys.path.extend(settings["path"])
+        importlib.import_module(settings["preload"])
+        # It may import more once nothing of the file system is left, so its packages come too.
+        packages += _package_folders(set(sys.modules) - loaded_before)
+    serve_only(Library(packages if settings["wide"] else []))
+    # Defines exit() and quit(), which an interpreter that starts without site lacks.
     site.setquit()
     name_descriptors()
     prepare_streams()
@@ -305,62 +333,67 @@ def _load(wide: bool, packages: list[Path], preload: str, path: list[str]) -> No
     join_mappings()
 
 
-def _packages(modules: set[str]) -> list[Path]:
-    """Folders of the packages of which these are modules."""
-    top = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
-    # A module that is no package was loaded whole.
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(top)]
-    return [Path(file).parent for file in files if file and Path(file).name == "__init__.py"]
+def _package_folders(modules: set[str]) -> list[Path]:
+    """Folders of the third-party packages that these modules belong to."""
+    top_level = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    folders = []
+    for name in sorted(top_level):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        # A module that is no package has no folder of its own, and was loaded completely.
+        if file and Path(file).name == "__init__.py":
+            folders.append(Path(file).parent)
+    return folders
 
 
-def _confine(settings: dict[str, Any], control: socket.socket) -> Confinement:
-    """Enter the tier; the confinement of programs."""
+def _enter_tier(settings: dict[str, Any], control: socket.socket) -> Confinement:
+    """Enter the tier of the settings, tell the verifier, and return how programs are confined."""
     # Outlives the change of root, for this process alone: each child closes it.
-    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    group = confine.join_new_control_group() if settings["cgroup"] else None
+    proc_folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):
         # When memory runs out the kernel should take a program, not the job around it.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    alone = confine.drop_root()
-    own_folder = ""
+    has_own_id = confine.drop_root()
+    temporary_scratch = ""
     if settings["namespaces"]:
-        # Another user's process may not be looked into, not even by itself, unless told.
+        # The processes of another user can't be inspected, not even by themselves, unless told.
         confine.set_traceable(True)
         confine.enter_namespaces()
-        confine.private_root(confine.MOST_BYTES, confine.MOST_FILES)
+        confine.private_root(confine.MAX_SCRATCH_BYTES, confine.MAX_SCRATCH_FILES)
         _become_first_process(control)
-        folder = str(confine.SCRATCH)
+        scratch = str(confine.SCRATCH)
+    elif settings["landlock"]:
+        scratch = temporary_scratch = confine.make_scratch(settings["temporary_folders"])
     else:
-        own_folder = confine.make_scratch(settings["local"]) if settings["landlock"] else ""
-        folder = own_folder or "/"
+        scratch = "/"
     confine.set_traceable(False)
     confine.gain_nothing()
-    rules = None
-    if settings["landlock"]:
-        allowed = dict.fromkeys(confine.DEVICES, confine.READ_FILE)
-        allowed[Path(os.devnull)] = confine.READ_WRITE_FILE
-        allowed[Path(folder)] = confine.WHOLE_FOLDER
-        rules = confine.landlock_ruleset(allowed)
-    files = settings["namespaces"] or settings["landlock"]
-    counted = alone or (settings["namespaces"] and counts_threads(os.uname().release))
+    may_open_files = settings["namespaces"] or settings["landlock"]
     confinement = Confinement(
-        filter=seccomp_filter.program_filter(files) if settings["seccomp"] else None,
-        rules=rules,
-        scratch=folder,
-        counted_threads=counted,
-        supervisor=os.getpid(),
-        null=os.open("/dev/null", os.O_RDWR),
-        proc=proc,
+        filter=seccomp_filter.program_filter(may_open_files) if settings["seccomp"] else None,
+        landlock_rules=_landlock_rules(scratch) if settings["landlock"] else None,
+        scratch=scratch,
+        kernel_counts_threads=has_own_id
+        or (settings["namespaces"] and counts_threads(os.uname().release)),
+        supervisor_pid=os.getpid(),
+        null_device=os.open("/dev/null", os.O_RDWR),
+        proc_folder=proc_folder,
     )
     if settings["seccomp"]:
         seccomp_filter.install(seccomp_filter.supervisor_filter(), os.getpid())
-    hello = {"group": str(group) if group else "", "scratch": own_folder}
-    control.send(json.dumps(hello).encode())
+    control.send(json.dumps({"scratch": temporary_scratch}).encode())
     return confinement
 
 
+def _landlock_rules(scratch: str) -> int:
+    """Descriptor of the rules that let a program use the devices and its scratch folder alone."""
+    allowed = dict.fromkeys(confine.DEVICES, confine.READ_FILE)
+    allowed[Path(os.devnull)] = confine.READ_WRITE_FILE
+    allowed[Path(scratch)] = confine.WHOLE_FOLDER
+    return confine.landlock_ruleset(allowed)
+
+
 def counts_threads(release: str) -> bool:
-    """Whether a kernel counts RLIMIT_NPROC within a user namespace, as Linux 5.14 and later do."""
+    """Return whether a kernel counts RLIMIT_NPROC within a user namespace, as from Linux 5.14."""
     major, minor = re.findall(r"\d+", release)[:2]
     return (int(major), int(minor)) >= (5, 14)
 
@@ -372,44 +405,46 @@ def _become_first_process(control: socket.socket) -> None:
         control.close()
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
-    # Seen from inside, the parent has no number.
+    # Inside the namespace the parent has the id 0.
     confine.die_with_parent(0)
 
 
 def _serve(control: socket.socket, watch: Watch) -> None:
     """Serve runs until the verifier goes away."""
+    descriptors_per_run = 5
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, CHUNK, 5)
+        message, descriptors, _, _ = socket.recv_fds(control, CHUNK, descriptors_per_run)
         if not message:
             return
         request = marshal.loads(message)
-        # An order to stop may cross the report of the run's own end.
+        # An order to stop a run may arrive after the run has ended by itself.
         if "stop" not in request:
             control.send(json.dumps(watch.run(request, descriptors)).encode())
 
 
 def main(channel: int) -> NoReturn:
-    """Run the supervisor on an inherited socket."""
+    """Run the supervisor on an inherited socket, given by its descriptor."""
     control = socket.socket(fileno=channel)
     settings = json.loads(control.recv(CHUNK))
     os.setsid()
-    confine.set_limits({resource.RLIMIT_NOFILE: confine.MOST_OPEN, resource.RLIMIT_CORE: 0})
+    confine.set_limits({resource.RLIMIT_NOFILE: confine.MAX_OPEN_FILES, resource.RLIMIT_CORE: 0})
     try:
-        folders = [Path(folder) for folder in settings["packages"]]
-        _load(settings["wide"], folders, settings["preload"], settings["path"])
-        confinement = _confine(settings, control)
+        _load_library(settings)
+        confinement = _enter_tier(settings, control)
     except OSError as error:
         control.send(json.dumps({"failed": str(error)}).encode())
         sys.exit()
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = confinement.scratch
     os.environ.pop("LD_LIBRARY_PATH", None)
-    sys.argv, sys.path[:] = ["main.py"], [confinement.scratch]
+    sys.argv = ["main.py"]
+    sys.path[:] = [confinement.scratch]
     gc.collect()
     gc.freeze()
     try:
         _serve(control, Watch(control, confinement))
     finally:
-        with suppress(OSError):  # any other is a root or the place of a mount
+        # Only a temporary scratch folder can be removed; others are a root or a mount point.
+        with suppress(OSError):
             Path(confinement.scratch).rmdir()
     sys.exit()

@@ -11,7 +11,7 @@ import pytest
 from rlbhpc.verify.code import evalplus
 from rlbhpc.verify.code.evalplus import python_inputs
 from rlbhpc.verify.code.livecodebench import same_output, same_output_exactly, same_value
-from rlbhpc.verify.code.programs import parse
+from rlbhpc.verify.code.programs import read_call_results
 from rlbhpc.verify.sandbox.wire import Opaque
 
 
@@ -139,7 +139,7 @@ def test_oracles(
 def test_names_of_what_was_raised_are_short() -> None:
     for length, raised in ((198, ["x" * 198]), (199, [])):
         line = b'{"raised":"' + b"x" * length + b'","cpu":0.5}\n'
-        assert [one.raised for one in parse(line, [1])] == raised
+        assert [one.raised for one in read_call_results(line, [1])] == raised
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_mbpp_inputs(task: str, arguments: list[Any], expected: list[Any]) -> No
 def test_records_are_read_up_to_the_first_that_is_none() -> None:
     good = b'{"returned":1,"cpu":0.5}\n'
     raised = b'{"raised":"ValueError","cpu":0.1}\n'
-    assert [one.value for one in parse(good * 3, [9, 9])] == [1, 1]
-    assert parse(good + raised, [9, 9])[1].raised == "ValueError"
-    assert parse(good, [9])[0].cpu == 0.5
+    assert [one.value for one in read_call_results(good * 3, [9, 9])] == [1, 1]
+    assert read_call_results(good + raised, [9, 9])[1].raised == "ValueError"
+    assert read_call_results(good, [9])[0].cpu == 0.5
     for broken in (
         b"x\n",
         b"{}\n",
@@ -189,8 +189,8 @@ def test_records_are_read_up_to_the_first_that_is_none() -> None:
         b"\xff\n",
         b'{"returned":1',
     ):
-        assert len(parse(good + broken + good, [9, 9, 9])) == 1
-    assert parse(b"", [9]) == []
+        assert len(read_call_results(good + broken + good, [9, 9, 9])) == 1
+    assert read_call_results(b"", [9]) == []
 
 
 # All that evalplus v0.2.0 lists in data/mbpp.py.

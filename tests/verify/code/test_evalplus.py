@@ -69,8 +69,8 @@ def test_verdicts(
     program: str, sound: Status, compat: Status, best: RecordingSandbox,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(evalplus, "LEAST_SECONDS", 0.3)
-    evalplus._task.cache_clear()
+    monkeypatch.setattr(evalplus, "MIN_CALL_SECONDS", 0.3)
+    evalplus._tasks.clear()
     assert judged(program, HALF, best) == [sound, compat]
 
 

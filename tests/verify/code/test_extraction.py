@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlbhpc.verify.code.programs import last_block, program
+from rlbhpc.verify.code.programs import find_program, last_block
 
 F = "def f(x):\n    return x"
 
@@ -91,14 +91,14 @@ F = "def f(x):\n    return x"
     ],
 )
 def test_program(response: str, expected: str) -> None:
-    assert program(response, "f") == expected
+    assert find_program(response, "f") == expected
 
 
 def test_without_an_entry_the_last_python_block_counts() -> None:
     response = "```python\nprint(1)\n```\n```python\nprint(2)\n```\nOutput:\n```\n2\n```"
-    assert program(response) == "print(2)"
-    assert program(f"```python\n{F}\n```\n```python\nprint(f(1))\n```") == "print(f(1))"
-    assert program(response + "\n```python\n# Input: 3\n# Output: 6\n```") == "print(2)"
+    assert find_program(response) == "print(2)"
+    assert find_program(f"```python\n{F}\n```\n```python\nprint(f(1))\n```") == "print(f(1))"
+    assert find_program(response + "\n```python\n# Input: 3\n# Output: 6\n```") == "print(2)"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_time_is_linear() -> None:
         "~~~" * 300_000,
         "> ```\n" * 200_000,
     ):
-        program(response, "f")
+        find_program(response, "f")
         last_block(response)
     # A quadratic scan of these takes hours.
     assert time.process_time() - start < 30

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlbhpc.verify.sandbox import box, confine, probe, self_test
-from rlbhpc.verify.sandbox.box import Pump, Sandbox, SandboxError
+from rlbhpc.verify.sandbox.box import RunPipes, Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Tier
 from tests.verify.busy import busy_processes, one_processor
 from tests.verify.conftest import PARENT, TIERS, RecordingSandbox, open_sandbox
@@ -144,16 +144,16 @@ def test_waiting_for_a_verifier_that_does_not_read_is_no_time_of_the_program(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A verifier that has no processor leaves the pipes full."""
-    collect = Pump.collect
+    collect = RunPipes.collect
 
-    def late(pump: Pump, channel: socket.socket, run: int, patience: float) -> dict[str, Any]:
+    def late(pipes: RunPipes, channel: socket.socket, run: int, patience: float) -> dict[str, Any]:
         select.select([channel], [], [], 1.0)
-        return collect(pump, channel, run, patience)
+        return collect(pipes, channel, run, patience)
 
     monkeypatch.setattr(Limits, "wall", 0.3)
     with open_sandbox(name) as sandbox:
         assert sandbox.run(Job("print(1)")).stdout == b"1\n"
-        monkeypatch.setattr(Pump, "collect", late)
+        monkeypatch.setattr(RunPipes, "collect", late)
         outcome = sandbox.run(Job("print('y' * 200_000)"))
         assert (outcome.cause, len(outcome.stdout)) == (Cause.EXIT, 200_001)
 
@@ -255,13 +255,13 @@ def test_devices_that_landlock_leaves() -> None:
 def test_lean_supervisors_serve_only_what_they_have_loaded(best: RecordingSandbox) -> None:
     assert best.run(Job("import sys\nprint('numpy' in sys.modules)")).stdout == b"False\n"
     common = "import math, heapq as h\nfrom collections import deque, Counter\nimport re"
-    assert not box._needs_all(common)
+    assert not box.needs_wide_supervisor(common)
     for text in (
         "import numpy as np", "from a.b import c", "import os, numpy", "if 1: import csv",
         "import functools\nimport csv", "import math as m, numpy", "__import__('csv')",
         "x = 'import asyncio'",
     ):  # fmt: skip
-        assert box._needs_all(text), text
+        assert box.needs_wide_supervisor(text), text
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_the_self_test_passes_here_and_fails_where_nothing_holds(best: Recording
 
 
 def test_no_tier_is_claimed_that_was_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_tiers", lambda: [Tier(namespaces=True), Tier()])
+    monkeypatch.setattr(probe, "_available_tiers", lambda: [Tier(namespaces=True), Tier()])
     monkeypatch.setattr(
         Sandbox, "run", lambda self, *a: (_ for _ in ()).throw(SandboxError("not here"))
     )

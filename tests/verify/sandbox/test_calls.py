@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.verify.code.programs import parse
+from rlbhpc.verify.code.programs import read_call_results
 from rlbhpc.verify.sandbox.job import Job, Limits, Mode, Shape
 from tests.verify.conftest import RecordingSandbox
 
@@ -62,7 +62,7 @@ def test_calls(
 ) -> None:  # fmt: skip
     job = Job(program, Mode.CALL, **({"entry": "f"} | settings))
     outcome = best.run(job.with_calls([[one] for one in arguments], job.seconds))
-    returned = parse(outcome.result, [99] * len(arguments))
+    returned = read_call_results(outcome.result, [99] * len(arguments))
     assert [result.raised or result.value for result in returned] == results
     assert (outcome.status == 0) == bool(results)
     assert all(result.cpu >= 0 for result in returned)

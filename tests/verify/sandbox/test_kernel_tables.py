@@ -66,7 +66,7 @@ def test_rights_of_landlock() -> None:
 )  # fmt: skip
 def test_fields_of_landlock_by_version(abi: int, fields: list[int]) -> None:
     """As its documentation lists them: REFER, TRUNCATE, TCP, IOCTL_DEV, scopes."""
-    assert confine.handled(abi) == fields
+    assert confine.ruleset_fields(abi) == fields
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,6 @@ def test_a_file_in_memory_is_sealed() -> None:
     os.close(file)
 
 
-def test_a_control_group_where_one_is_lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "_CONTROL_GROUPS", tmp_path)
-    (own,) = re.findall("^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.M) or [""]
-    assert confine.join_new_control_group() is None
-    (tmp_path / own).mkdir(parents=True, exist_ok=True)
-    lent = tmp_path / own / "cgroup.subtree_control"
-    lent.write_text("cpu memory\n")
-    assert confine.join_new_control_group() is None
-    lent.write_text("cpu memory pids\n")
-    group = confine.join_new_control_group()
-    assert group == tmp_path / own / f"rlbhpc-{os.getpid()}"
-    files = {file.name: file.read_text() for file in group.iterdir()}
-    assert files == {"memory.max": "5G", "pids.max": "512", "cgroup.procs": str(os.getpid())}
-
-
 def test_arguments_of_calls_that_are_allowed() -> None:
     commands = (
         "DUPFD GETFD SETFD GETFL SETFL GETLK SETLK SETLKW OFD_GETLK OFD_SETLK OFD_SETLKW "
@@ -114,22 +99,22 @@ def test_arguments_of_calls_that_are_allowed() -> None:
     ).split()
     f_getown = 9
     allowed = {getattr(fcntl, f"F_{command}") for command in commands}
-    assert set(seccomp._FCNTL) == {*allowed, f_getown}
+    assert set(seccomp._FCNTL_COMMANDS) == {*allowed, f_getown}
     requests = "TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX".split()
-    assert list(seccomp._IOCTL) == [getattr(termios, request) for request in requests]
+    assert list(seccomp._IOCTL_REQUESTS) == [getattr(termios, request) for request in requests]
     options = defined(INCLUDE / "linux/prctl.h", r"PR_(\w+)\s+(\d+)\b")
     questions = (
         "GET_PDEATHSIG GET_DUMPABLE SET_NAME GET_NAME GET_SECCOMP CAPBSET_READ GET_TIMERSLACK "
         "GET_NO_NEW_PRIVS"
     ).split()
-    assert list(seccomp._PRCTL) == [*(options[name] for name in questions), 0x53564D41]
+    assert list(seccomp._PRCTL_OPTIONS) == [*(options[name] for name in questions), 0x53564D41]
 
 
 def test_flags_of_namespaces_and_mounts() -> None:
     clone = defined(INCLUDE / "linux/sched.h", r"CLONE_(\w+)\s+(0x[0-9a-f]+)")
     spaces = [clone[f"NEW{name}"] for name in ("NS", "UTS", "IPC", "USER", "PID", "NET")]
-    assert sum(spaces) == confine._ALL
-    assert confine._ALL | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
+    assert sum(spaces) == confine._NEW_NAMESPACES
+    assert confine._NEW_NAMESPACES | clone["NEWCGROUP"] == seccomp._CLONE_NAMESPACES
     assert clone["THREAD"] == seccomp._CLONE_THREAD
     mount = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+(\d+)")
     bits = defined(INCLUDE / "linux/mount.h", r"MS_(\w+)\s+\(1<<(\d+)\)")
@@ -151,7 +136,9 @@ def test_file_systems_on_a_network() -> None:
     ).split()
     # Not of the kernel itself, as coreutils' stat has them: Lustre, GPFS, PanFS, BeeGFS.
     others = {0x0BD00BD0, 0x47504653, 0xAAD7AAEA, 0x19830326}
-    assert {magic[name] for name in names if name in magic} | others <= confine._ON_A_NETWORK
-    assert len(confine._ON_A_NETWORK) == len(names) + len(others)
-    assert not confine._on_a_network("/proc")
-    assert confine._on_a_network("/no/such/folder")
+    assert {
+        magic[name] for name in names if name in magic
+    } | others <= confine._NETWORK_FILE_SYSTEMS
+    assert len(confine._NETWORK_FILE_SYSTEMS) == len(names) + len(others)
+    assert not confine.is_on_network("/proc")
+    assert confine.is_on_network("/no/such/folder")

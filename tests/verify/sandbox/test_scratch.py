@@ -12,7 +12,7 @@ import pytest
 
 from rlbhpc.verify.sandbox import confine
 from rlbhpc.verify.sandbox.job import Job
-from rlbhpc.verify.sandbox.library import Library, _content
+from rlbhpc.verify.sandbox.library import Library, _read_module
 from tests.verify.conftest import RecordingSandbox
 
 
@@ -74,7 +74,7 @@ def test_modules_are_served_from_memory(tmp_path: Path) -> None:
         (package / name).write_text(f"name = {name!r}\ndef f(x: int): return x\n")
     py_compile.compile(str(package / "compiled.py"))
     library = Library([package])
-    names = [name for name in library._entries if name.partition(".")[0] == "served"]
+    names = [name for name in library._modules if name.partition(".")[0] == "served"]
     assert names == [
         "served", "served.compiled", "served.plain", "served.sub", "served.sub.deep",
     ]  # fmt: skip
@@ -92,12 +92,12 @@ def test_modules_are_served_from_memory(tmp_path: Path) -> None:
 def test_a_cache_of_another_interpreter_is_not_loaded(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text("x = 1\n")
-    assert _content(source) == (b"x = 1\n", False)
+    assert _read_module(source) == (b"x = 1\n", False)
     cache = Path(str(py_compile.compile(str(source))))
-    content, compiled = _content(source)
+    content, compiled = _read_module(source)
     assert compiled and "x" in marshal.loads(content).co_names
     cache.write_bytes(b"\0\0\0\0" + cache.read_bytes()[len(importlib.util.MAGIC_NUMBER) :])
-    assert _content(source) == (b"x = 1\n", False)
+    assert _read_module(source) == (b"x = 1\n", False)
 
 
 STREAMS = """

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.verify.sandbox import box
-from rlbhpc.verify.sandbox.box import Pump, Sandbox, SandboxError
+from rlbhpc.verify.sandbox.box import RunPipes, Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits, Tier
 from rlbhpc.verify.sandbox.syscalls import memory_file
 from tests.verify.conftest import PARENT, TIERS
@@ -38,15 +38,16 @@ def test_what_is_written_past_a_cap_is_not_waited_for() -> None:
     with (
         ours,
         supervisor,
-        Pump(memory_file([]), memory_file([]), Limits(output=1000), True) as pump,
+        RunPipes(memory_file([]), memory_file([]), Limits(output=1000), True) as pipes,
     ):
-        out = pump.child_ends[2]
+        out = pipes.child_ends[2]
         fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 16 * CHUNK)
         os.write(out, b"y" * 16 * CHUNK)
         supervisor.send(json.dumps({"cause": Cause.EXIT}).encode())
-        assert pump.collect(ours, 1, 30)["cause"] == Cause.OUTPUT
-        assert pump.collected == (b"y" * 1000, b"", b"")
-        assert len(os.read(pump._out, 16 * CHUNK)) == 15 * CHUNK
+        assert pipes.collect(ours, 1, 30)["cause"] == Cause.OUTPUT
+        assert pipes.stdout.content == b"y" * 1000
+        assert not pipes.stderr.content and not pipes.result.content
+        assert len(os.read(pipes.stdout.reader, 16 * CHUNK)) == 15 * CHUNK
 
 
 def test_a_dead_supervisor_is_replaced(own: Sandbox) -> None:
@@ -66,7 +67,7 @@ def test_a_dead_supervisor_is_replaced(own: Sandbox) -> None:
 def test_a_silent_supervisor_is_replaced(own: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     own.run(Job("print(1)"))
     monkeypatch.setattr(Limits, "longest_wall", 0.2)
-    monkeypatch.setattr(box, "_PATIENCE", 4.0)
+    monkeypatch.setattr(box, "_SUPERVISOR_SECONDS", 4.0)
     silent = own._supervisors[False]._process
     silent.send_signal(signal.SIGSTOP)
     assert own.run(Job("print(2)")).stdout == b"2\n"
@@ -106,7 +107,6 @@ def test_a_supervisor_gives_up_root(own: Sandbox) -> None:
 VERIFIER = f"""
 import sys
 from rlbhpc.verify.sandbox.box import Job, Sandbox
-from rlbhpc.verify.sandbox.box import Pump
 from rlbhpc.verify.sandbox.syscalls import memory_file
 from rlbhpc.verify.sandbox.job import Tier
 with Sandbox(eval(sys.argv[1])) as sandbox:
@@ -142,7 +142,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_supervisor_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box, "_environment", lambda: {"PYTHONHOME": "/nowhere"})
+    monkeypatch.setattr(box, "_supervisor_environment", lambda: {"PYTHONHOME": "/nowhere"})
     with Sandbox(Tier()) as sandbox, pytest.raises(SandboxError, match=r"the supervisor ended: .+"):
         sandbox.run(Job("print(1)"))
 
