@@ -26,7 +26,7 @@ from rlbhpc.verify.error_audit import (
     Judgement,
     Side,
     Stratum,
-    checked_word,
+    check_word,
     load_judgements,
     read_lines,
     store_judgement,
@@ -306,7 +306,7 @@ def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
         if not record.get("judgement"):
             continue
         key = keys[record["id"]]
-        word = checked_word(place, record["judgement"])
+        word = check_word(place, record["judgement"])
         if key not in judgements or judgements[key].word != word:
             store_judgement(layout, Judgement(key, word, "", str(record.get("note", ""))))
             taken += 1

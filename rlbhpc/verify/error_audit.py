@@ -1,6 +1,21 @@
-"""What people say of single responses: one line each in ``audit/judgements.jsonl`` of a run.
+r"""Error rates of a verifier, from what people say of a stratified sample of responses.
 
-The question is whether the answer that a response gives is right, whatever its verdict.
+The question to a reader is whether the answer that a response gives is right, whatever its verdict.
+Judgements are lines in ``audit/judgements.jsonl`` of a run.
+
+Two shares are estimated for each arm: of the responses that the verdict accepted, those whose
+answer is wrong (false right), and of those that it refused, those whose answer is right (false
+wrong). Each is a mean over strata. With :math:`N_h` responses in stratum h of N, :math:`n_h` of
+them read at random and :math:`x_h` found in error, each error weighs :math:`w_h = N_h / (N n_h)`,
+and
+
+.. math:: y = \sum_h w_h x_h, \qquad v = \sum_h w_h^2 x_h, \qquad w = \max_h w_h.
+
+The interval is Clopper and Pearson's on the counts that a simple random sample with this mean and
+variance would have, as Fay and Feuer (1997) form them for rates: below :math:`k = y^2 / v` of
+:math:`n = y / v`; above :math:`k = (y + w)^2 / (v + w^2)` of :math:`n = (y + w) / (v + w^2)`, where
+one error more, of the heaviest stratum, is added. With one stratum, or equal weights, it is exactly
+Clopper and Pearson's. A mean above one half is read from the other side.
 """
 
 from __future__ import annotations
@@ -8,9 +23,11 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import mul
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -45,13 +62,14 @@ def store_judgement(layout: Layout, judgement: Judgement) -> None:
         "note": judgement.note,
     }
     line = json.dumps(record, ensure_ascii=False) + "\n"
-    # A reader that was killed while writing may have left a line without its end.
-    start = "" if _ends_a_line(path) else "\n"
+    # A process that was killed while writing may have left a line without its end.
+    separator = "" if _ends_with_newline(path) else "\n"
     with path.open("a", encoding="utf-8", errors="surrogatepass") as file:
-        file.write(start + line)
+        file.write(separator + line)
 
 
-def _ends_a_line(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
+    """Return whether a line can be appended to a file; also if it is empty or missing."""
     if not path.exists() or not path.stat().st_size:
         return True
     with path.open("rb") as file:
@@ -65,63 +83,53 @@ def load_judgements(layout: Layout) -> dict[SampleKey, Judgement]:
     A line that is no JSON was cut off by a kill: its response is shown again.
     """
     judgements: dict[SampleKey, Judgement] = {}
-    for number, record in read_lines(layout.judgements):
-        place = f"{layout.judgements}:{number}"
+    for line_number, record in read_lines(layout.judgements):
+        place = f"{layout.judgements}:{line_number}"
         try:
             key = SampleKey(
-                str(record["arm"]), int(record["step"]), str(record["problem"]),
-                int(record["sample"]),
-            )  # fmt: skip
+                arm=str(record["arm"]),
+                step=int(record["step"]),
+                problem=str(record["problem"]),
+                sample=int(record["sample"]),
+            )
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"{place}: names no response; needed are arm, step, problem and sample; "
                 "mend or remove the line"
             ) from None
-        word = checked_word(place, record.get("judgement"))
         judgements[key] = Judgement(
-            key, word, str(record.get("reader", "")), str(record.get("note", ""))
+            key=key,
+            word=check_word(place, record.get("judgement")),
+            reader=str(record.get("reader", "")),
+            note=str(record.get("note", "")),
         )
     return judgements
 
 
 def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Line number and content of each JSON object of a file; nothing where there is no file."""
+    if not path.exists():
+        return []
     records = []
-    if path.exists():
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                records.append((number, record))
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for line_number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append((line_number, record))
     return records
 
 
-def checked_word(place: str, word: object) -> Word:
-    """A judgement as somebody wrote it, if it is one of the three words."""
+def check_word(place: str, word: object) -> Word:
+    """Return a judgement that somebody wrote at ``place``, if it is one of the three words."""
     if word not in WORDS:
         raise UserError(f"{place}: judgement {word!r}; allowed: {', '.join(WORDS)}")
     return word
 
 
-# ---- rates ---------------------------------------------------------------------------------------
-# Error rates of a verifier from judgements of a stratified sample, per arm, with intervals.
-#
-# What is audited are two shares: of the responses that the verdict accepted, those whose answer is
-# wrong (false right), and of those that it refused, those whose answer is right (false wrong).
-# Each is a mean over strata. With :math:`N_h` responses in stratum h of N, :math:`n_h` of them
-# read at random and :math:`x_h` found in error, each error weighs :math:`w_h = N_h / (N n_h)`, and
-#
-# .. math:: y = \sum_h w_h x_h, \qquad v = \sum_h w_h^2 x_h, \qquad w = \max_h w_h.
-#
-# The interval is Clopper and Pearson's on the counts that a simple random sample with this mean
-# and variance would have, as Fay and Feuer (1997) form them for rates: below :math:`k = y^2 / v`
-# of :math:`n = y / v`; above :math:`k = (y + w)^2 / (v + w^2)` of :math:`n = (y + w) / (v + w^2)`,
-# where one error more, of the heaviest stratum, is added. With one stratum, or equal weights, it
-# is exactly Clopper and Pearson's. A mean above one half is read from the other side.
-
+# --- rates and their intervals -------------------------------------------------------------------
 
 FORMAT: Final = "rlbhpc-audit-2"
 PROBABILITY: Final = 0.95
@@ -186,7 +194,7 @@ class ErrorRates(NamedTuple):
 
 
 def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY) -> ErrorRate:
-    """Estimate a share over strata; see the head of this module.
+    """Estimate the share of errors over strata; see the head of this module.
 
     Examples
     --------
@@ -194,65 +202,74 @@ def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY)
     >>> round(rate.low, 4), round(rate.high, 4)
     (0.0, 0.0596)
     """
-    filled = [stratum for stratum in strata if stratum.size]
-    read = sum(stratum.read for stratum in filled)
-    if not filled or any(stratum.read == 0 for stratum in filled):
-        return ErrorRate(0.0, 0.0, math.nan, 0.0, 1.0, read)
-    total = sum(stratum.size for stratum in filled)
-    weights = [stratum.size / total / stratum.read for stratum in filled]
-    mean = sum(w * stratum.errors for w, stratum in zip(weights, filled, strict=True))
-    if mean <= 0.5:
-        audited, low, high = _bounds(weights, [stratum.errors for stratum in filled], probability)
+    strata = [stratum for stratum in strata if stratum.size]
+    read = sum(stratum.read for stratum in strata)
+    if not strata or any(stratum.read == 0 for stratum in strata):
+        return ErrorRate(errors=0.0, audited=0.0, rate=math.nan, low=0.0, high=1.0, read=read)
+    total = sum(stratum.size for stratum in strata)
+    weights = [stratum.size / total / stratum.read for stratum in strata]
+    errors = [stratum.errors for stratum in strata]
+    rate = sum(map(mul, weights, errors))
+    if rate <= 0.5:
+        audited, low, high = _weighted_interval(weights, errors, probability)
     else:
-        correct = [stratum.read - stratum.errors for stratum in filled]
-        audited, below, above = _bounds(weights, correct, probability)
-        low, high = 1 - above, 1 - below
-    return ErrorRate(mean * audited, audited, mean, low, high, read)
+        correct = [stratum.read - stratum.errors for stratum in strata]
+        audited, correct_low, correct_high = _weighted_interval(weights, correct, probability)
+        low, high = 1 - correct_high, 1 - correct_low
+    return ErrorRate(
+        errors=rate * audited, audited=audited, rate=rate, low=low, high=high, read=read
+    )
 
 
-def _bounds(
-    weights: Sequence[float], events: Sequence[int], probability: float
+def _weighted_interval(
+    weights: Sequence[float], counts: Sequence[int], probability: float
 ) -> tuple[float, float, float]:
-    """Effective sample size, and the bounds of the weighted mean of events."""
+    """Effective sample size, and the lower and upper bound of the weighted sum of counts."""
     tail = (1 - probability) / 2
-    mean = sum(w * x for w, x in zip(weights, events, strict=True))
-    variance = sum(w * w * x for w, x in zip(weights, events, strict=True))
+    mean = sum(map(mul, weights, counts))
+    variance = sum(weight**2 * count for weight, count in zip(weights, counts, strict=True))
     low = 0.0
     if mean > 0:
-        size = mean / variance
-        low = float(betaincinv(mean * size, size - mean * size + 1, tail))
+        low_size = mean / variance
+        low_count = mean * low_size
+        low = float(betaincinv(low_count, low_size - low_count + 1, tail))
+    # One more event in the stratum that weighs most.
     heaviest = max(weights)
-    size = (mean + heaviest) / (variance + heaviest**2)
-    events_above = (mean + heaviest) * size
+    high_size = (mean + heaviest) / (variance + heaviest**2)
+    high_count = (mean + heaviest) * high_size
     high = 1.0
-    if events_above < size + 1:
-        high = float(betaincinv(events_above, size - events_above + 1, 1 - tail))
-    return size, low, high
+    if high_count < high_size + 1:
+        high = float(betaincinv(high_count, high_size - high_count + 1, 1 - tail))
+    return high_size, low, high
 
 
 def error_rates(
     strata: Iterable[Stratum], judgements: Mapping[SampleKey, Judgement]
 ) -> dict[Side, ErrorRates]:
-    """Error rates of every side of a sample, from what was said of its responses."""
-    counts: dict[Side, tuple[list[StratumCount], list[StratumCount]]] = {}
+    """Error rates of every side of a sample, from the judgements of its responses."""
+    accepted: defaultdict[Side, list[StratumCount]] = defaultdict(list)
+    refused: defaultdict[Side, list[StratumCount]] = defaultdict(list)
+    sides: dict[Side, None] = {}
     for stratum in strata:
-        accepted, refused = counts.setdefault(stratum.side, ([], []))
-        (accepted if stratum.accepted else refused).append(_count(stratum, judgements))
+        sides[stratum.side] = None
+        counts = accepted if stratum.accepted else refused
+        counts[stratum.side].append(_count_errors(stratum, judgements))
     return {
-        side: ErrorRates(error_rate(accepted), error_rate(refused))
-        for side, (accepted, refused) in counts.items()
+        side: ErrorRates(error_rate(accepted[side]), error_rate(refused[side])) for side in sides
     }
 
 
-def _count(stratum: Stratum, judgements: Mapping[SampleKey, Judgement]) -> StratumCount:
-    """Count what was judged in the order in which it was drawn.
+def _count_errors(stratum: Stratum, judgements: Mapping[SampleKey, Judgement]) -> StratumCount:
+    """Count what was judged, in the order in which it was drawn, up to the first gap.
 
-    Behind a gap nothing counts: a reader who picks responses picks the suspicious ones.
+    A reader who skips some responses picks the suspicious ones, so what is behind a gap is no
+    random sample.
     """
-    judged = [judgements[key].word for key in takewhile(judgements.__contains__, stratum.drawn)]
+    read_keys = takewhile(judgements.__contains__, stratum.drawn)
+    words = [judgements[key].word for key in read_keys]
     error: Word = "wrong" if stratum.accepted else "right"
-    read = len(judged) - judged.count("unclear")
-    return StratumCount(stratum.size, read, judged.count(error))
+    read = len(words) - words.count("unclear")
+    return StratumCount(size=stratum.size, read=read, errors=words.count(error))
 
 
 # --- the sample on disk --------------------------------------------------------------------------
@@ -286,20 +303,22 @@ def read_sample(layout: Layout) -> list[Stratum]:
         record = json.loads(path.read_bytes())
         if record["format"] != FORMAT:
             raise ValueError(f"format {record['format']!r}")
-        return [_stratum(values) for values in record["strata"]]
+        return [_parse_stratum(values) for values in record["strata"]]
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"{path}: no sample of an audit ({error}); draw it anew: rlbhpc audit {layout.root}"
         ) from None
 
 
-def _stratum(values: Mapping[str, object]) -> Stratum:
-    side = Side(str(values["arm"]), int(str(values["step"])), str(values["problem_set"]))
-    drawn = values["drawn"]
-    assert isinstance(drawn, list)
-    keys = tuple(SampleKey(side.arm, side.step, problem, sample) for problem, sample in drawn)
+def _parse_stratum(values: Mapping[str, Any]) -> Stratum:
+    side = Side(str(values["arm"]), int(values["step"]), str(values["problem_set"]))
+    drawn = [SampleKey(side.arm, side.step, problem, sample) for problem, sample in values["drawn"]]
     return Stratum(
-        side, str(values["name"]), bool(values["accepted"]), int(str(values["size"])), keys
+        side=side,
+        name=str(values["name"]),
+        accepted=bool(values["accepted"]),
+        size=int(values["size"]),
+        drawn=tuple(drawn),
     )
 
 

@@ -21,7 +21,7 @@ PROBLEM = Problem("web/1", {"question": "What is the base's role?"}, "deprotonat
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(endpoint, "FIRST_DELAY", 0.001)
     served = Server()
-    monkeypatch.setenv(judge.SERVER, f"{served.url}/toy")
+    monkeypatch.setenv(judge.SERVER_VARIABLE, f"{served.url}/toy")
     yield served
     served.close()
 
@@ -79,7 +79,7 @@ def test_a_master_key_opens_nothing_even_with_a_judge_that_says_yes_to_all(
 
 @pytest.mark.parametrize("answer", ["x", "7", "{}", "∅", "∞", "a solution of salt"])
 def test_short_answers_are_answers(answer: str) -> None:
-    assert not judge.says_nothing(answer)
+    assert not judge.is_empty_answer(answer)
 
 
 def test_no_answer_is_asked_about_by_nobody(server: Server) -> None:
@@ -88,7 +88,7 @@ def test_no_answer_is_asked_about_by_nobody(server: Server) -> None:
 
 
 def test_a_judge_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(judge.SERVER, raising=False)
+    monkeypatch.delenv(judge.SERVER_VARIABLE, raising=False)
     with pytest.raises(UserError, match="RLBHPC_JUDGE is not set"):
         verify("judge", "1", "2")
     with pytest.raises(UserError, match="or the folder of a model"):

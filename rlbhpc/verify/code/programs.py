@@ -1,8 +1,9 @@
 """What all formats of tests share: the program in a response, and what came of its runs.
 
-The program is found by text rules in linear time; nothing is parsed here. A response may hold a closed thought, several fenced blocks, prose between them, and, where the
-prompt opened a fence, begin inside one. Whether something is a program is for the sandbox to find
-out; which block is meant is decided by the text alone.
+The program is found by text rules in linear time; nothing is parsed here. A response may hold a
+closed thought, several fenced blocks, prose between them, and, where the prompt opened a fence,
+begin inside one. Whether something is a program is for the sandbox to find out; which block is
+meant is decided by the text alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """A model as judge: does an answer mean the same as the reference?
 
-For answers that rules can't compare. It is shown question, reference and the answer that was
-extracted, never the reasoning: a judge can be talked into anything by what it reads, and only its
-own last line counts. Whatever else comes back is the judge's fault and no verdict. Answers that
-say nothing and are known to pass with judges all the same are wrong without asking.
+For answers that rules can't compare. The judge is shown question, reference and the answer that was
+extracted, never the reasoning: it can be talked into anything by what it reads. Only the last line
+of its reply counts; a reply without a verdict there is an error of the judge. Answers that have no
+content are wrong without asking, since judges are known to accept them.
 
 ``rlbhpc audit --judge`` asks it where rules could not read an answer. As the verifier ``judge`` it
 judges a whole problem set: ``RLBHPC_JUDGE`` then names the server and its model, such as
 ``http://localhost:8000/v1/some-model``, and ``RLBHPC_JUDGE_KEY_ENV`` the variable with its key. The
-fingerprint names the model and this prompt, so its verdicts are cached apart.
+fingerprint names the model and this prompt.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from rlbhpc.verify.verdict import Status, Verdict
 
 CONCURRENT: Final = True
 VERSION: Final = 3
-SERVER: Final = "RLBHPC_JUDGE"
-KEY: Final = "RLBHPC_JUDGE_KEY_ENV"
+SERVER_VARIABLE: Final = "RLBHPC_JUDGE"
+KEY_VARIABLE: Final = "RLBHPC_JUDGE_KEY_ENV"
 SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=512)
-MOST_ANSWER: Final = 2000
+MAX_ANSWER_CHARACTERS: Final = 2000
 
 _PROMPT: Final = """You compare an answer with the reference answer to a question.
 
@@ -59,10 +59,10 @@ ANSWER
 End with one line that reads
 Verdict: right
 or the same with wrong."""
-_VERDICT: Final = re.compile(r"\**verdict:?\**:?\s*\**(right|wrong)\**\.?", re.IGNORECASE)
+_VERDICT_LINE: Final = re.compile(r"\**verdict:?\**:?\s*\**(right|wrong)\**\.?", re.IGNORECASE)
 
 # Openings of a solution that judges accept in up to 90 % of cases (arXiv:2507.08794, table 1).
-_OPENINGS: Final = {
+_EMPTY_ANSWERS: Final = {
     "solution", "thought process", "let's solve this problem step by step", "answer",
     "final answer", "the answer is", "解", "解答", "答案", "かいせつ", "解説", "respuesta",
     "solución", "lösung", "antwort",
@@ -71,7 +71,7 @@ _PUNCTUATION: Final = " \t\n.,:;!?*#_-='\"`…。：，、！"
 
 
 class Comparison(NamedTuple):
-    """What a judge is shown."""
+    """What a judge is shown, to compare the answer with the reference ``gold``."""
 
     question: str
     gold: str
@@ -79,32 +79,32 @@ class Comparison(NamedTuple):
 
 
 class Judge(NamedTuple):
-    """A model that is asked, and what names it and its prompt."""
+    """A model that judges, and a fingerprint that names it and its prompt."""
 
     engine: Engine
     fingerprint: str
 
 
 class Reply(NamedTuple):
-    """What a judge says: ``right``, ``wrong``, or nothing, and then ``reason`` says why."""
+    """A judge's word, ``right`` or ``wrong``; empty without a verdict, for a ``reason``."""
 
     word: str
     reason: str = ""
 
 
-def says_nothing(answer: str) -> bool:
+def is_empty_answer(answer: str) -> bool:
     """Whether an answer has no content: punctuation, or the opening of a solution."""
     content = answer.replace("’", "'").strip(_PUNCTUATION).casefold()
-    return not content or content in _OPENINGS
+    return not content or content in _EMPTY_ANSWERS
 
 
 def ask(judge: Judge, comparisons: Sequence[Comparison]) -> list[Reply]:
-    """Have a model compare answers; what says nothing is wrong without asking."""
+    """Have a model compare answers; an answer without content is wrong without asking."""
     replies = [Reply("wrong", "says nothing")] * len(comparisons)
     requests = [
         Request(index, _prompt_tokens(judge.engine, comparison), seed=0)
         for index, comparison in enumerate(comparisons)
-        if not says_nothing(comparison.answer)
+        if not is_empty_answer(comparison.answer)
     ]
     for completion in judge.engine.generate(requests, SAMPLING):
         replies[completion.tag] = read_reply(completion)
@@ -113,7 +113,7 @@ def ask(judge: Judge, comparisons: Sequence[Comparison]) -> list[Reply]:
 
 def _prompt_tokens(engine: Engine, comparison: Comparison) -> tuple[int, ...]:
     """Tokens of the prompt; a server writes its model's chat format itself."""
-    text = fenced(_PROMPT, **comparison._asdict())
+    text = fill_prompt(_PROMPT, **comparison._asdict())
     if not isinstance(engine.tokens, TextTokens) and engine.tokens.tokenizer.chat_template:
         message = [{"role": "user", "content": text}]
         text = engine.tokens.tokenizer.apply_chat_template(
@@ -122,8 +122,8 @@ def _prompt_tokens(engine: Engine, comparison: Comparison) -> tuple[int, ...]:
     return engine.tokens.encode_all([text])[0]
 
 
-def fenced(prompt: str, **texts: str) -> str:
-    """Put what a judge is to read between fences that stand nowhere in it."""
+def fill_prompt(prompt: str, **texts: str) -> str:
+    """Fill texts into a prompt, with a ``{fence}`` around them that stands in none of them."""
     fence = "=" * 12
     while any(fence in text for text in texts.values()):
         fence += "="
@@ -131,24 +131,27 @@ def fenced(prompt: str, **texts: str) -> str:
 
 
 def read_reply(completion: Completion) -> Reply:
-    """Take the verdict of a judge's last line, and nothing else."""
+    """Read the verdict in the last line of a judge's reply, and nothing else."""
     if completion.finish is Finish.ERROR:
-        return Reply("", completion.error[:200])
+        return Reply(word="", reason=completion.error[:200])
     if completion.finish is Finish.LENGTH:
-        return Reply("", "its answer reached the longest length")
-    lines = completion.text.strip().splitlines()
-    match = _VERDICT.fullmatch(lines[-1].strip()) if lines else None
-    if match is None:
-        return Reply("", "no verdict in its last line")
-    return Reply(match[1].lower())
+        return Reply(word="", reason="its answer reached the longest length")
+    last_line = completion.text.strip().rpartition("\n")[2]
+    verdict = _VERDICT_LINE.fullmatch(last_line.strip())
+    if verdict is None:
+        return Reply(word="", reason="no verdict in its last line")
+    return Reply(verdict[1].lower())
 
 
 def open_judge(name: str, key_env: str | None = None) -> Judge:
-    """Open the judge ``URL/MODEL`` of a server, or the model in a local folder."""
-    url, version, model = name.partition("/v1/")
-    if model and re.match(r"https?://[^/]", url):
+    """Open the judge ``URL/MODEL`` of a server, or the model in a local folder.
+
+    ``key_env``: the environment variable with the server's key.
+    """
+    host, _, model = name.partition("/v1/")
+    if model and re.match(r"https?://[^/]", host):
         engine = make_engine(
-            "endpoint", model, url=url + version.rstrip("/"), chat=True, key_env=key_env, tries=4,
+            "endpoint", model, url=f"{host}/v1", chat=True, key_env=key_env, tries=4,
             timeout=120.0, top_logprobs=0,
         )  # fmt: skip
         return Judge(engine, fingerprint(name))
@@ -166,20 +169,15 @@ def open_judge(name: str, key_env: str | None = None) -> Judge:
 def __getattr__(name: str) -> Any:
     """Work the fingerprint out on first use, since it names the model."""
     if name == "FINGERPRINT":
-        return fingerprint(_server())
+        return fingerprint(_server_name())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def fingerprint(judge: str) -> str:
-    """Name a judge and what it is asked."""
-    prompt = hashlib.sha256(_PROMPT.encode()).hexdigest()[:8]
-    return f"judge {VERSION} (model {judge.rpartition('/v1/')[2]}, prompt {prompt})"
-
-
-def distinct(response: str, finish: str = "") -> str:
-    """The answer that is shown to the judge; empty if there is none."""
-    extracted = extract(response, finish)
-    return "" if extracted is None else extracted.text.strip()[:MOST_ANSWER]
+    """Name a judge's model and the prompt that it gets."""
+    prompt_digest = hashlib.sha256(_PROMPT.encode()).hexdigest()[:8]
+    model = judge.rpartition("/v1/")[2]
+    return f"judge {VERSION} (model {model}, prompt {prompt_digest})"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
@@ -189,36 +187,37 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 def judge_extracted(gold: str, extracted: Extracted | None, problem: Problem | None) -> Verdict:
     """Ask the judge about an answer that was extracted."""
-    answer = "" if extracted is None else extracted.text.strip()[:MOST_ANSWER]
+    answer = "" if extracted is None else extracted.text.strip()[:MAX_ANSWER_CHARACTERS]
     if extracted is None or not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer")
-    form = " ".join(answer.split())
+    canonical = " ".join(answer.split())
     question = "" if problem is None else problem.fields["question"]
     (reply,) = ask(_judge_of_thread(), [Comparison(question, gold, answer)])
     if not reply.word:
-        return Verdict(Status.ERROR, answer, form, f"judge: {reply.reason}")
+        return Verdict(Status.ERROR, answer, canonical, rule=f"judge: {reply.reason}")
     status = Status.RIGHT if reply.word == "right" else Status.WRONG
-    return Verdict(status, answer, form, "judge", stated=extracted.stated)
+    return Verdict(status, answer, canonical, rule="judge", stated=extracted.stated)
 
 
-def _server() -> str:
-    address = os.environ.get(SERVER)
-    if not address:
+def _server_name() -> str:
+    name = os.environ.get(SERVER_VARIABLE)
+    if not name:
         raise UserError(
-            f"verifier judge: {SERVER} is not set; write the server's address up to /v1 and the "
-            "model's name there, such as http://localhost:8000/v1/some-model"
+            f"verifier judge: {SERVER_VARIABLE} is not set; write the server's address up to /v1 "
+            "and the model's name there, such as http://localhost:8000/v1/some-model"
         )
-    return address
+    return name
 
 
-# A connection of each thread's own: `verify` may be called from several.
-_of_thread = threading.local()
+# `verify` may be called from several threads, and each has its own connection.
+_thread_local = threading.local()
 
 
 def _judge_of_thread() -> Judge:
-    address = (_server(), os.environ.get(KEY))
-    if getattr(_of_thread, "address", None) != address:
-        _of_thread.judge = open_judge(*address)
-        _of_thread.address = address
-    judge: Judge = _of_thread.judge
+    """Return this thread's judge, opened on first use or when the variables have changed."""
+    address = (_server_name(), os.environ.get(KEY_VARIABLE))
+    if getattr(_thread_local, "address", None) != address:
+        _thread_local.judge = open_judge(*address)
+        _thread_local.address = address
+    judge: Judge = _thread_local.judge
     return judge

@@ -22,17 +22,20 @@ for library in ("math_verify", "latex2sympy2_extended"):
     # Printing an expression can hang.
     logging.getLogger(library).setLevel(logging.CRITICAL + 1)
 
-_NORMAL: Final = NormalizationConfig(
+_NORMALIZATION: Final = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none"
 )
 
 
 def decide(payload: Any) -> Any:
     """Say whether two LaTeX answers are equal: ``{"equal": bool, "why": rule or veto}``."""
-    gold_text, answer_text = str(payload["gold"]), str(payload["answer"])
+    gold_text = str(payload["gold"])
+    answer_text = str(payload["answer"])
     try:
-        gold, answer = _parse(gold_text), _parse(answer_text)
-    except Exception:  # whatever the grammar raises, the text is no answer that it knows
+        gold = _parse(gold_text)
+        answer = _parse(answer_text)
+    except Exception:
+        # Whatever the grammar raises, the text is no answer that it knows.
         return {"equal": False, "why": "unparsed"}
     if not math_verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True):
         return {"equal": False, "why": "symbolic"}
@@ -43,7 +46,7 @@ def decide(payload: Any) -> Any:
 
 
 def _parse(text: str) -> Any:
-    latex = normalize_latex(text, _NORMAL)
+    latex = normalize_latex(text, _NORMALIZATION)
     return latex2sympy(
         latex, is_real=not should_treat_as_complex(latex), convert_degrees=False,
         normalization_config=None,
@@ -52,63 +55,75 @@ def _parse(text: str) -> Any:
 
 # --- vetoes --------------------------------------------------------------------------------------
 
-_TASKS: Final = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivative)
+# Each looks at both expressions and both texts, and returns whether a yes of Math-Verify is wrong.
+
+_UNEVALUATED_TYPES: Final = (
+    sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivative,
+)  # fmt: skip
 _SUBSCRIPT: Final = re.compile(r"_\s*\{?\s*(\d+)")
 # Where a sum begins: its ``k=1`` is no equation of the answer.
-_BOUND: Final = re.compile(r"\\(?:sum|prod)_\{[A-Za-z]=[^{}]*\}")
+_SUM_BOUND: Final = re.compile(r"\\(?:sum|prod)_\{[A-Za-z]=[^{}]*\}")
 _RELATION: Final = re.compile(r"=|<|>|\\(?:le|ge|lt|gt|ne|leq|geq|neq)\b")
+# Values that differ by no more than this are equal but for rounding.
+_RELATIVE_TOLERANCE: Final = 1e-9
 
 
-def _unevaluated(gold: Any, answer: Any, *_: str) -> bool:
+def _unevaluated(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse an answer that still holds the task: a sum, a product, an integral."""
-    return _holds(answer, _TASKS) and not _holds(gold, _TASKS)
+    return _has_unevaluated(answer) and not _has_unevaluated(gold)
 
 
-def _holds(expression: Any, kinds: tuple[type, ...]) -> bool:
-    return bool(getattr(expression, "has", lambda *_: False)(*kinds))
+def _has_unevaluated(expression: Any) -> bool:
+    return hasattr(expression, "has") and bool(expression.has(*_UNEVALUATED_TYPES))
 
 
-def _other_symbols(gold: Any, answer: Any, *_: str) -> bool:
+def _other_symbols(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse different letters, or the same in another case."""
-    ours = {str(s) for s in getattr(gold, "free_symbols", ())}
-    theirs = {str(s) for s in getattr(answer, "free_symbols", ())}
-    return ours != theirs
+    gold_symbols = {str(symbol) for symbol in getattr(gold, "free_symbols", ())}
+    answer_symbols = {str(symbol) for symbol in getattr(answer, "free_symbols", ())}
+    return gold_symbols != answer_symbols
 
 
-def _subscripts(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
+def _subscripts(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse other digits of a base or an index, which the grammar drops."""
     return sorted(_SUBSCRIPT.findall(gold_text)) != sorted(_SUBSCRIPT.findall(answer_text))
 
 
-def _brackets(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
+def _brackets(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse a tuple beside a set."""
     return ("\\{" in gold_text) != ("\\{" in answer_text)
 
 
-def _half_equation(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
+def _half_equation(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse an equation beside an expression, which Math-Verify compares to the last side."""
-    ours, theirs = (_BOUND.sub("", text) for text in (gold_text, answer_text))
-    return bool(_RELATION.search(ours)) != bool(_RELATION.search(theirs))
+    return _has_relation(gold_text) != _has_relation(answer_text)
 
 
-def _words(_: Any, __: Any, gold_text: str, answer_text: str) -> bool:
+def _has_relation(text: str) -> bool:
+    return _RELATION.search(_SUM_BOUND.sub("", text)) is not None
+
+
+def _words(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse text, which the grammar reads as a product of letters."""
     return "\\text" in gold_text or "\\text" in answer_text
 
 
-def _apart(gold: Any, answer: Any, *_: str) -> bool:
+def _apart(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
     """Refuse two values that differ by more than rounding: Math-Verify rounds absolutely."""
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return False
-    names = sorted(gold.free_symbols | answer.free_symbols, key=str)
-    point = {name: sympy.Rational(31 + 7 * i, 23) for i, name in enumerate(names)}
+    # Expressions with variables are compared at one point, of values that meet no special case.
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    point = {symbol: sympy.Rational(31 + 7 * i, 23) for i, symbol in enumerate(symbols)}
     try:
-        left, right = (complex(e.subs(point).evalf(30)) for e in (gold, answer))
+        gold_value = complex(gold.subs(point).evalf(30))
+        answer_value = complex(answer.subs(point).evalf(30))
     except (TypeError, ValueError, AttributeError):
         return False
-    return abs(left - right) > 1e-9 * max(abs(left), abs(right))
+    largest = max(abs(gold_value), abs(answer_value))
+    return abs(gold_value - answer_value) > _RELATIVE_TOLERANCE * largest
 
 
-_VETOES: Final[tuple[Callable[..., bool], ...]] = (
+_VETOES: Final[tuple[Callable[[Any, Any, str, str], bool], ...]] = (
     _unevaluated, _other_symbols, _subscripts, _brackets, _half_equation, _words, _apart,
 )  # fmt: skip
