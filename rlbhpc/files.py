@@ -25,43 +25,48 @@ T = TypeVar("T")
 #: Ending of a file that is still being written. Whoever finds an old one may ignore it.
 PARTIAL: Final = ".partial"
 
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DISK_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN: Final = {errno.EACCES, errno.EPERM}
-_NO_SUCH_PLACE: Final = {
+_WRONG_PATH: Final = {
     errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL,
 }  # fmt: skip
-_PASSING: Final = {errno.ESTALE, errno.ENOENT}
-_TRIES: Final = 4
-_PIECE: Final = 4 << 20
+_MAY_PASS: Final = {errno.ESTALE, errno.ENOENT}
+_MAX_TRIES: Final = 4
+# Bytes that are collected before they are written.
+_BUFFER_BYTES: Final = 4 << 20
 
 
-def cause(error: OSError) -> str:
-    """What a file system says, in words and by its code."""
+def describe_error(error: OSError) -> str:
+    """Describe an error of a file system in words and by its code."""
     if error.errno is None:
         return str(error)
     return f"{os.strerror(error.errno)} ({errno.errorcode.get(error.errno, '?')})"
 
 
-def explain(error: OSError, path: Path, after: str = "") -> UserError:
-    """One clear line for what a file system refuses, and an exit code: come again, or change it."""
-    code = TRY_AGAIN
-    if error.errno in _FULL:
-        do = "free space or raise the quota, then give the same command again"
+def explain(error: OSError, path: Path, consequence: str = "") -> UserError:
+    """Turn an error of a file system into one line for the user, with what to do next.
+
+    ``consequence``: what the error means for the command, put behind the description. The exit code
+    is ``TRY_AGAIN`` if the same command may work later, else ``USAGE``.
+    """
+    exit_code = TRY_AGAIN
+    if error.errno in _DISK_IS_FULL:
+        advice = "free space or raise the quota, then give the same command again"
     elif error.errno == errno.EROFS:
-        do = "make the folder writable, then give the same command again"
+        advice = "make the folder writable, then give the same command again"
     elif error.errno in _FORBIDDEN:
-        do = "ask its owner for the right to use it, then give the same command again"
-        code = USAGE
-    elif error.errno in _NO_SUCH_PLACE:
-        do = "give another path"
-        code = USAGE
+        advice = "ask its owner for the right to use it, then give the same command again"
+        exit_code = USAGE
+    elif error.errno in _WRONG_PATH:
+        advice = "give another path"
+        exit_code = USAGE
     else:
-        do = "when the file system is well, give the same command again"
-    return UserError(f"{path}: {cause(error)}{after}; {do}", code)
+        advice = "when the file system is well, give the same command again"
+    return UserError(f"{path}: {describe_error(error)}{consequence}; {advice}", exit_code)
 
 
 def create(path: Path) -> int:
-    """Create a file that must not exist yet, for reading and writing; its descriptor."""
+    """Create a file that must not exist yet, and return its descriptor for reading and writing."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
@@ -72,11 +77,11 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
     why not.
     """
     try:
-        done = os.pwrite(fd, data, offset)
-        while done < len(data):
-            done += os.pwrite(fd, data[done:], offset + done)
+        written = os.pwrite(fd, data, offset)
+        while written < len(data):
+            written += os.pwrite(fd, data[written:], offset + written)
     except BaseException:
-        # Cutting off the torn tail is a courtesy: a reader finds its end in any case.
+        # Readers skip an incomplete end anyway, but a file without one is easier to look at.
         with suppress(OSError):
             os.ftruncate(fd, offset)
         raise
@@ -87,29 +92,29 @@ class Sink:
 
     def __init__(self, path: Path) -> None:
         self._fd = create(path)
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._written = 0
         self.closed = False
 
     def write(self, data: bytes | memoryview) -> int:
         """Take all of it or raise."""
-        self._held += data
-        if len(self._held) >= _PIECE:
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
             self.flush()
         return len(data)
 
     def tell(self) -> int:
         """Bytes taken so far."""
-        return self._written + len(self._held)
+        return self._written + len(self._buffer)
 
     def flush(self) -> None:
-        """Write what is held back."""
-        write_at(self._fd, bytes(self._held), self._written)
-        self._written += len(self._held)
-        self._held.clear()
+        """Write what is still in the buffer."""
+        write_at(self._fd, bytes(self._buffer), self._written)
+        self._written += len(self._buffer)
+        self._buffer.clear()
 
     def close(self) -> None:
-        """Write the rest, sync and close, once."""
+        """Flush, sync and close the file, once."""
         if not self.closed:
             self.closed = True
             try:
@@ -138,15 +143,15 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def partial(folder: Path) -> Path:
-    """Invent a name for a file in the making."""
+def partial_path(folder: Path) -> Path:
+    """Make up a name for a file that is still being written."""
     return folder / f"{uuid.uuid4().hex}{PARTIAL}"
 
 
 @contextmanager
-def making(folder: Path) -> Iterator[Path]:
-    """Name a file in the making; if it was not published, it is removed where that is possible."""
-    path = partial(folder)
+def temporary_path(folder: Path) -> Iterator[Path]:
+    """Give a name for a file that is still being written; it is removed unless it was published."""
+    path = partial_path(folder)
     try:
         yield path
     finally:
@@ -155,42 +160,47 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Sink]:
-    """Write a file whole: synced, under its name in one step, or not at all."""
+def atomic_writer(path: Path) -> Iterator[Sink]:
+    """Write a file that appears under its name complete and synced, or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with making(path.parent) as partial_path:
-            with Sink(partial_path) as sink:
+        with temporary_path(path.parent) as unpublished:
+            with Sink(unpublished) as sink:
                 yield sink
-            publish(partial_path, path)
+            publish(unpublished, path)
     except OSError as error:
         raise explain(error, path) from error
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file whole: synced, under its name in one step."""
-    with writing(path) as sink:
+    """Write a file that appears under its name complete and synced."""
+    with atomic_writer(path) as sink:
         sink.write(data)
 
 
-def publish(partial_path: Path, final: Path) -> None:
+def publish(unpublished: Path, final_path: Path) -> None:
     """Give a finished, synced file its final name.
 
-    A failed rename counts as done if the target is the very file that was to be renamed: its
-    reply was lost on the way.
+    A failed rename counts as done if the target is the very file that was to be renamed: only the
+    file server's reply was lost.
     """
-    inode = partial_path.stat().st_ino
-    for attempt in range(_TRIES):
+    inode = unpublished.stat().st_ino
+    for attempt in range(_MAX_TRIES):
         try:
-            partial_path.rename(final)
+            unpublished.rename(final_path)
             break
         except OSError as error:
-            if _inode(final) == inode:
+            if _inode(final_path) == inode:
                 break
-            if error.errno not in _PASSING or attempt == _TRIES - 1:
-                raise explain(error, final) from error
-            time.sleep(0.1 * 4**attempt)
-    sync_folder(final.parent)
+            if error.errno not in _MAY_PASS or attempt == _MAX_TRIES - 1:
+                raise explain(error, final_path) from error
+            _wait_before_retry(attempt)
+    sync_folder(final_path.parent)
+
+
+def _wait_before_retry(attempt: int) -> None:
+    """Wait longer after each attempt, of which the first is number 0: 0.1, 0.4, 1.6 seconds."""
+    time.sleep(0.1 * 4**attempt)
 
 
 def _inode(path: Path) -> int | None:
@@ -200,26 +210,26 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-def retrying(read: Callable[[], T]) -> T:
+def retry_stale(read: Callable[[], T]) -> T:
     """Read, and try again while the handle is stale (NFS, after the file was replaced)."""
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_TRIES):
         try:
             return read()
         except OSError as error:
-            if error.errno != errno.ESTALE or attempt == _TRIES - 1:
+            if error.errno != errno.ESTALE or attempt == _MAX_TRIES - 1:
                 raise
-            time.sleep(0.1 * 4**attempt)
+            _wait_before_retry(attempt)
     raise AssertionError("unreachable")
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[int]:
-    """Descriptor of a file for reading.
+def open_descriptor(path: Path) -> Iterator[int]:
+    """Open a file for reading, and give its descriptor.
 
     Raises :class:`FileNotFoundError` when another node removes or replaces the file meanwhile: the
     handle is then stale for good (NFS).
     """
-    fd = retrying(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    fd = retry_stale(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     try:
         yield fd
     except OSError as error:
@@ -232,7 +242,7 @@ def reading(path: Path) -> Iterator[int]:
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Bytes at an offset, fewer only at the end of the file."""
+    """Read bytes at an offset; fewer than ``size`` only at the end of the file."""
     data = os.pread(fd, size, offset)
     while len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))
@@ -248,10 +258,10 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def names(folder: Path, ending: str) -> list[str]:
+def list_names(folder: Path, ending: str) -> list[str]:
     """Sorted names in a folder with one ending; none if there is no folder."""
     try:
-        entries = retrying(lambda: [path.name for path in folder.iterdir()])
-        return sorted(name for name in entries if name.endswith(ending))
+        names = retry_stale(lambda: [path.name for path in folder.iterdir()])
     except FileNotFoundError:
         return []
+    return sorted(name for name in names if name.endswith(ending))

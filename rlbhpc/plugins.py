@@ -2,7 +2,7 @@
 
 A study names such a file as ``./mine.py``, or as ``./mine.py:name`` where the file holds several
 plugins. An installed package registers a plugin as an entry point, by a name; the groups are
-``rlbhpc.problem_sets``, ``rlbhpc.verifiers`` and so on, one for each key of :data:`EXPECTED`.
+``rlbhpc.problem_sets``, ``rlbhpc.verifiers`` and so on, one for each key of :data:`DEFAULT_NAMES`.
 
 The bytes of a file are its identity: what it decides has another fingerprint once they change.
 Its folder is no part of that, so a study can be moved. An installed plugin is known by the name and
@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 
-# What a plugin of each kind is called in its file, unless the study names it otherwise.
-EXPECTED: Final[Mapping[str, str]] = {
+# By kind of plugin, the name that it has in its file unless the study names another one.
+DEFAULT_NAMES: Final[Mapping[str, str]] = {
     "problem_sets": "SET",
     "verifiers": "verify",
     "rewards": "reward",
@@ -42,8 +42,9 @@ EXPECTED: Final[Mapping[str, str]] = {
     "aspects": "ASPECT",
 }
 
-# Keys of a study under which plugins are named: in a value, in a list, or as a mapping's keys.
-_KEYS: Final[Mapping[str, str]] = {
+# Keys of a study under which plugins are named (in a value, in a list, or as a mapping's keys), and
+# the kind of those plugins.
+_KIND_BY_KEY: Final[Mapping[str, str]] = {
     "set": "problem_sets",
     "verifier": "verifiers",
     "rewards": "rewards",
@@ -53,10 +54,10 @@ _KEYS: Final[Mapping[str, str]] = {
     "aspects": "aspects",
 }
 
-# In front stands what tells a path from a registered name.
-_REFERENCE: Final = re.compile(r"(?P<path>[~.$/][^\n]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+# A path begins with one of these characters, which no registered name does.
+_FILE_REFERENCE: Final = re.compile(r"(?P<path>[~.$/][^\n]*\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
-_STANDS_ALONE: Final = (
+_IMPORT_HINT: Final = (
     "; jobs have a copy of this file alone: import installed packages, and name other files by "
     "their whole path"
 )
@@ -72,25 +73,26 @@ class Plugin:
 
 
 def is_file(reference: str) -> bool:
-    """Whether a text of a study names a Python file, as ``./mine.py:name`` does."""
-    return _REFERENCE.fullmatch(reference) is not None
+    """Return whether a text of a study names a Python file, as ``./mine.py:name`` does."""
+    return _FILE_REFERENCE.fullmatch(reference) is not None
 
 
 def path_of(reference: str) -> Path:
-    """The file that a reference names."""
+    """Return the file that a reference names."""
     return Path(_split_reference(reference)[0])
 
 
 def label(reference: str) -> str:
-    """A reference without its folder; any other text as it is."""
+    """Return a reference without its folder; any other text as it is."""
     if not is_file(reference):
         return reference
     path, name = _split_reference(reference)
-    return Path(path).name + (f":{name}" if name else "")
+    file_name = Path(path).name
+    return f"{file_name}:{name}" if name else file_name
 
 
 def identity(reference: str) -> str:
-    """A reference by content: a name, and 16 hex digits over the bytes of the file or module."""
+    """Return a name and 16 hex digits over the bytes of the file or module."""
     if not is_file(reference):
         kind, _, name = reference.partition(":")
         return installed_identity(kind, name)
@@ -99,109 +101,127 @@ def identity(reference: str) -> str:
 
 @cache
 def installed_identity(kind: str, name: str) -> str:
-    """What :func:`identity` says of an installed plugin; as it was when it was first looked up."""
-    entry = _find_entry_point(kind, name)
-    assert entry is not None, name
-    place = f"{kind} {name!r} of {entry.value}"
-    try:
-        # Imports the packages that the module is in.
-        spec = importlib.util.find_spec(entry.module)
-    except Exception as error:
-        raise UserError(f"{place}: {cause(error)}") from None
-    # Of a file on disk or in a zip file; a folder without `__init__.py` has no bytes.
-    read = getattr(spec and spec.loader, "get_data", None)
-    if spec is None or spec.origin is None or read is None:
-        raise UserError(f"{place}: ModuleNotFoundError: No module named {entry.module!r}")
-    try:
-        content = read(spec.origin)
-    except OSError as error:
-        raise UserError(f"{place}: cannot be read: {error}") from None
-    package = entry.dist
+    """Return what :func:`identity` says of an installed plugin, as it was when first looked up."""
+    entry_point = _find_entry_point(kind, name)
+    assert entry_point is not None, name
+    plugin = f"{kind} {name!r} of {entry_point.value}"
+    content = _read_module_bytes(plugin, entry_point.module)
+    package = entry_point.dist
     version = f"{package.name}-{package.version}:" if package else ""
     return f"{name}@{version}{_digest(content)}"
 
 
-def planned_identity(known: Mapping[str, str], kind: str, name: str) -> str | None:
-    """What a study knows of a plugin that it names; None where the name is rlbhpc's own."""
-    return known.get(_reference(kind, name))
+def _read_module_bytes(plugin: str, module_name: str) -> bytes:
+    """Read the file of an installed module, without running it; ``plugin`` is for messages."""
+    try:
+        # Imports the packages that the module is in.
+        spec = importlib.util.find_spec(module_name)
+    except Exception as error:
+        raise UserError(f"{plugin}: {describe_exception(error)}") from None
+    # Loaders of files on disk and in zip files have this; a folder without `__init__.py` hasn't.
+    read = getattr(spec.loader, "get_data", None) if spec else None
+    if spec is None or spec.origin is None or read is None:
+        raise UserError(f"{plugin}: ModuleNotFoundError: No module named {module_name!r}")
+    try:
+        content: bytes = read(spec.origin)
+    except OSError as error:
+        raise UserError(f"{plugin}: cannot be read: {error}") from None
+    return content
 
 
-def reject_changed(known: Mapping[str, str]) -> None:
+def planned_identity(identities: Mapping[str, str], kind: str, name: str) -> str | None:
+    """Return the identity that a study was planned with; None where the name is rlbhpc's own.
+
+    ``identities``: by reference, those of all plugins of the study.
+    """
+    return identities.get(_reference(kind, name))
+
+
+def reject_changed(identities: Mapping[str, str]) -> None:
     """Refuse packages that are not those that a study was planned with; files have copies."""
-    for reference, planned in known.items():
+    for reference, planned in identities.items():
         if is_file(reference):
             continue
         kind, _, name = reference.partition(":")
-        now = installed_identity(kind, name) if name in installed(kind) else "not installed"
-        if now != planned:
+        current = installed_identity(kind, name) if name in installed(kind) else "not installed"
+        if current != planned:
             raise UserError(
-                f"{reference}: the study was planned with {planned} and here it is {now}; install "
-                "what it was planned with, or plan it again"
+                f"{reference}: the study was planned with {planned} and here it is {current}; "
+                "install what it was planned with, or plan it again"
             )
 
 
 def find(kind: str, name: str) -> Plugin | None:
-    """The plugin that a study names: a file, or an installed package's.
+    """Load the plugin that a study names: a file's, or an installed package's.
 
     Parameters
     ----------
     kind
-        A key of :data:`EXPECTED`.
+        A key of :data:`DEFAULT_NAMES`.
     name
-        What stands in the study.
+        How the study names it: a reference to a file, or a registered name.
     """
     if is_file(name):
-        path, named = _split_reference(name)
-        module = _load_module(Path(path))
-        expected = named or EXPECTED[kind]
-        if not hasattr(module, expected):
-            own = ", ".join(names(Path(path))) or "nothing"
-            hint = "" if named else "; name another one as ./file.py:name"
-            raise UserError(f"{path}: no `{expected}` in it, only {own}{hint}")
-        return Plugin(getattr(module, expected), module, identity(name))
-    entry = _find_entry_point(kind, name)
-    if entry is None:
+        return _load_from_file(kind, name)
+    entry_point = _find_entry_point(kind, name)
+    if entry_point is None:
         return None
     try:
-        value = entry.load()
-        module = importlib.import_module(entry.module)
+        value = entry_point.load()
+        module = importlib.import_module(entry_point.module)
     except Exception as error:
-        raise UserError(f"{kind} {name!r} of {entry.value}: {cause(error)}") from None
+        plugin = f"{kind} {name!r} of {entry_point.value}"
+        raise UserError(f"{plugin}: {describe_exception(error)}") from None
     return Plugin(value, module, installed_identity(kind, name))
+
+
+def _load_from_file(kind: str, reference: str) -> Plugin:
+    path, given_name = _split_reference(reference)
+    module = _load_module(Path(path))
+    name = given_name or DEFAULT_NAMES[kind]
+    if not hasattr(module, name):
+        defined = ", ".join(names(Path(path))) or "nothing"
+        hint = "" if given_name else "; name another one as ./file.py:name"
+        raise UserError(f"{path}: no `{name}` in it, only {defined}{hint}")
+    return Plugin(getattr(module, name), module, identity(reference))
 
 
 def reject_own_name(kind: str, name: str) -> None:
     """Refuse a package that registers a plugin under a name of rlbhpc's own: which is meant?"""
-    entry = _find_entry_point(kind, name)
-    if entry is not None:
+    entry_point = _find_entry_point(kind, name)
+    if entry_point is not None:
         raise UserError(
-            f"{kind} {name!r} is rlbhpc's own, and {_package_label(entry)} registers "
-            f"{entry.value} under the same name; register that under another name, or uninstall it"
+            f"{kind} {name!r} is rlbhpc's own, and {_package_label(entry_point)} registers "
+            f"{entry_point.value} under the same name; register that under another name, or "
+            "uninstall it"
         )
 
 
 def _find_entry_point(kind: str, name: str) -> importlib.metadata.EntryPoint | None:
-    """What an installed package registers under a name; refused where two packages do."""
-    entries = installed(kind).get(name, ())
-    if len(entries) > 1:
-        packages = " and ".join(f"{entry.value} of {_package_label(entry)}" for entry in entries)
+    """Return what an installed package registers under a name; refused where two packages do."""
+    entry_points = installed(kind).get(name, ())
+    if len(entry_points) > 1:
+        packages = " and ".join(
+            f"{entry_point.value} of {_package_label(entry_point)}" for entry_point in entry_points
+        )
         raise UserError(f"{kind} {name!r} is registered twice: {packages}; uninstall one of them")
-    return entries[0] if entries else None
+    return entry_points[0] if entry_points else None
 
 
-def _package_label(entry: importlib.metadata.EntryPoint) -> str:
-    return f"{entry.dist.name}-{entry.dist.version}" if entry.dist else entry.module
+def _package_label(entry_point: importlib.metadata.EntryPoint) -> str:
+    package = entry_point.dist
+    return f"{package.name}-{package.version}" if package else entry_point.module
 
 
 @cache
 def installed(kind: str) -> Mapping[str, tuple[importlib.metadata.EntryPoint, ...]]:
-    """What installed packages register, by name: more than one where several take the same."""
-    entries = registered().select(group=f"rlbhpc.{kind}")
-    return {name: tuple(entries.select(name=name)) for name in entries.names}
+    """Return what installed packages register, by name; several where they take the same name."""
+    entry_points = all_entry_points().select(group=f"rlbhpc.{kind}")
+    return {name: tuple(entry_points.select(name=name)) for name in entry_points.names}
 
 
-#: What installed packages register for anybody: looked up once for all kinds, since it takes 6 ms.
-registered: Final = cache(importlib.metadata.entry_points)
+#: Entry points of all installed packages. Looked up once for all kinds, since it takes 6 ms.
+all_entry_points: Final = cache(importlib.metadata.entry_points)
 
 
 @contextmanager
@@ -228,54 +248,65 @@ def isolated_plugin(reference: str) -> Iterator[str]:
 
 
 def names(path: Path) -> list[str]:
-    """What a file defines and imports, by its public names."""
-    return [key for key in vars(_load_module(path)) if not key.startswith("_")]
+    """Public names that a file defines or imports."""
+    return [name for name in vars(_load_module(path)) if not name.startswith("_")]
 
 
 def references(study: Mapping[str, Any]) -> list[str]:
-    """Every plugin that a study's JSON-like values name, in their order, each once."""
-    named: dict[str, None] = {}
+    """References to every plugin that a study's JSON-like values name, in order, each once."""
+    found: dict[str, None] = {}
 
-    def note(kind: str, text: str) -> None:
-        if is_file(text) or text in installed(kind):
-            named[_reference(kind, text)] = None
+    def add_reference(kind: str, name: str) -> None:
+        if is_file(name) or name in installed(kind):
+            found[_reference(kind, name)] = None
 
-    _map_names(study, note)
-    sets = study.get("problem_sets")
-    # A file that was not validated yet may have anything there.
-    for name, entry in sets.items() if isinstance(sets, dict) else ():
-        keys = entry.keys() if isinstance(entry, dict) else set()
-        if not {"set", "fields"} & keys:  # then its name is that of the set
-            note("problem_sets", name)
-    return list(named)
+    _map_plugin_names(study, add_reference)
+    # Before validation a study may have anything under this key.
+    problem_sets = study.get("problem_sets")
+    if isinstance(problem_sets, dict):
+        for key, settings in problem_sets.items():
+            has_source = isinstance(settings, dict) and not {"set", "fields"}.isdisjoint(settings)
+            # Without a source the key itself names the set.
+            if not has_source:
+                add_reference("problem_sets", key)
+    return list(found)
 
 
-def replace_references(value: Any, by: Mapping[str, str]) -> Any:
-    """JSON-like values of a study with each plugin replaced by what stands for its reference."""
-    return _map_names(value, lambda kind, text: by.get(_reference(kind, text), text))
+def replace_references(value: Any, replacements: Mapping[str, str]) -> Any:
+    """Copy JSON-like values of a study, with plugins replaced by what is given for a reference."""
+    return _map_plugin_names(
+        value, lambda kind, name: replacements.get(_reference(kind, name), name)
+    )
 
 
 def _reference(kind: str, name: str) -> str:
     return name if is_file(name) else f"{kind}:{name}"
 
 
-def _map_names(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
-    """Change the names of plugins; ``kind``: of those that stand here, as the key above says."""
+def _map_plugin_names(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
+    """Copy JSON-like values with each name of a plugin changed.
+
+    ``change``: takes the kind of a plugin and its name. ``kind``: of plugins that ``value`` names,
+    as the key above it says; empty where it names none.
+    """
     if isinstance(value, dict):
-        return {
-            _map_names(key, change, kind if kind == "rewards" else ""): _map_names(
-                child, change, _KEYS.get(key, kind if key == "name" else "")
-            )
-            for key, child in value.items()
-        }
+        changed = {}
+        for key, child in value.items():
+            # Rewards are named by keys: a mapping gives each its weight.
+            key_kind = kind if kind == "rewards" else ""
+            child_kind = _KIND_BY_KEY.get(key, kind if key == "name" else "")
+            new_key = _map_plugin_names(key, change, key_kind)
+            changed[new_key] = _map_plugin_names(child, change, child_kind)
+        return changed
     if isinstance(value, list):
-        return [_map_names(child, change, kind) for child in value]
-    is_plugin = isinstance(value, str) and (kind or is_file(value))
-    return change(kind, value) if is_plugin else value
+        return [_map_plugin_names(child, change, kind) for child in value]
+    if isinstance(value, str) and (kind or is_file(value)):
+        return change(kind, value)
+    return value
 
 
 def _split_reference(reference: str) -> tuple[str, str | None]:
-    match = _REFERENCE.fullmatch(reference)
+    match = _FILE_REFERENCE.fullmatch(reference)
     assert match is not None, reference
     return match["path"], match["name"]
 
@@ -292,30 +323,31 @@ def _digest(content: bytes) -> str:
 
 
 def _load_module(path: Path) -> ModuleType:
-    """Run a file as a module of a name of its own, once for the same bytes."""
+    """Run a file as a module with a name made from its bytes, once for the same bytes."""
     content = _read_bytes(path)
-    name = f"rlbhpc_plugin_{_digest(content)}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    module_name = f"rlbhpc_plugin_{_digest(content)}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # Where classes look for their module, as dataclasses and pickle do.
-    sys.modules[name] = module
+    # Dataclasses and pickle look up the module of a class here.
+    sys.modules[module_name] = module
     try:
         # The user's own code, from the very bytes that the name is a digest of.
         exec(compile(content, str(path), "exec"), vars(module))  # noqa: S102
     except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-                 if frame.filename == str(path)]  # fmt: skip
-        place = f"{path}:{lines[-1]}" if lines else str(path)
-        hint = _STANDS_ALONE * isinstance(error, ImportError | FileNotFoundError)
-        raise UserError(f"{place}: {cause(error)}{hint}") from None
+        del sys.modules[module_name]
+        place = str(path)
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(path):
+                place = f"{path}:{frame.lineno}"
+        hint = _IMPORT_HINT if isinstance(error, ImportError | FileNotFoundError) else ""
+        raise UserError(f"{place}: {describe_exception(error)}{hint}") from None
     return module
 
 
-def cause(error: BaseException) -> str:
-    """What an exception says, in one line."""
+def describe_exception(error: BaseException) -> str:
+    """Return the type and message of an exception, in one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

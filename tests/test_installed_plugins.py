@@ -87,7 +87,7 @@ def forget() -> None:
     for name in MODULES:
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
-    plugins.registered.cache_clear()
+    plugins.all_entry_points.cache_clear()
     plugins.installed.cache_clear()
     plugins.installed_identity.cache_clear()
 

@@ -148,7 +148,7 @@ def in_one_line(what: str) -> Iterator[None]:
     except Exception as error:
         # Another try may help where it is a file system that fails.
         code = explain(error, Path()).code if isinstance(error, OSError) else USAGE
-        raise UserError(f"{what}: {plugins.cause(error)}", code) from error
+        raise UserError(f"{what}: {plugins.describe_exception(error)}", code) from error
 
 
 def make_problem(

@@ -36,7 +36,7 @@ def mark(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
-    values = json.loads(files.retrying(path.read_bytes))
+    values = json.loads(files.retry_stale(path.read_bytes))
     mark = values.pop("sha256", None) if isinstance(values, dict) else None
     if mark is None or mark != digest(values):
         raise ValueError("its checksum does not match")
@@ -66,7 +66,7 @@ def put_parquet(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
 
 def read_parquet(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
     """Read all rows; an error that ends with ``remedy`` if a byte is not what was written."""
-    data = files.retrying(path.read_bytes)
+    data = files.retry_stale(path.read_bytes)
     if digest_of_bytes(data) != digest_of_name(path):
         raise UserError(
             f"{path}: damaged (its content does not have the digest in its name); {remedy}"

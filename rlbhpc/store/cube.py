@@ -415,7 +415,7 @@ class Version:
 def current_version(layout: Layout) -> Version | None:
     """Find the version that the link points to; None before the first compaction."""
     try:
-        target = files.retrying(lambda: layout.cube.readlink())
+        target = files.retry_stale(lambda: layout.cube.readlink())
     except FileNotFoundError:
         return None
     except OSError:
@@ -435,7 +435,7 @@ def version_of(folder: Path) -> Version:
 
 def begin_version(layout: Layout) -> Path:
     """Make a folder of one's own to build the next version in."""
-    folder = files.partial(layout.cubes)
+    folder = files.partial_path(layout.cubes)
     folder.mkdir(parents=True)
     return folder
 
@@ -451,7 +451,7 @@ def settle_version(version: Path, old: Path | None) -> None:
             if twin and twin.exists() and filecmp.cmp(file, twin, shallow=False):
                 if file.samefile(twin):
                     continue
-                other = files.partial(file.parent)
+                other = files.partial_path(file.parent)
                 if hard_link(twin, other):
                     other.rename(file)
                     continue
@@ -477,7 +477,7 @@ def publish_version(layout: Layout, partial: Path, sources: Mapping[str, Any]) -
     checked.write(partial / SOURCES, sources)
     version = Version(layout.cubes / uuid.uuid4().hex, sources)
     files.publish(partial, version.folder)
-    with files.making(layout.cube.parent) as pointer:
+    with files.temporary_path(layout.cube.parent) as pointer:
         try:
             pointer.symlink_to(Path(layout.cubes.name, version.folder.name, STORE))
         except OSError as error:
@@ -505,15 +505,15 @@ def sweep_versions(layout: Layout, keep: Version) -> None:
     if now := current_version(layout):
         staying.add(now.folder.name)
     older = keep.sources.get("before_base")
-    for name in files.names(layout.cubes, ""):
+    for name in files.list_names(layout.cubes, ""):
         folder = layout.cubes / name
         with suppress(OSError):
             if name not in staying and (name == older or _abandoned(folder)):
                 # Renamed first: a folder that is half removed must not look like a version.
-                doomed = files.partial(layout.cubes)
+                doomed = files.partial_path(layout.cubes)
                 folder.rename(doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
-    for name in files.names(layout.cube.parent, files.PARTIAL):
+    for name in files.list_names(layout.cube.parent, files.PARTIAL):
         pointer = layout.cube.parent / name
         with suppress(OSError):
             if pointer.is_symlink() and _abandoned(pointer):

@@ -254,7 +254,7 @@ class Index:
         """
         damage: dict[int, Skipped] = {}
         offsets = self.records["offset"]
-        with files.reading(self.path) as fd:
+        with files.open_descriptor(self.path) as fd:
             source = _JournalFile(fd, self.path, self.salt, self.version)
             for span in self.spans:
                 if _sum(fd, span) != span.check:
@@ -282,7 +282,7 @@ def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
     read it has marked it. With ``verify`` each is read, and a damaged one is skipped. ``noted``
     says that there may be such marks.
     """
-    with files.reading(path) as fd:
+    with files.open_descriptor(path) as fd:
         source = _JournalFile(fd, path)
         whole = _collect(source)
     records = whole.records
@@ -341,7 +341,7 @@ def whole_rows(
     """
     good: list[tuple[int, bytes]] = []
     size = 0
-    with files.reading(journal.path) as fd:
+    with files.open_descriptor(journal.path) as fd:
         source = _JournalFile(fd, journal.path, journal.salt, journal.version)
         for position, canonical in _bodies(source, journal.records[which]):
             good.append((position, canonical))

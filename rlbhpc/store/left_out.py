@@ -82,7 +82,7 @@ def unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[
     except OSError as error:
         if strict:
             raise
-        skipped.append(Skipped(path, files.cause(error), UNREADABLE))
+        skipped.append(Skipped(path, files.describe_error(error), UNREADABLE))
 
 
 def count_by_kind(notes: Iterable[Note]) -> dict[str, int]:

@@ -103,7 +103,7 @@ def merge(into: Layout, source: Layout) -> Merging:
         _plan(pair, into, source)
     copied.extend(
         _copy(source.attempts / name, into.attempts / name)
-        for name in files.names(source.attempts, ".json")
+        for name in files.list_names(source.attempts, ".json")
         if not (into.attempts / name).exists()
     )
     left_out = [path for pair in pairs for path in _left_out(pair, source)]
@@ -210,7 +210,7 @@ def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:
 def _left_out(pair: _Pair, source: Layout) -> Iterator[Path]:
     intact = {part.path for part in pair.theirs.parts if not part.damaged}
     folder = source.parts(pair.arm, pair.set_name)
-    for name in files.names(folder, parts.ENDING):
+    for name in files.list_names(folder, parts.ENDING):
         if folder / name not in intact:
             yield folder / name
     for journal in pair.theirs.journals:
@@ -233,7 +233,7 @@ def _has(here: Path, theirs_path: Path, size: int) -> bool:
     An attempt's journal only grows, so one of two copies begins with the other.
     """
     try:
-        with files.reading(here) as ours, files.reading(theirs_path) as theirs:
+        with files.open_descriptor(here) as ours, files.open_descriptor(theirs_path) as theirs:
             offset, own_size = 0, os.fstat(ours).st_size
             while offset < min(size, own_size):
                 length = min(_CHUNK, size - offset, own_size - offset)
@@ -251,7 +251,7 @@ def _has(here: Path, theirs_path: Path, size: int) -> bool:
 
 def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
     """Copy a file under its name: whole, synced, and read back if it is a part."""
-    with files.reading(source_path) as source, files.writing(here) as sink:
+    with files.open_descriptor(source_path) as source, files.atomic_writer(here) as sink:
         stop = os.fstat(source).st_size if size is None else size
         while sink.tell() < stop:
             data = files.read_at(source, min(_CHUNK, stop - sink.tell()), sink.tell())

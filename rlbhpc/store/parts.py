@@ -75,7 +75,7 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with files.making(folder) as partial:
+        with files.temporary_path(folder) as partial:
             first, content = _write(partial, tables, tokens)
             name = _name(partial, first, content)
             damage = verify(partial, name=name)
@@ -159,7 +159,7 @@ def footer(path: Path) -> bytes:
 
     Raises :class:`DamagedError` when the file does not end as Parquet does.
     """
-    with files.reading(path) as fd:
+    with files.open_descriptor(path) as fd:
         size = os.fstat(fd).st_size
         tail = files.read_at(fd, min(_TAIL, size), max(0, size - _TAIL))
         if len(tail) < 12 or tail[-4:] != b"PAR1":
@@ -203,7 +203,7 @@ def tables_of(
         return  # opening the part takes most of the time of reading one problem
     named = [field.name for field in sample_rows.ROWS if pa.types.is_dictionary(field.type)]
     try:
-        with files.retrying(
+        with files.retry_stale(
             lambda: pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=named)
         ) as file:
             sums = listed_checksums(file.metadata.metadata, len(listed.columns))

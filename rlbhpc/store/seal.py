@@ -245,7 +245,7 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
         *layout.root.glob("models/*/step-*[0-9]/"),
     )
     for folder in folders:
-        for name in files.names(folder, files.PARTIAL):
+        for name in files.list_names(folder, files.PARTIAL):
             with suppress(FileNotFoundError):
                 status = (folder / name).stat()
                 # Folders in the making, such as a base model's, belong to whoever makes them.

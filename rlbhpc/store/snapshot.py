@@ -117,7 +117,7 @@ def listed(
     ``passed_over``: says of a journal's name that none of its samples matter: it is not opened.
     """
     folder = layout.journals(arm, set_name)
-    names = files.names(folder, "")
+    names = files.list_names(folder, "")
     noted = set(names)
     for name in names:
         if not name.endswith(journal.ENDING) or (passed_over and passed_over(name)):
@@ -130,7 +130,7 @@ def listed(
             skipped.extend(index.skipped)
             yield index
     folder = layout.parts(arm, set_name)
-    for name in files.names(folder, parts.ENDING):
+    for name in files.list_names(folder, parts.ENDING):
         with left_out.unreadable(folder / name, skipped, strict=strict):
             part = part_of(folder / name, arm, set_name, skipped, verify=verify)
             if part is not None:

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.files import making, put, sha256_of
+from rlbhpc.files import temporary_path, put, sha256_of
 from rlbhpc.study.schema import FREE_OPTIONS, Recipe, Teacher
 from rlbhpc.study.study import Study
 
@@ -214,7 +214,7 @@ def _write_cached(cache_file: Path, digest: str) -> None:
     """Write a cache entry whole or not at all; a cache that cannot be written is no failure."""
     with contextlib.suppress(OSError):
         cache_file.parent.mkdir(parents=True, exist_ok=True)
-        with making(cache_file.parent) as partial:
+        with temporary_path(cache_file.parent) as partial:
             partial.write_text(digest)
             partial.replace(cache_file)
 
@@ -338,7 +338,7 @@ def record_checkpoint(folder: Path, made_by: str, run: str) -> None:
 def _begin_run(folder: Path, made_by: str) -> Origin:
     """The record of a training folder, which the first of all ranks writes."""
     target = folder / ORIGIN_FILE
-    with making(folder) as partial:
+    with temporary_path(folder) as partial:
         _write_origin(partial, Origin(made_by, uuid.uuid4().hex))
         try:
             os.link(partial, target)  # whole or not at all, and by one of the ranks

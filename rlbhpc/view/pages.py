@@ -39,17 +39,17 @@ FILTERS: Final = {
     "no answer": "at least a tenth of a side's samples have no answer",
     "strict ≠ lenient": "samples that are right by one of the two verdicts alone",
 }
-_VERDICTS: Final = {status: status.name.lower().replace("_", " ") for status in Status}
+_VERDICT_NAMES: Final = {status: status.name.lower().replace("_", " ") for status in Status}
 
 
-def _visible(value: Any) -> Any:
-    """Show no character of a text that hides or reorders others."""
+def _show_hidden_characters(value: Any) -> Any:
+    """Make characters of a text visible that would hide or reorder others."""
     return printable(value, lines=True) if type(value) is str else value
 
 
 _TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("rlbhpc.view"), autoescape=True, undefined=jinja2.StrictUndefined,
-    trim_blocks=True, lstrip_blocks=True, finalize=_visible,
+    trim_blocks=True, lstrip_blocks=True, finalize=_show_hidden_characters,
 )  # fmt: skip
 _TEMPLATES.filters |= {"several": count_text, "rich": text.rich}
 
@@ -71,21 +71,26 @@ class Site:
             return f"problem-{hashlib.sha256(problem.encode()).hexdigest()[:16]}.html"
         return f"problem?{urlencode({'problem': problem, **pair._asdict(), **query})}"
 
-    def page(self, template: str, **values: Any) -> str:
-        """Write a page of the site, which may load nothing and run nothing but its own script."""
+    def page(self, template_name: str, **values: Any) -> str:
+        """Render a page, which may load nothing and run nothing but its own script."""
         folder = files("rlbhpc.view")
-        css, js = (folder.joinpath(name).read_text() for name in ("page.css", "page.js"))
-        own = "'none'" if self.is_copy else "'self'"
+        css = folder.joinpath("page.css").read_text()
+        script = folder.joinpath("page.js").read_text()
+        allowed_server = "'none'" if self.is_copy else "'self'"
         policy = (
-            f"default-src 'none'; base-uri 'none'; form-action {own}; connect-src {own}; "
-            f"style-src '{_hash(css)}'; script-src '{_hash(js)}'; "
+            f"default-src 'none'; base-uri 'none'; form-action {allowed_server}; "
+            f"connect-src {allowed_server}; style-src '{_source_hash(css)}'; "
+            f"script-src '{_source_hash(script)}'; "
             "require-trusted-types-for 'script'; trusted-types 'none'"
         )
-        page = _TEMPLATES.get_template(template)
-        return page.render(site=self, policy=policy, css=Markup(css), js=Markup(js), **values)
+        template = _TEMPLATES.get_template(template_name)
+        return template.render(
+            site=self, policy=policy, css=Markup(css), js=Markup(script), **values
+        )
 
 
-def _hash(content: str) -> str:
+def _source_hash(content: str) -> str:
+    """Name a style or script in a content security policy."""
     digest = hashlib.sha256(content.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
@@ -94,39 +99,59 @@ def table_page(site: Site, run: OpenRun, pair: Pair, problems: Sequence[str]) ->
     """Every problem with the rates of all arms, those that differ most first."""
     tallies = {side: run.tallies(side) for side in (*pair, *run.last_sides)}
     strata: dict[str, set[str]] = {}
-    for words in run.strata.values():
-        for name, word in words.items():
-            strata.setdefault(name, set()).add(word)
+    for problem_strata in run.strata.values():
+        for name, value in problem_strata.items():
+            strata.setdefault(name, set()).add(value)
     return site.page(
-        "table.html", run=run, pair=pair, problems=problems, tallies=tallies, filters=FILTERS,
+        "table.html",
+        run=run,
+        pair=pair,
+        problems=problems,
+        tallies=tallies,
+        filters=FILTERS,
         strata={name: sorted(strata[name]) for name in sorted(strata)},
-    )  # fmt: skip
+    )
 
 
 def problem_page(
     site: Site, run: OpenRun, pair: Pair, problem: str, responses: Sequence[Sequence[StoredSample]],
-    hidden: Pair | None = None,
+    blind_pair: Pair | None = None,
 ) -> str:  # fmt: skip
     """A problem with responses of both sides of a pair beside each other.
 
-    ``hidden``: the sides in the order in which they are shown without their names.
+    ``blind_pair``: the sides in the order in which they are shown without their names.
     """
     problems = run.by_difference(pair)
-    place = problems.index(problem)
-    around = {"Previous": problems[place - 1 : place], "Next": problems[place + 1 : place + 2]}
-    sent: dict[str, object] = {"problem": problem}
-    if found := [*responses[0], *responses[1]]:
-        sent["sample"] = found[0].sample.key.sample
-    strata = [f"{name} {word}" for name, word in run.strata[problem].items()]
+    index = problems.index(problem)
+    neighbours = {}
+    if index > 0:
+        neighbours["Previous"] = problems[index - 1]
+    if index + 1 < len(problems):
+        neighbours["Next"] = problems[index + 1]
+    link: dict[str, object] = {"problem": problem}
+    shown = [*responses[0], *responses[1]]
+    if shown:
+        link["sample"] = shown[0].sample.key.sample
+    table_address = site.table(pair).partition("?")[0]
+    strata = [f"{name} {value}" for name, value in run.strata[problem].items()]
     return site.page(
-        "problem.html", run=run, problem=problem, responses=responses, asked_pair=pair,
-        pair=hidden or pair, is_blind=int(hidden is not None),
-        neighbours={name: found[0] for name, found in around.items() if found},
-        link=f"{site.table(pair).partition('?')[0]}#{urlencode(sent)}",
+        "problem.html",
+        run=run,
+        problem=problem,
+        responses=responses,
+        asked_pair=pair,
+        pair=blind_pair or pair,
+        is_blind=int(blind_pair is not None),
+        neighbours=neighbours,
+        link=f"{table_address}#{urlencode(link)}",
         words=[*strata, *run.marks(problem, pair)],
-        question=run.question(problem), judgements=load_judgements(run.layout), facts=_facts,
-        verdicts=_VERDICTS, judgement_words=WORDS, most_characters=text.CHARACTERS,
-    )  # fmt: skip
+        question=run.question(problem),
+        judgements=load_judgements(run.layout),
+        facts=_facts,
+        verdicts=_VERDICT_NAMES,
+        judgement_words=WORDS,
+        most_characters=text.MAX_CHARACTERS,
+    )
 
 
 def _facts(sample: Sample) -> dict[str, Any]:
@@ -139,60 +164,73 @@ def _facts(sample: Sample) -> dict[str, Any]:
         "seed": sample.seed,
         "error": sample.error,
     }
-    for name in ("strict", "lenient"):
-        verdict = getattr(sample, name, Status.MISSING)
+    readings = {"strict": sample.strict, "lenient": sample.lenient}
+    for reading, verdict in readings.items():
         if verdict not in {Status.MISSING, sample.verdict}:
-            facts[f"{name} verdict"] = _VERDICTS[verdict]
+            facts[f"{reading} verdict"] = _VERDICT_NAMES[Status(verdict)]
     return facts
 
 
 def search_page(
     site: Site, run: OpenRun, pair: Pair, words: str, where: str, hits: Sequence[Hit],
-    following: int,
+    next_problem: int,
 ) -> str:  # fmt: skip
-    """What a search found, each with a link to where it stands."""
-    query = {"text": words, "where": where, "first": following, **pair._asdict()}
+    """What a search found, each with a link to where it stands.
+
+    ``next_problem``: number of the problem with which the search goes on, 0 at its end.
+    """
+    query = {"text": words, "where": where, "first": next_problem, **pair._asdict()}
     return site.page(
-        "search.html", run=run, pair=pair, words=words, where=where, hits=hits,
-        following=following, following_page=f"search?{urlencode(query)}",
-    )  # fmt: skip
+        "search.html",
+        run=run,
+        pair=pair,
+        words=words,
+        where=where,
+        hits=hits,
+        following=next_problem,
+        following_page=f"search?{urlencode(query)}",
+    )
 
 
-# ---- copy ----------------------------------------------------------------------------------------
-# A copy of some problems as files: to put on the web, or to open from the disk.
+# --- a copy of some problems as files: to put on the web, or to open from the disk ---------------
 
-
-#: Responses of each verdict that a page shows of a side.
-EACH: Final = 3
+#: Right and other responses that a page of a copy shows of each side, at most.
+EXAMPLES: Final = 3
 
 
 def write_copy(run: OpenRun, folder: Path, chosen: Sequence[str] = ()) -> list[Path]:
     """Write the table and a page of each chosen problem; those lost and gained by default."""
     pair = run.pair
     problems = run.by_difference(pair)
-    if unknown := [name for name in chosen if name not in run.strata]:
-        raise UserError(f"--problem {unknown[0]!r}: not in this run; such as {problems[0]!r}")
-    if not chosen:
-        chosen = [p for p in problems if {"lost", "gained"} & {*run.marks(p, pair)}]
-    kept = [problem for problem in problems if problem in set(chosen)]
+    for name in chosen:
+        if name not in run.strata:
+            raise UserError(f"--problem {name!r}: not in this run; such as {problems[0]!r}")
+    if chosen:
+        kept = [problem for problem in problems if problem in set(chosen)]
+    else:
+        kept = [
+            problem
+            for problem in problems
+            if not {"lost", "gained"}.isdisjoint(run.marks(problem, pair))
+        ]
     site = Site(run.folder.resolve().name, is_copy=True)
-    folder.mkdir(parents=True, exist_ok=True)
     pages = {"index.html": table_page(site, run, pair, kept)}
     for problem in kept:
-        responses = [_examples(run, problem, side) for side in pair]
+        responses = [_read_examples(run, problem, side) for side in pair]
         pages[site.problem(problem, pair)] = problem_page(site, run, pair, problem, responses)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, page in pages.items():
         (folder / name).write_text(page, encoding="utf-8")
     return [folder / name for name in pages]
 
 
-def _examples(run: OpenRun, problem: str, side: Side) -> list[StoredSample]:
-    """The first right responses and the first others of a side."""
+def _read_examples(run: OpenRun, problem: str, side: Side) -> list[StoredSample]:
+    """The first right responses of a side, and then the first others."""
     verdicts = run.verdicts(problem, side)
-    is_right = verdicts == Status.RIGHT
-    is_other = ~is_right & (verdicts != Status.MISSING)
-    numbers = [*np.flatnonzero(is_right)[:EACH], *np.flatnonzero(is_other)[:EACH]]
-    if not numbers:
+    right = np.flatnonzero(verdicts == Status.RIGHT)[:EXAMPLES].tolist()
+    is_other = (verdicts != Status.RIGHT) & (verdicts != Status.MISSING)
+    other = np.flatnonzero(is_other)[:EXAMPLES].tolist()
+    if not right and not other:
         return []
-    responses = run.read(problem, side, {int(number) for number in numbers})
+    responses = run.read(problem, side, {*right, *other})
     return sorted(responses, key=lambda found: found.sample.verdict != Status.RIGHT)

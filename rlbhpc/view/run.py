@@ -1,4 +1,8 @@
-"""Look through a run: its problems with their counts, the samples of a problem."""
+"""Look through a run: its problems with their counts, the samples of a problem, both sides of it.
+
+:class:`Browser` lists what ``rlbhpc show`` prints. :class:`OpenRun` adds what the pages of
+``rlbhpc view`` compare: two sides, of which each is an arm at a training step.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import difflib
 import hashlib
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,9 +34,17 @@ from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import study_of
 from rlbhpc.verify.verdict import Status
 
+#: A problem with so many right samples at most, and at least one, is thin.
+THIN: Final = 2
+# Samples that are looked at together; bounds the memory.
+_CELLS_AT_ONCE: Final = 1 << 22
+
 
 class ProblemRow(NamedTuple):
-    """One problem at one step; what failed is neither right nor wrong, and not in ``n``."""
+    """Counts of one problem at one step.
+
+    ``n``: samples with a verdict. Those that failed to be generated or judged are not in it.
+    """
 
     arm: str
     step: int
@@ -57,7 +69,7 @@ class SampleRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which part of a run to look at; None leaves all in.
+    """Which problems and samples of a run to look at; None leaves all in.
 
     ``problem`` is a problem id with or without its set; ``thin`` keeps problems that were solved
     at most twice at a step, ``wrong`` samples that are not right.
@@ -71,150 +83,175 @@ class Choice:
     wrong: bool = False
 
 
-#: Right samples up to which a problem is thin.
-THIN: Final = 2
-# Samples looked at together; bounds the memory.
-_CELLS_AT_ONCE: Final = 1 << 22
-
-
 class Browser:
-    """An opened run, narrowed to a choice: ``tree`` is all of it, ``groups`` what was chosen."""
+    """An opened run, narrowed to a choice: ``groups`` has the chosen problems of each arm."""
 
     def __init__(self, folder: Path, choice: Choice) -> None:
         self.layout = Layout(folder)
+        self.tree = open_cube(folder)
         self._choice = choice
         self._questions: dict[tuple[str, str], dict[str, Question]] = {}
-        self.tree = open_cube(folder)
-        groups = [
+        all_groups = [
             node.to_dataset()
             for node in self.tree.subtree
             if node.attrs.get("kind") in {"samples", "counts"}
         ]
-        self.groups = _narrowed(groups, choice)
+        self.groups = _select_groups(all_groups, choice)
 
     def problems(self) -> Iterator[ProblemRow]:
         """Problems with their counts, by arm, step and the order of the set."""
         for group in self.groups:
-            for _, rows in self._cells(group):
-                yield from (row for _, row in rows)
+            for step_rows in _count_problems(group):
+                yield from self._chosen_rows(step_rows)
 
     def samples(self) -> Iterator[SampleRow]:
         """Samples without their texts, by arm, step, problem and number."""
         for group in self.groups:
             if "verdict" not in group:
                 continue
-            at_once = max(1, _CELLS_AT_ONCE // max(1, group.sizes["sample"]))
-            for step, rows in self._cells(group):
-                for first in range(0, len(rows), at_once):
-                    yield from self._of_problems(group, step, rows[first : first + at_once])
+            batch_size = max(1, _CELLS_AT_ONCE // max(1, group.sizes["sample"]))
+            for step_rows in _count_problems(group):
+                rows = self._chosen_rows(step_rows)
+                for start in range(0, len(rows), batch_size):
+                    yield from self._list_samples(group, rows[start : start + batch_size])
 
-    def _cells(self, group: xr.Dataset) -> Iterator[tuple[int, list[tuple[int, ProblemRow]]]]:
-        """Chosen problems of each step, with their positions; the step's position beside them."""
-        counts = group.rlb.counts()
-        n, right = counts["n"].values, counts["c"].values
-        failed = np.zeros_like(n)
-        if "verdict" in group:
-            is_failed = group["verdict"].isin([Status.FAILED, Status.ERROR])
-            failed = is_failed.sum("sample").transpose("problem", "step").values
-        problems = group["problem"].values.tolist()
-        for j, step in enumerate(group["step"].values.tolist()):
-            rows = []
-            for i in np.flatnonzero(n[:, j] + failed[:, j]).tolist():
-                numbers = [int(array[i, j]) for array in (n, right, failed)]
-                if not (self._choice.thin and right[i, j] > THIN):
-                    rows.append((i, ProblemRow(_arm(group), step, problems[i], *numbers)))
-            yield j, rows
+    def _chosen_rows(self, rows: list[ProblemRow]) -> list[ProblemRow]:
+        if self._choice.thin:
+            return [row for row in rows if row.right <= THIN]
+        return rows
 
-    def _of_problems(
-        self, group: xr.Dataset, step: int, rows: list[tuple[int, ProblemRow]]
-    ) -> Iterator[SampleRow]:
-        cells = group[["verdict", "finish", "n_tokens", "seed"]].isel(
-            problem=[i for i, _ in rows], step=step
-        )
-        verdict, finish, tokens, seed = (array.values for array in cells.data_vars.values())
-        chosen = verdict != Status.MISSING
+    def _list_samples(self, group: xr.Dataset, rows: Sequence[ProblemRow]) -> Iterator[SampleRow]:
+        """Chosen samples of some problems at one step."""
+        cells = group.sel(problem=[row.problem for row in rows], step=rows[0].step)
+        verdict = cells["verdict"].values
+        finish = cells["finish"].values
+        n_tokens = cells["n_tokens"].values
+        seed = cells["seed"].values
+        is_chosen = verdict != Status.MISSING
         if self._choice.wrong:
-            chosen &= verdict != Status.RIGHT
-        for i, sample in np.argwhere(chosen).tolist():
-            row = rows[i][1]
+            is_chosen &= verdict != Status.RIGHT
+        for row_index, sample in np.argwhere(is_chosen).tolist():
+            row = rows[row_index]
+            cell = row_index, sample
             yield SampleRow(
-                row.arm,
-                row.step,
-                row.problem,
-                sample,
-                Status(int(verdict[i, sample])).name.lower(),
-                finish_name(int(finish[i, sample])),
-                int(tokens[i, sample]),
-                int(seed[i, sample]),
+                arm=row.arm,
+                step=row.step,
+                problem=row.problem,
+                sample=sample,
+                verdict=Status(int(verdict[cell])).name.lower(),
+                finish=finish_name(int(finish[cell])),
+                n_tokens=int(n_tokens[cell]),
+                seed=int(seed[cell]),
             )
 
     def question_of(self, key: SampleKey) -> Question | None:
         """What the problem of a sample asks; None where it isn't stored."""
         set_name = key.problem.partition("/")[0]
-        place = (key.arm, set_name)
-        if place not in self._questions:
-            self._questions[place] = read_questions(self.layout, *place)
-        return self._questions[place].get(key.problem)
+        group_name = (key.arm, set_name)
+        if group_name not in self._questions:
+            self._questions[group_name] = read_questions(self.layout, key.arm, set_name)
+        return self._questions[group_name].get(key.problem)
 
     def responses(self) -> list[StoredSample]:
-        """Whole samples of the chosen problem with the chosen number."""
+        """Complete samples of the chosen problem with the chosen number."""
+        number = self._choice.sample
+        sample_numbers = None if number is None else {number}
         responses = []
         for group in self.groups:
             set_name = str(group["problem_set"].item())
-            number = self._choice.sample
-            own = {
-                problem: None if number is None else {number}
+            problems = [
+                problem
                 for problem in group["problem"].values.tolist()
                 if problem.startswith(f"{set_name}/")
-            }
+            ]
             steps = set(group["step"].values.tolist())
-            responses += samples.find_samples(self.layout, Group(_arm(group), set_name), own, steps)
+            wanted = dict.fromkeys(problems, sample_numbers)
+            responses += samples.find_samples(self.layout, _group_name(group), wanted, steps)
         return responses
 
 
-def _narrowed(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]:
+def _count_problems(group: xr.Dataset) -> Iterator[list[ProblemRow]]:
+    """Rows of the problems that have samples, for each step of a group."""
+    counts = group.rlb.counts()
+    n, right = counts["n"].values, counts["c"].values
+    failed = np.zeros_like(n)
+    if "verdict" in group:
+        is_failed = group["verdict"].isin([Status.FAILED, Status.ERROR])
+        failed = is_failed.sum("sample").transpose("problem", "step").values
+    arm = _group_name(group).arm
+    problems = group["problem"].values.tolist()
+    for step_index, step in enumerate(group["step"].values.tolist()):
+        has_samples = (n[:, step_index] + failed[:, step_index]) > 0
+        yield [
+            ProblemRow(
+                arm=arm,
+                step=step,
+                problem=problems[index],
+                n=int(n[index, step_index]),
+                right=int(right[index, step_index]),
+                failed=int(failed[index, step_index]),
+            )
+            for index in np.flatnonzero(has_samples).tolist()
+        ]
+
+
+def _group_name(group: xr.Dataset) -> Group:
+    return Group(str(group["arm"].item()), str(group["problem_set"].item()))
+
+
+def _select_groups(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]:
+    """Keep what was chosen of each group; a name that no group has is refused."""
     if choice.arm is not None:
-        arms = [_arm(group) for group in groups]
-        groups = [group for group in groups if _arm(group) == choice.arm]
-        _require(groups, f"no arm {choice.arm!r}", choice.arm, arms)
+        arms = [_group_name(group).arm for group in groups]
+        _require_name(f"no arm {choice.arm!r}", choice.arm, arms)
+        groups = [group for group in groups if _group_name(group).arm == choice.arm]
     if choice.step is not None:
-        steps = {str(step) for group in groups for step in group["step"].values.tolist()}
-        groups = [group for group in groups if choice.step in group["step"].values]
-        _require(groups, f"no step {choice.step}", str(choice.step), sorted(steps, key=int))
-        groups = [group.sel(step=[choice.step]) for group in groups]
-    if choice.problem is None:
-        return [group for group in groups if group.sizes["problem"]]
-    ids = [group["problem"].values.tolist() for group in groups]
-    matching = [[p for p in own if choice.problem in {p, p.partition("/")[2]}] for own in ids]
-    every = [problem for own in ids for problem in own]
-    _require(any(matching), f"no problem {choice.problem!r}", choice.problem, every)
-    both = zip(groups, matching, strict=True)
-    return [group.sel(problem=problems) for group, problems in both if problems]
+        steps = {step for group in groups for step in group["step"].values.tolist()}
+        step_names = [str(step) for step in sorted(steps)]
+        _require_name(f"no step {choice.step}", str(choice.step), step_names)
+        groups = [
+            group.sel(step=[choice.step]) for group in groups if choice.step in group["step"].values
+        ]
+    if choice.problem is not None:
+        groups = _select_problem(groups, choice.problem)
+    return [group for group in groups if group.sizes["problem"]]
 
 
-def _arm(group: xr.Dataset) -> str:
-    return str(group["arm"].item())
+def _select_problem(groups: list[xr.Dataset], problem: str) -> list[xr.Dataset]:
+    """Keep one problem of each group, by its id with or without the set."""
+    all_ids: list[str] = []
+    selected = []
+    for group in groups:
+        ids = group["problem"].values.tolist()
+        all_ids += ids
+        matching = [name for name in ids if problem in {name, name.partition("/")[2]}]
+        selected.append(group.sel(problem=matching))
+    if not any(group.sizes["problem"] for group in selected):
+        _require_name(f"no problem {problem!r}", problem, all_ids)
+    return selected
 
 
-def _require(match: object, message: str, name: str, names: list[str]) -> None:
-    if match:
+def _require_name(message: str, name: str, known_names: list[str]) -> None:
+    """Refuse a name that isn't known, and tell those that are like it."""
+    if name in known_names:
         return
-    near = difflib.get_close_matches(name, names, n=3) or names[:5]
-    more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
-    raise UserError(f"{message} in this run; there are {', '.join(near) or 'none'}{more}")
+    shown = difflib.get_close_matches(name, known_names, n=3) or known_names[:5]
+    hidden_count = len(known_names) - len(shown)
+    more = f" and {hidden_count} more" if hidden_count > 0 else ""
+    raise UserError(f"{message} in this run; there are {', '.join(shown) or 'none'}{more}")
 
 
-# ---- run -----------------------------------------------------------------------------------------
-# A run as it is looked at: its sides, the counts of every problem, the samples of one.
+# --- a run as its pages show it ------------------------------------------------------------------
 
-
-#: Share of a side's samples that are cut, or have no answer, from which a problem is found by it.
-MANY: Final = 0.1
-#: Hits that a search gives, and seconds that it reads responses for.
-HITS: Final = 100
+#: A problem is marked "cut" or "no answer" if at least this share of a side's samples is.
+MARK_SHARE: Final = 0.1
+#: A search ends after so many hits, or so many seconds.
+MAX_HITS: Final = 100
 SEARCH_SECONDS: Final = 5.0
-_SEARCHED_TOGETHER: Final = 16
-_AROUND: Final = 80
+# Problems whose samples are read together in a search.
+_SEARCH_BATCH: Final = 16
+# Characters that a hit shows before and after the words.
+_CONTEXT_CHARACTERS: Final = 80
 
 
 class Side(NamedTuple):
@@ -238,14 +275,15 @@ class Pair(NamedTuple):
     left: Side
     right: Side
 
-    def hidden(self, problem: str, secret: str) -> Pair:
-        """The same two in an order that the secret decides anew for each problem."""
+    def shuffle(self, problem: str, secret: str) -> Pair:
+        """The same two sides in an order that the secret decides anew for each problem."""
         digest = hashlib.sha256(f"{secret} {problem}".encode()).digest()
-        return Pair(self.right, self.left) if digest[0] % 2 else self
+        is_swapped = digest[0] % 2 == 1
+        return Pair(self.right, self.left) if is_swapped else self
 
 
 class Tally(NamedTuple):
-    """Samples of a problem on one side: judged, right, cut, without an answer, read in two ways.
+    """How many samples of a problem on one side are judged, right, cut, without an answer.
 
     ``disagreeing`` are right by one of the strict and the lenient verdict alone; 0 in a run that
     stores one verdict.
@@ -262,9 +300,19 @@ class Tally(NamedTuple):
         """Share of the judged samples that are right; NaN where there are none."""
         return self.right / self.n if self.n else float("nan")
 
+    @property
+    def is_never_right(self) -> bool:
+        """Whether there are samples, none of them right."""
+        return self.n > 0 and self.right == 0
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether the problem was solved, but hardly ever."""
+        return 1 <= self.right <= THIN
+
 
 class Hit(NamedTuple):
-    """What a search found in a sample, or in the question where there is no side."""
+    """Words that a search found in a sample; or in the question, and then ``side`` is None."""
 
     problem: str
     side: Side | None
@@ -280,104 +328,107 @@ class OpenRun(Browser):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, Choice())
         self.folder = folder
-        self.state = state_of(self.layout)
+        self.files_state = read_files_state(self.layout)
         self._tallies: dict[Side, dict[str, Tally]] = {}
+        self._groups_by_name = {_group_name(group): group for group in self.groups}
         if not self.groups:
             raise UserError(f"{folder}: no problems yet; look again once samples are there")
 
     @cached_property
-    def _by_name(self) -> dict[Group, xr.Dataset]:
-        return {
-            Group(str(group["arm"].item()), str(group["problem_set"].item())): group
-            for group in self.groups
-        }
-
-    @cached_property
     def sides(self) -> list[Side]:
-        """Every arm at every step, the arms as the study has them."""
+        """Every arm at every step, the arms in the order of the study."""
         study = study_of(self.layout)
-        order = list(study.arms) if study else []
-        arms = {arm: len(order) for arm, _ in self._by_name} | {a: i for i, a in enumerate(order)}
+        study_arms = list(study.arms) if study else []
         sides = {
-            Side(arm, step)
-            for (arm, _), group in self._by_name.items()
+            Side(name.arm, step)
+            for name, group in self._groups_by_name.items()
             for step in group["step"].values.tolist()
         }
-        return sorted(sides, key=lambda side: (arms[side.arm], side))
+
+        def sort_key(side: Side) -> tuple[int, Side]:
+            is_in_study = side.arm in study_arms
+            return study_arms.index(side.arm) if is_in_study else len(study_arms), side
+
+        return sorted(sides, key=sort_key)
 
     @cached_property
     def last_sides(self) -> list[Side]:
         """Every arm at its last step."""
-        return list({side.arm: side for side in self.sides}.values())
+        last_by_arm = {side.arm: side for side in self.sides}
+        return list(last_by_arm.values())
 
     @cached_property
     def pair(self) -> Pair:
         """The first comparison of the study, else the first two arms, or steps of the only one."""
-        last = {side.arm: side for side in self.last_sides}
+        last_by_arm = {side.arm: side for side in self.last_sides}
         study = study_of(self.layout)
         for base, trained in study.comparisons() if study else []:
-            if base in last and trained in last and base != trained:
-                return Pair(last[base], last[trained])
-        if len(last) > 1:
+            if base in last_by_arm and trained in last_by_arm and base != trained:
+                return Pair(last_by_arm[base], last_by_arm[trained])
+        if len(self.last_sides) > 1:
             return Pair(*self.last_sides[:2])
         return Pair(self.sides[0], self.sides[-1])
 
-    def side(self, text: str) -> Side:
-        """Read what names a side: ``arm:step``."""
-        named = [side for side in self.sides if str(side) == text]
-        if not named:
-            names = ", ".join(map(str, self.sides))
-            raise UserError(f"{text!r} is no arm and step of this run; there are {names}")
-        return named[0]
+    def side(self, name: str) -> Side:
+        """Find a side by its name, ``arm:step``."""
+        for side in self.sides:
+            if str(side) == name:
+                return side
+        names = ", ".join(map(str, self.sides))
+        raise UserError(f"{name!r} is no arm and step of this run; there are {names}")
 
     @cached_property
     def strata(self) -> dict[str, dict[str, str]]:
-        """What the set says of each problem, such as its level, by id and by name."""
+        """For each problem, what its set says of it, such as the level and the subject."""
         strata: dict[str, dict[str, str]] = {}
         for group in self.groups:
             problems = group["problem"].values.tolist()
-            words = {name: group[name].values.tolist() for name in STRATA if name in group.coords}
-            for i, problem in enumerate(problems):
-                strata.setdefault(problem, {}).update(
-                    {name: of_set[i] for name, of_set in words.items() if of_set[i]}
-                )
+            for problem in problems:
+                strata.setdefault(problem, {})
+            for name in STRATA:
+                if name in group.coords:
+                    for problem, value in zip(problems, group[name].values.tolist(), strict=True):
+                        if value:
+                            strata[problem][name] = value
         return strata
 
     def tallies(self, side: Side) -> Mapping[str, Tally]:
         """Count the samples of every problem that a side has."""
         if side not in self._tallies:
             tallies: dict[str, Tally] = {}
-            for (arm, _), group in self._by_name.items():
-                if arm == side.arm and side.step in group["step"].values:
-                    tallies |= _tallies(group.sel(step=[side.step]))
+            for name, group in self._groups_by_name.items():
+                if name.arm == side.arm and side.step in group["step"].values:
+                    tallies |= _tally_problems(group.sel(step=[side.step]))
             self._tallies[side] = tallies
         return self._tallies[side]
 
     def by_difference(self, pair: Pair) -> list[str]:
-        """Every problem, those first whose rates differ most; among equal ones in their order."""
-        left, right = self.tallies(pair.left), self.tallies(pair.right)
-
-        def difference(problem: str) -> float:
-            both = left.get(problem, Tally()), right.get(problem, Tally())
-            distance = abs(both[0].rate - both[1].rate)
-            return -1.0 if np.isnan(distance) else distance
-
-        return sorted(self.strata, key=difference, reverse=True)
+        """Every problem, those first whose rates differ most; equal ones keep their order."""
+        left_tallies, right_tallies = self.tallies(pair.left), self.tallies(pair.right)
+        difference = {}
+        for problem in self.strata:
+            left_rate = left_tallies.get(problem, Tally()).rate
+            right_rate = right_tallies.get(problem, Tally()).rate
+            distance = abs(left_rate - right_rate)
+            difference[problem] = -1.0 if np.isnan(distance) else distance
+        return sorted(difference, key=difference.__getitem__, reverse=True)
 
     def marks(self, problem: str, pair: Pair) -> list[str]:
-        """The filters by which a problem is found."""
-        left, right = (self.tallies(side).get(problem, Tally()) for side in pair)
+        """Names of the filters that find a problem."""
+        left = self.tallies(pair.left).get(problem, Tally())
+        right = self.tallies(pair.right).get(problem, Tally())
         both = (left, right)
-        holds = {
-            "lost": left.right and right.n and not right.right,
-            "gained": right.right and left.n and not left.right,
-            "thin": any(1 <= side.right <= THIN for side in both),
-            "wrong": any(side.n for side in both) and not any(side.right for side in both),
-            "cut": any(side.n and side.cut >= MANY * side.n for side in both),
-            "no answer": any(side.n and side.no_answer >= MANY * side.n for side in both),
-            "strict ≠ lenient": any(side.disagreeing for side in both),
+        sampled = [tally for tally in both if tally.n]
+        conditions = {
+            "lost": left.right > 0 and right.is_never_right,
+            "gained": right.right > 0 and left.is_never_right,
+            "thin": left.is_thin or right.is_thin,
+            "wrong": bool(sampled) and all(tally.is_never_right for tally in sampled),
+            "cut": any(tally.cut >= MARK_SHARE * tally.n for tally in sampled),
+            "no answer": any(tally.no_answer >= MARK_SHARE * tally.n for tally in sampled),
+            "strict ≠ lenient": any(tally.disagreeing for tally in both),
         }
-        return [name for name, is_so in holds.items() if is_so]
+        return [mark for mark, holds in conditions.items() if holds]
 
     def steps(self, arm: str) -> list[int]:
         """The steps of an arm."""
@@ -385,111 +436,133 @@ class OpenRun(Browser):
 
     def verdicts(self, problem: str, side: Side) -> NDArray[np.int8]:
         """The verdict of every sample of a problem, by number; none where only counts are known."""
-        group = self._by_name.get(Group(side.arm, problem.partition("/")[0]))
-        if group is None or "verdict" not in group:
+        group = self._groups_by_name.get(Group(side.arm, problem.partition("/")[0]))
+        if (
+            group is None
+            or "verdict" not in group
+            or problem not in group["problem"].values
+            or side.step not in group["step"].values
+        ):
             return np.empty(0, np.int8)
-        if problem not in group["problem"].values or side.step not in group["step"].values:
-            return np.empty(0, np.int8)
-        cell = group["verdict"].sel(problem=problem, step=side.step)
-        return np.asarray(cell.values, np.int8)
+        verdicts = group["verdict"].sel(problem=problem, step=side.step)
+        return np.asarray(verdicts.values, np.int8)
 
     def verdict_codes(self, problem: str, side: Side) -> str:
         """The verdicts as one character each, a dot where there is no sample."""
         verdicts = self.verdicts(problem, side).tolist()
         return "".join("." if code == Status.MISSING else str(code) for code in verdicts)
 
-    def read(self, problem: str, side: Side, numbers: Collection[int]) -> list[StoredSample]:
-        """Read some samples of a problem whole."""
+    def read(self, problem: str, side: Side, sample_numbers: Collection[int]) -> list[StoredSample]:
+        """Read some samples of a problem with their texts."""
         group = Group(side.arm, problem.partition("/")[0])
-        return samples.find_samples(self.layout, group, {problem: numbers}, {side.step})
+        return samples.find_samples(self.layout, group, {problem: sample_numbers}, {side.step})
 
     def question(self, problem: str) -> Question | None:
-        """What a problem asks, as the first arm with it has it."""
+        """What a problem asks, by the first arm that stores it."""
         set_name = problem.partition("/")[0]
-        asked = (
-            self.question_of(SampleKey(group.arm, 0, problem, 0))
-            for group in self._by_name
-            if group.problem_set == set_name
-        )
-        return next(filter(None, asked), None)
+        for name in self._groups_by_name:
+            if name.problem_set == set_name:
+                question = self.question_of(SampleKey(name.arm, 0, problem, 0))
+                if question is not None:
+                    return question
+        return None
 
     def search(self, words: str, where: str, pair: Pair, first: int = 0) -> tuple[list[Hit], int]:
         """Find words, in any case of letters, in questions, answers or responses of both sides.
 
-        Samples are read from the ``first`` problem on until there are enough hits or the time is
-        up. Gives the hits and the number of the problem to go on with, 0 at the end.
+        Problems are searched from number ``first`` on until there are enough hits or the time is
+        up. Returns the hits and the number of the problem to go on with, 0 at the end.
         """
         hits: list[Hit] = []
         problems = self.by_difference(pair)
-        ends = time.monotonic() + SEARCH_SECONDS
-        for start in range(first, len(problems), _SEARCHED_TOGETHER):
-            if len(hits) >= HITS or time.monotonic() > ends:
+        deadline = time.monotonic() + SEARCH_SECONDS
+        for start in range(first, len(problems), _SEARCH_BATCH):
+            if len(hits) >= MAX_HITS or time.monotonic() > deadline:
                 return hits, start
-            some = problems[start : start + _SEARCHED_TOGETHER]
+            batch = problems[start : start + _SEARCH_BATCH]
             if where == "question":
-                for problem in some:
-                    asked = self.question(problem)
-                    hits += _hits(problem, None, 0, asked.question if asked else "", words)
+                hits += self._search_questions(words, batch)
                 continue
             column = "answer" if where == "answer" else "text"
+            # Both sides may be the same.
             for side in dict.fromkeys(pair):
-                hits += self._search_samples(words, column, some, side)
+                hits += self._search_samples(words, column, batch, side)
         return hits, 0
+
+    def _search_questions(self, words: str, problems: list[str]) -> Iterator[Hit]:
+        for problem in problems:
+            question = self.question(problem)
+            if question is not None:
+                yield from _first_hit(problem, None, 0, question.question, words)
 
     def _search_samples(
         self, words: str, column: str, problems: list[str], side: Side
     ) -> Iterator[Hit]:
-        for group in self._by_name:
-            of_set = [name for name in problems if name.startswith(f"{group.problem_set}/")]
-            if group.arm != side.arm or not of_set:
+        for name in self._groups_by_name:
+            set_problems = [
+                problem for problem in problems if problem.startswith(f"{name.problem_set}/")
+            ]
+            if name.arm != side.arm or not set_problems:
                 continue
             columns = ["problem", "sample", column]
-            rows = samples.read_current_rows(self.layout, group, side.step, of_set, columns)
-            matching = rows.filter(pc.match_substring(rows[column], words, ignore_case=True))
-            for row in matching.slice(0, HITS).to_pylist():
-                yield from _hits(row["problem"], side, row["sample"], row[column], words)
+            rows = samples.read_current_rows(self.layout, name, side.step, set_problems, columns)
+            has_words = pc.match_substring(rows[column], words, ignore_case=True)
+            for row in rows.filter(has_words).slice(0, MAX_HITS).to_pylist():
+                yield from _first_hit(row["problem"], side, row["sample"], row[column], words)
 
 
-def _hits(problem: str, side: Side | None, sample: int, text: str, words: str) -> list[Hit]:
-    """Where a text has the words for the first time."""
+def _first_hit(
+    problem: str, side: Side | None, sample: int, text: str, words: str
+) -> Iterator[Hit]:
+    """Where a text has the words for the first time, if it has them."""
     match = re.search(re.escape(words), text, re.IGNORECASE)
-    if match is None:
-        return []
-    start, stop = match.span()
-    before, after = text[max(0, start - _AROUND) : start], text[stop : stop + _AROUND]
-    return [Hit(problem, side, sample, before, match[0], after)]
+    if match is not None:
+        yield Hit(
+            problem=problem,
+            side=side,
+            sample=sample,
+            before=text[max(0, match.start() - _CONTEXT_CHARACTERS) : match.start()],
+            match=match[0],
+            after=text[match.end() : match.end() + _CONTEXT_CHARACTERS],
+        )
 
 
-def state_of(layout: Layout) -> frozenset[tuple[str, int, int]]:
-    """Files of samples with their sizes and times: another state is a run with more in it."""
+def read_files_state(layout: Layout) -> frozenset[tuple[str, int, int]]:
+    """Name, size and time of every file with samples; it changes whenever samples arrive."""
     folders = [layout.cubes]
     for arm, set_name in layout.groups():
         folders += [layout.journals(arm, set_name), layout.parts(arm, set_name)]
     state = set()
-    for path in (path for folder in folders for path in entries(folder)):
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            continue  # sealed or swept a moment ago
-        state.add((str(path), status.st_size, status.st_mtime_ns))
+    for folder in folders:
+        for path in entries(folder):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # sealed or swept a moment ago
+            state.add((str(path), status.st_size, status.st_mtime_ns))
     return frozenset(state)
 
 
-def _tallies(group: xr.Dataset) -> dict[str, Tally]:
-    """Count the samples of every problem in a group of one step."""
+def _tally_problems(group: xr.Dataset) -> dict[str, Tally]:
+    """Count the samples of every problem in a group of one step that has any."""
     counts = group.rlb.counts()
-    problems = group["problem"].values.tolist()
-    columns = [counts[name].values.reshape(-1) for name in ("n", "c")]
+    columns = {"n": counts["n"].values.reshape(-1), "right": counts["c"].values.reshape(-1)}
     if "verdict" in group:
-        judged = group["verdict"].values
-        marked = [group["finish"].values == Finish.LENGTH, judged == Status.NO_ANSWER]
-        if {"strict", "lenient"} <= {*group.data_vars}:
-            strict, lenient = group["strict"].values, group["lenient"].values
-            marked.append((strict == Status.RIGHT) != (lenient == Status.RIGHT))
-        axis = group["verdict"].dims.index("sample")
-        columns += [mark.sum(axis).reshape(-1) for mark in marked]
-    return {
-        problem: Tally(*(int(column[i]) for column in columns))
-        for i, problem in enumerate(problems)
-        if any(column[i] for column in columns)
-    }
+        verdict = group["verdict"]
+        sample_axis = verdict.dims.index("sample")
+
+        def count_samples(is_counted: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return is_counted.sum(sample_axis).reshape(-1)
+
+        columns["cut"] = count_samples(group["finish"].values == Finish.LENGTH)
+        columns["no_answer"] = count_samples(verdict.values == Status.NO_ANSWER)
+        if "strict" in group and "lenient" in group:
+            is_strict_right = group["strict"].values == Status.RIGHT
+            is_lenient_right = group["lenient"].values == Status.RIGHT
+            columns["disagreeing"] = count_samples(is_strict_right != is_lenient_right)
+    tallies = {}
+    for index, problem in enumerate(group["problem"].values.tolist()):
+        tally = Tally(**{name: int(column[index]) for name, column in columns.items()})
+        if any(tally):
+            tallies[problem] = tally
+    return tallies

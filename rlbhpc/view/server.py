@@ -15,6 +15,7 @@ import os
 import secrets
 import sys
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -24,10 +25,10 @@ import numpy as np
 
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import SampleKey
-from rlbhpc.verify.error_audit import WORDS, Judgement, store_judgement
+from rlbhpc.verify.error_audit import Judgement, check_word, store_judgement
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view.pages import Site, problem_page, search_page, table_page
-from rlbhpc.view.run import OpenRun, Pair, Side, state_of
+from rlbhpc.view.run import OpenRun, Pair, Side, read_files_state
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +42,18 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_PATIENCE_SECONDS: Final = 60
+_CONNECTION_SECONDS: Final = 60
 
 Query = dict[str, str]
+#: The two columns of a page with a problem.
+_COLUMNS: Final = ("a", "b")
 
 
 class Viewer:
     """What the server answers, by page. It writes nothing but judgements."""
 
     def __init__(self, run: OpenRun, reader: str) -> None:
+        """Show a run; judgements are stored under the name of their ``reader``."""
         self.token = secrets.token_urlsafe(24)
         self.run = run
         self._reader = reader
@@ -59,83 +63,89 @@ class Viewer:
     def table(self, query: Query) -> str:
         """The table of problems, of the run as it is now."""
         with self._opening:
-            if state_of(self.run.layout) != self.run.state:
+            if read_files_state(self.run.layout) != self.run.files_state:
                 self.run = OpenRun(self.run.folder)
         run = self.run
-        pair = _pair(run, query)
+        pair = _read_pair(run, query)
         return table_page(self._site, run, pair, run.by_difference(pair))
 
     def problem(self, query: Query) -> str:
         """One problem with a response of both sides."""
         run = self.run
-        pair = _pair(run, query)
-        problem = _problem(run, query)
-        hidden = self._hidden(pair, query)
+        pair = _read_pair(run, query)
+        problem = _read_problem(run, query)
+        blind_pair = self._blind_pair(pair, query)
         responses = []
-        for place, side in zip("ab", hidden or pair, strict=True):
-            number = query.get(place)
-            sample = _number(number) if number else first_sample(run, problem, side)
+        for column, side in zip(_COLUMNS, blind_pair or pair, strict=True):
+            if query.get(column):
+                sample: int | None = _parse_number(query[column])
+            else:
+                sample = first_sample(run, problem, side)
             responses.append([] if sample is None else run.read(problem, side, {sample}))
-        return problem_page(self._site, run, pair, problem, responses, hidden)
+        return problem_page(self._site, run, pair, problem, responses, blind_pair)
 
     def search(self, query: Query) -> str:
         """What a search found."""
         run = self.run
-        pair = _pair(run, query)
-        words, where = query.get("text", ""), query.get("where", "question")
-        hits, following = run.search(words, where, pair, _number(query.get("first", "0")))
-        return search_page(self._site, run, pair, words, where, hits, following)
+        pair = _read_pair(run, query)
+        words = query.get("text", "")
+        where = query.get("where", "question")
+        first_problem = _parse_number(query.get("first", "0"))
+        hits, next_problem = run.search(words, where, pair, first_problem)
+        return search_page(self._site, run, pair, words, where, hits, next_problem)
 
     def judge(self, query: Query) -> str:
         """Store what a reader says of a response."""
         run = self.run
-        pair = _pair(run, query)
-        sides = dict(zip("ab", self._hidden(pair, query) or pair, strict=True))
-        place = query.get("place", "")
-        if place not in sides:
-            raise UserError(f"{place!r} is no side of a page; there are a and b")
-        side = sides[place]
-        problem, word = _problem(run, query), query.get("word", "")
-        number = _number(query.get("sample", ""))
-        if word not in WORDS:
-            raise UserError(f"{word!r}: allowed are {', '.join(WORDS)}")
-        if not run.read(problem, side, {number}):
-            raise UserError(f"{problem}: no sample {number} of {side.label}")
-        key = SampleKey(side.arm, side.step, problem, number)
+        pair = _read_pair(run, query)
+        shown_pair = self._blind_pair(pair, query) or pair
+        column = query.get("place", "")
+        if column not in _COLUMNS:
+            raise UserError(f"{column!r} is no side of a page; there are a and b")
+        side = shown_pair[_COLUMNS.index(column)]
+        problem = _read_problem(run, query)
+        sample = _parse_number(query.get("sample", ""))
+        word = check_word("judge", query.get("word"))
+        if not run.read(problem, side, {sample}):
+            raise UserError(f"{problem}: no sample {sample} of {side.label}")
+        key = SampleKey(side.arm, side.step, problem, sample)
         store_judgement(run.layout, Judgement(key, word, self._reader))
         return word
 
-    def _hidden(self, pair: Pair, query: Query) -> Pair | None:
+    def _blind_pair(self, pair: Pair, query: Query) -> Pair | None:
         """The sides in the order in which they are shown without their names, if that is asked."""
         if query.get("blind") != "1":
             return None
-        return pair.hidden(query.get("problem", ""), self.token)
+        return pair.shuffle(query.get("problem", ""), secret=self.token)
 
 
-def _pair(run: OpenRun, query: Query) -> Pair:
-    sides = {name: run.side(query[name]) for name in Pair._fields if query.get(name)}
-    return run.pair._replace(**sides)
+def _read_pair(run: OpenRun, query: Query) -> Pair:
+    """The sides that a query names; those of the run where it names none."""
+    left = run.side(query["left"]) if query.get("left") else run.pair.left
+    right = run.side(query["right"]) if query.get("right") else run.pair.right
+    return Pair(left, right)
 
 
-def _problem(run: OpenRun, query: Query) -> str:
+def _read_problem(run: OpenRun, query: Query) -> str:
     problem = query.get("problem", "")
     if problem not in run.strata:
         raise UserError(f"no problem {problem!r} in this run")
     return problem
 
 
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
+def _parse_number(text: str) -> int:
+    max_digits = 9
+    if not (text.isascii() and text.isdigit()):
         raise UserError(f"{text!r} is no number of a sample or problem")
-    return int(text[:9])
+    return int(text[:max_digits])
 
 
 def first_sample(run: OpenRun, problem: str, side: Side) -> int | None:
     """The first right sample of a problem, else its first; None where there is none."""
     verdicts = run.verdicts(problem, side)
-    for chosen in (verdicts == Status.RIGHT, verdicts != Status.MISSING):
-        if chosen.any():
-            return int(np.argmax(chosen))
+    for is_candidate in (verdicts == Status.RIGHT, verdicts != Status.MISSING):
+        if is_candidate.any():
+            return int(np.argmax(is_candidate))
     return None
 
 
@@ -143,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One request: who asks is checked before anything is looked at."""
 
     protocol_version = "HTTP/1.1"
-    timeout = _PATIENCE_SECONDS
+    timeout = _CONNECTION_SECONDS
     server: Server
 
     def do_GET(self) -> None:
@@ -154,40 +164,41 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Take a judgement."""
-        self.close_connection = True  # what a body would hold is not read
+        # The body isn't read, so the next request couldn't be found behind it.
+        self.close_connection = True
         self._answer({"judge": self.server.viewer.judge}, "text/plain")
 
-    def _answer(self, pages: dict[str, Any], kind: str) -> None:
+    def _answer(self, pages: dict[str, Callable[[Query], str]], content_type: str) -> None:
         address = urlsplit(self.path)
-        page = pages.get(address.path.removeprefix(f"/{self.server.viewer.token}/"))
-        if not self._is_ours(address.path) or page is None:
-            self._send(HTTPStatus.NOT_FOUND, kind, "")
+        page_name = address.path.removeprefix(f"/{self.server.viewer.token}/")
+        if not self._is_allowed(address.path) or page_name not in pages:
+            self._send(HTTPStatus.NOT_FOUND, content_type, "")
             return
         query = dict(parse_qsl(address.query))
         try:
-            self._send(HTTPStatus.OK, kind, page(query))
+            self._send(HTTPStatus.OK, content_type, pages[page_name](query))
         except UserError as error:
             self._send(HTTPStatus.BAD_REQUEST, "text/plain", str(error))
         except (OSError, MemoryError) as error:
             log.debug("refused", exc_info=True)
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"try again: {error}")
 
-    def _is_ours(self, path: str) -> bool:
-        """Whether the token is right, and neither name of host nor origin are those of others."""
-        start = f"/{self.server.viewer.token}/".encode()
-        given = path.encode(errors="replace")[: len(start)]
+    def _is_allowed(self, path: str) -> bool:
+        """Return whether a request has the token, and comes from a page of this very server."""
+        expected_start = f"/{self.server.viewer.token}/".encode()
+        path_start = path.encode(errors="replace")[: len(expected_start)]
+        has_token = hmac.compare_digest(path_start, expected_start)
         host = self.headers.get("Host", "")
-        origin = self.headers.get("Origin")
-        is_named_so = urlsplit(f"//{host}").hostname in _HOSTS
-        is_same_origin = origin in {None, f"http://{host}"}
-        return hmac.compare_digest(given, start) and is_named_so and is_same_origin
+        is_own_host = urlsplit(f"//{host}").hostname in _HOSTS
+        is_same_origin = self.headers.get("Origin") in {None, f"http://{host}"}
+        return has_token and is_own_host and is_same_origin
 
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+    def _send(self, status: HTTPStatus, content_type: str, text: str) -> None:
         body = text.encode(errors="replace")
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         if self.close_connection:
             self.send_header("Connection", "close")
@@ -195,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Say nothing of versions to those who only knock."""
+        """Hide which versions of Python and the server these are."""
         return "rlbhpc"
 
     def log_message(self, *args: Any) -> None:
@@ -212,13 +223,13 @@ class Server(ThreadingHTTPServer):
         super().__init__((LOOPBACK, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no error worth a line."""
+        """Print errors, but not that a browser has gone away in the middle."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def serve(run: OpenRun, port: int = 0) -> Server:
-    """Open a server of a run; ``port``: 0 takes a free one. It answers from ``serve_forever``."""
+    """Open a server of a run, which answers from ``serve_forever``; port 0 takes a free one."""
     reader = os.environ.get("USER", "")
     try:
         return Server(Viewer(run, reader), port)

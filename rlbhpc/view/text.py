@@ -19,13 +19,13 @@ from pygments.token import STANDARD_TYPES
 
 from rlbhpc.report.markup import Node, el, note
 
-#: Characters of a text that are shown, and formulas of it that are drawn.
-CHARACTERS: Final = 200_000
-FORMULAS: Final = 200
+#: So many characters of a text are shown, and so many formulas of it are drawn.
+MAX_CHARACTERS: Final = 200_000
+MAX_FORMULAS: Final = 200
 # A formula or a program that is longer stands as it was written.
 _FORMULA_CHARACTERS: Final = 2000
 _CODE_CHARACTERS: Final = 10_000
-_DEPTH: Final = 50
+_MAX_DEPTH: Final = 50
 
 _THINK: Final = re.compile(r"<(/?)think(?:ing)?>")
 _CODE: Final = r"^```(?P<language>\w*)[^\n]{0,40}\n(?P<code>.*?)(?:^```|\Z)"
@@ -38,16 +38,16 @@ _INLINE: Final = (
     rf"\\\((?P<round>(?:(?!\\\().){{1,{_FORMULA_CHARACTERS}}}?)\\\)"
     rf"|\$(?P<dollar>(?![\s$])[^$\n]{{1,{_FORMULA_CHARACTERS}}}(?<!\s))\$(?!\d)"
 )
-_RICH: Final = re.compile(f"{_CODE}|{_BLOCK}|{_INLINE}", re.DOTALL | re.MULTILINE)
-_STATED: Final = re.compile(r"<answer>[^<]*</answer>|#### [^\n]+")
+_CODE_OR_FORMULA: Final = re.compile(f"{_CODE}|{_BLOCK}|{_INLINE}", re.DOTALL | re.MULTILINE)
+_STATED_ANSWER: Final = re.compile(r"<answer>[^<]*</answer>|#### [^\n]+")
 _BRACES: Final = re.compile(r"\\.|[{}]", re.DOTALL)
-_PYTHON: Final = {"python", "py", "python3"}
+_PYTHON_LANGUAGES: Final = {"python", "py", "python3"}
 
-_MATHML: Final = set(
+_MATHML_ELEMENTS: Final = set(
     "math mrow mi mn mo mtext mspace msup msub msubsup mfrac msqrt mroot mover munder munderover "
     "mtable mtr mtd mstyle menclose mphantom mpadded".split()
 )
-_ATTRIBUTES: Final = {
+_MATHML_ATTRIBUTES: Final = {
     "display": {"block", "inline"},
     "linethickness": {"0"},
     "columnalign": {"left", "right", "center"},
@@ -58,11 +58,11 @@ _ATTRIBUTES: Final = {
 }
 # The converter leaves signs as entities, and knows matrices but no aligned equations.
 _ENTITY: Final = re.compile(r"&#x([0-9A-Fa-f]{1,5});")
-_ALIGNED: Final = re.compile(r"\\(begin|end)\{(?:align|aligned|split|gathered)\*?\}")
+_ALIGNED_EQUATIONS: Final = re.compile(r"\\(begin|end)\{(?:align|aligned|split|gathered)\*?\}")
 
 
 class Span(NamedTuple):
-    """Where in a text something stands."""
+    """A stretch of a text, from one character up to another."""
 
     start: int
     stop: int
@@ -75,120 +75,144 @@ def answer_span(text: str, answer: str) -> Span | None:
     """
     box = text.rfind("\\boxed{")
     if box >= 0:
-        return Span(box, _closing_brace(text, text.index("{", box)))
-    stated = [match.span() for match in _STATED.finditer(text)]
-    if stated:
-        return Span(*stated[-1])
-    place = text.rfind(answer) if answer else -1
-    return Span(place, place + len(answer)) if place >= 0 else None
+        opening_brace = text.index("{", box)
+        return Span(box, _find_closing_brace(text, opening_brace))
+    stated_answers = list(_STATED_ANSWER.finditer(text))
+    if stated_answers:
+        return Span(*stated_answers[-1].span())
+    start = text.rfind(answer) if answer else -1
+    return Span(start, start + len(answer)) if start >= 0 else None
 
 
-def _closing_brace(text: str, opening: int) -> int:
-    """The place behind the brace that closes an opening one; the end of the text if none does."""
+def _find_closing_brace(text: str, opening_brace: int) -> int:
+    """The place behind the brace that closes another one; the end of the text if none does."""
     depth = 0
-    for brace in _BRACES.finditer(text, opening):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if not depth:
-            return brace.end()
+    for match in _BRACES.finditer(text, opening_brace):
+        if match[0] == "{":
+            depth += 1
+        elif match[0] == "}":
+            depth -= 1
+        if depth == 0:
+            return match.end()
     return len(text)
 
 
 def rich(text: str, answer: str | None = None) -> Markup:
-    """Show a question, or a response with what was thought folded and its answer marked.
+    """Show a question, or a response with its thoughts folded and its answer marked.
 
     ``answer``: the answer as it was read from a response; None for a text that answers nothing.
     """
-    stretches = list(_stretches(text[:CHARACTERS]))
-    nodes: list[ET.Element] = []
-    for i, (is_thought, stretch) in enumerate(stretches):
-        if is_thought:
-            head = f"Thoughts, {len(stretch):,} characters"
-            nodes.append(el("details", el("summary", head), el("pre", stretch)))
-        elif stretch.strip():
-            states = answer is not None and i == len(stretches) - 1
-            mark = answer_span(stretch, answer or "") if states else None
-            nodes.append(el("div", *_pieces(stretch, mark or Span(0, 0)), class_="text"))
-    if len(text) > CHARACTERS:
-        nodes.append(note(f"{len(text) - CHARACTERS:,} characters more are not shown here."))
-    return Markup("".join(ET.tostring(node, encoding="unicode", method="html") for node in nodes))
+    passages = list(_split_thoughts(text[:MAX_CHARACTERS]))
+    elements: list[ET.Element] = []
+    for passage in passages:
+        if passage.is_thought:
+            title = f"Thoughts, {len(passage.text):,} characters"
+            elements.append(el("details", el("summary", title), el("pre", passage.text)))
+        elif passage.text.strip():
+            mark = None
+            if answer is not None and passage is passages[-1]:
+                mark = answer_span(passage.text, answer)
+            elements.append(el("div", *_render(passage.text, mark or Span(0, 0)), class_="text"))
+    if len(text) > MAX_CHARACTERS:
+        hidden = len(text) - MAX_CHARACTERS
+        elements.append(note(f"{hidden:,} characters more are not shown here."))
+    return Markup(
+        "".join(ET.tostring(element, encoding="unicode", method="html") for element in elements)
+    )
 
 
-def _stretches(text: str) -> Iterator[tuple[bool, str]]:
-    """What was thought and what was said, in turn; a prompt may have opened the first thought."""
+class _Passage(NamedTuple):
+    """A stretch of a response that is a thought, or one that isn't."""
+
+    text: str
+    is_thought: bool
+
+
+def _split_thoughts(text: str) -> Iterator[_Passage]:
+    """Split a response at its think tags; a prompt may have opened the first thought."""
     start = 0
     is_thought = False
     for tag in _THINK.finditer(text):
-        closes = tag[1] == "/"
-        if closes or not is_thought:
-            yield closes, text[start : tag.start()]
+        is_closing = tag[1] == "/"
+        if is_closing or not is_thought:
+            yield _Passage(text[start : tag.start()], is_thought=is_closing)
             start = tag.end()
-        is_thought = not closes
-    yield is_thought, text[start:]
+        is_thought = not is_closing
+    yield _Passage(text[start:], is_thought)
 
 
-def _pieces(text: str, mark: Span) -> Iterator[Node]:
-    """Plain text, formulas and programs in their order."""
-    place = 0
-    formulas = 0
-    for match in _RICH.finditer(text):
-        yield from _plain(text, Span(place, match.start()), mark)
-        place = match.end()
+def _render(text: str, mark: Span) -> Iterator[Node]:
+    """Plain text, formulas and programs in their order, with one stretch marked."""
+    end = 0
+    formula_count = 0
+    for match in _CODE_OR_FORMULA.finditer(text):
+        yield from _render_plain(text, Span(end, match.start()), mark)
+        end = match.end()
         if match["code"] is not None:
-            yield el("pre", *_code(match["code"], match["language"]), class_="code")
+            yield el("pre", *_highlight(match["code"], match["language"]), class_="code")
             continue
-        block = match["bracket"] or match["dollars"]
-        formulas += 1
-        drawn = None
-        if formulas <= FORMULAS:
-            drawn = _formula(block or match["round"] or match["dollar"], block is not None)
-        shown = match[0] if drawn is None else el("span", drawn, title=match[0])
-        marked = mark.start < match.end() and match.start() < mark.stop
-        yield el("mark", shown) if marked else shown
-    yield from _plain(text, Span(place, len(text)), mark)
+        formula_count += 1
+        shown: Node = match[0]
+        if formula_count <= MAX_FORMULAS:
+            block_source = match["bracket"] or match["dollars"]
+            source = block_source or match["round"] or match["dollar"]
+            drawn = _draw_formula(source, is_block=block_source is not None)
+            if drawn is not None:
+                shown = el("span", drawn, title=match[0])
+        is_marked = mark.start < match.end() and match.start() < mark.stop
+        yield el("mark", shown) if is_marked else shown
+    yield from _render_plain(text, Span(end, len(text)), mark)
 
 
-def _plain(text: str, span: Span, mark: Span) -> Iterator[Node]:
+def _render_plain(text: str, span: Span, mark: Span) -> Iterator[Node]:
     """A stretch of plain text, cut where the mark begins and ends."""
-    start = min(max(mark.start, span.start), span.stop)
-    stop = min(max(mark.stop, start), span.stop)
-    yield text[span.start : start]
-    if stop > start:
-        yield el("mark", text[start:stop])
-    yield text[stop : span.stop]
+    mark_start = min(max(mark.start, span.start), span.stop)
+    mark_stop = min(max(mark.stop, mark_start), span.stop)
+    yield text[span.start : mark_start]
+    if mark_stop > mark_start:
+        yield el("mark", text[mark_start:mark_stop])
+    yield text[mark_stop : span.stop]
 
 
-def _code(code: str, language: str) -> Iterator[Node]:
-    if language.lower() not in _PYTHON or len(code) > _CODE_CHARACTERS:
+# Tokens that are coloured, by the first letter of pygments' short names: keywords, strings,
+# numbers and comments.
+_COLOURED_TOKENS: Final = set("ksmc")
+
+
+def _highlight(code: str, language: str) -> Iterator[Node]:
+    """Colour the tokens of a Python program; code of another language stays as it is."""
+    if language.lower() not in _PYTHON_LANGUAGES or len(code) > _CODE_CHARACTERS:
         yield code
         return
-    for token, value in PythonLexer().get_tokens(code):
-        # The first letter of the usual short names: keyword, name, string, comment, number.
-        short = STANDARD_TYPES.get(token, "")[:1]
-        yield el("span", value, class_=f"code-{short}") if short in set("ksmc") else value
+    for token_type, token in PythonLexer().get_tokens(code):
+        letter = STANDARD_TYPES.get(token_type, "")[:1]
+        yield el("span", token, class_=f"code-{letter}") if letter in _COLOURED_TOKENS else token
 
 
 @lru_cache(maxsize=4096)
-def _formula(source: str, block: bool) -> ET.Element | None:
-    """Draw a formula; None where the converter cannot read it."""
+def _draw_formula(source: str, is_block: bool) -> ET.Element | None:
+    """Turn a formula into MathML; None where the converter cannot read it."""
     if len(source) > _FORMULA_CHARACTERS:
         return None
-    known = _ALIGNED.sub(r"\\\1{matrix}", source)
+    readable = _ALIGNED_EQUATIONS.sub(r"\\\1{matrix}", source)
     try:
-        drawn = convert_to_element(known, display="block" if block else "inline")
-        return _mathml(drawn, _DEPTH)
+        element = convert_to_element(readable, display="block" if is_block else "inline")
+        return _copy_allowed(element, _MAX_DEPTH)
     except Exception:
         # Models write formulas that no parser expects, and it raises whatever comes of them.
         return None
 
 
-def _mathml(element: ET.Element, depth: int) -> ET.Element:
-    """Copy what is on the list: a formula can name addresses, styles and sizes, which stay out."""
-    if depth == 0:
+def _copy_allowed(element: ET.Element, max_depth: int) -> ET.Element:
+    """Copy MathML without what isn't on the lists: addresses, styles and sizes stay out."""
+    if max_depth == 0:
         raise ValueError("nested too deep to be drawn")
-    tag = element.tag if element.tag in _MATHML else "mrow"
+    tag = element.tag if element.tag in _MATHML_ELEMENTS else "mrow"
     text = _ENTITY.sub(lambda entity: chr(int(entity[1], 16)), element.text or "")
     attributes = {
-        name: value for name, value in element.attrib.items() if value in _ATTRIBUTES.get(name, ())
+        name: value
+        for name, value in element.attrib.items()
+        if value in _MATHML_ATTRIBUTES.get(name, ())
     }
-    children = [_mathml(child, depth - 1) for child in element]
+    children = [_copy_allowed(child, max_depth - 1) for child in element]
     return el(tag, text, *children, **attributes)

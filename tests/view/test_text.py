@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlbhpc.view.text import CHARACTERS, answer_span, rich
+from rlbhpc.view.text import MAX_CHARACTERS, answer_span, rich
 from tests.view.looked import Page
 
 
@@ -71,5 +71,5 @@ def test_python_is_coloured_and_nothing_of_it_is_lost() -> None:
 
 
 def test_a_text_without_end_is_cut_and_says_so() -> None:
-    page = Page(str(rich("y" * (CHARACTERS + 7), "")))
-    assert page.text.count("y") == CHARACTERS and page.text.count("7 characters more") == 1
+    page = Page(str(rich("y" * (MAX_CHARACTERS + 7), "")))
+    assert page.text.count("y") == MAX_CHARACTERS and page.text.count("7 characters more") == 1

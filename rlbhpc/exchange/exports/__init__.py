@@ -62,7 +62,7 @@ def export(layout: Layout, path: Path) -> str:
         if isinstance(form, FolderFormat):
             count = _export_folder(form, layout, path)
         else:
-            with files.making(path.parent) as partial:
+            with files.temporary_path(path.parent) as partial:
                 with files.Sink(partial) as sink:
                     count = form.write(layout, sink)
                 files.publish(partial, path)

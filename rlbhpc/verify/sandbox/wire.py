@@ -19,7 +19,24 @@ from typing import Any, Final
 MAX_DEPTH: Final = 100
 # Hash tables in the trusted process are built from hostile keys: n colliding keys cost n² steps.
 MAX_HASHED: Final = 4096
-_SMALL: Final = 1 << 53
+# JSON numbers are exact up to this.
+_MAX_JSON_INTEGER: Final = 1 << 53
+
+# Each value that JSON lacks travels as an object with one member, whose name is one of these marks.
+_OPAQUE: Final = "o"
+_NUMPY_SCALAR: Final = "n"
+_ARRAY: Final = "a"
+_LARGE_INTEGER: Final = "i"
+_NOT_FINITE: Final = "f"
+_FRACTION: Final = "q"
+_COMPLEX: Final = "c"
+_BYTES: Final = "b"
+_TUPLE: Final = "t"
+_DICT: Final = "d"
+_SET: Final = "s"
+_FROZENSET: Final = "z"
+_DEQUE: Final = "e"
+_HASHED: Final = {_DICT, _SET, _FROZENSET}
 
 
 class WireError(ValueError):
@@ -47,42 +64,71 @@ def dumps(value: Any) -> bytes:
 
 
 def _encode(value: Any, depth: int) -> Any:
-    """Encode by base class: a subclass may lie about itself, its base's own methods don't."""
+    """Encode by base class: a subclass may lie about itself, its base's own methods don't.
+
+    ``depth``: how many levels of containers may follow.
+    """
     if depth == 0:
-        return {"o": "too deep"}
+        return {_OPAQUE: "too deep"}
     if value is None or value is True or value is False:
         return value
     kind = type(value)
-    # Before float: NumPy's float64 is a float too.
-    if kind.__module__ == "numpy" and getattr(value, "shape", None) == ():
-        return {"n": [kind.__name__, _encode(value.item(), depth - 1)]}
-    if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.dtype.kind in "biufc":
-        return {"a": _encode(value.tolist(), depth - 1)}
+    if kind.__module__ == "numpy":
+        # Before float: NumPy's float64 is a float too.
+        if getattr(value, "shape", None) == ():
+            return {_NUMPY_SCALAR: [kind.__name__, _encode(value.item(), depth - 1)]}
+        if kind.__name__ == "ndarray" and value.dtype.kind in "biufc":
+            return {_ARRAY: _encode(value.tolist(), depth - 1)}
     for base, encode in _ENCODERS:
         if isinstance(value, base):
             return encode(value, depth - 1)
-    return {"o": kind.__name__[:100]}
+    return {_OPAQUE: kind.__name__[:100]}
 
 
-def _integer(value: int, depth: int) -> Any:
+def _encode_integer(value: int, depth: int) -> Any:
     number = int.__index__(value)
-    return number if -_SMALL < number < _SMALL else {"i": format(number, "x")}
+    if -_MAX_JSON_INTEGER < number < _MAX_JSON_INTEGER:
+        return number
+    return {_LARGE_INTEGER: format(number, "x")}
 
 
-def _float(value: float, depth: int) -> Any:
+def _encode_float(value: float, depth: int) -> Any:
     number = float.__float__(value)
-    return number if math.isfinite(number) else {"f": repr(number)}
+    return number if math.isfinite(number) else {_NOT_FINITE: repr(number)}
 
 
-def _rational(value: Fraction | Decimal, depth: int) -> Any:
+def _encode_complex(value: complex, depth: int) -> Any:
+    return {_COMPLEX: [_encode_float(value.real, depth), _encode_float(value.imag, depth)]}
+
+
+def _encode_fraction(value: Fraction | Decimal, depth: int) -> Any:
     try:
-        top, bottom = value.as_integer_ratio()
+        numerator, denominator = value.as_integer_ratio()
     except (ValueError, OverflowError):
-        return {"o": str(value)}
-    return {"q": [format(top, "x"), format(bottom, "x")]}
+        return {_OPAQUE: str(value)}
+    return {_FRACTION: [format(numerator, "x"), format(denominator, "x")]}
 
 
-def _items(mark: str, iterate: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Any]:
+def _encode_text(value: str, depth: int) -> Any:
+    return str.__str__(value)
+
+
+def _encode_bytes(value: bytes, depth: int) -> Any:
+    return {_BYTES: bytes.hex(value)}
+
+
+def _encode_list(value: list[Any], depth: int) -> Any:
+    return [_encode(item, depth) for item in list.__iter__(value)]
+
+
+def _encode_dict(value: dict[Any, Any], depth: int) -> Any:
+    pairs = [[_encode(key, depth), _encode(item, depth)] for key, item in dict.items(value)]
+    return {_DICT: pairs}
+
+
+def _encode_items(mark: str, iterate: Callable[[Any], Iterator[Any]]) -> Callable[[Any, int], Any]:
+    """Make an encoder of a container; ``iterate`` is its base class's own method."""
+
     def encode(value: Any, depth: int) -> Any:
         return {mark: [_encode(item, depth) for item in iterate(value)]}
 
@@ -90,113 +136,111 @@ def _items(mark: str, iterate: Callable[[Any], Iterator[Any]]) -> Callable[[Any,
 
 
 _ENCODERS: Final[tuple[tuple[type, Callable[[Any, int], Any]], ...]] = (
-    (int, _integer),
-    (float, _float),
-    (str, lambda value, depth: str.__str__(value)),
-    (list, lambda value, depth: [_encode(item, depth) for item in list.__iter__(value)]),
-    (tuple, _items("t", tuple.__iter__)),
-    (
-        dict,
-        lambda value, depth: {
-            "d": [[_encode(k, depth), _encode(v, depth)] for k, v in dict.items(value)]
-        },
-    ),
-    (set, _items("s", set.__iter__)),
-    (frozenset, _items("z", frozenset.__iter__)),
-    (deque, _items("e", deque.__iter__)),
-    (complex, lambda value, depth: {"c": [_float(value.real, depth), _float(value.imag, depth)]}),
-    (bytes, lambda value, depth: {"b": bytes.hex(value)}),
-    (Fraction, _rational),
-    (Decimal, _rational),
+    (int, _encode_integer),
+    (float, _encode_float),
+    (str, _encode_text),
+    (list, _encode_list),
+    (tuple, _encode_items(_TUPLE, tuple.__iter__)),
+    (dict, _encode_dict),
+    (set, _encode_items(_SET, set.__iter__)),
+    (frozenset, _encode_items(_FROZENSET, frozenset.__iter__)),
+    (deque, _encode_items(_DEQUE, deque.__iter__)),
+    (complex, _encode_complex),
+    (bytes, _encode_bytes),
+    (Fraction, _encode_fraction),
+    (Decimal, _encode_fraction),
 )
 
 
-def loads(data: bytes, most_hashed: int = MAX_HASHED) -> Any:
+def loads(data: bytes, max_hashed: int = MAX_HASHED) -> Any:
     """Decode what :func:`dumps` wrote, trusting nothing about it.
 
-    Sets and dictionaries have at most ``most_hashed`` members.
+    Sets and dictionaries have at most ``max_hashed`` members.
     """
     try:
         plain = json.loads(
             data,
-            object_pairs_hook=_single_pair,
-            parse_int=_short_integer,
-            parse_float=_short_float,
-            parse_constant=_no_constant,
+            object_pairs_hook=_take_single_pair,
+            parse_int=_parse_short_integer,
+            parse_float=_parse_short_float,
+            parse_constant=_refuse_constant,
         )
-        return _decode(plain, MAX_DEPTH + 1, most_hashed)
+        return _decode(plain, MAX_DEPTH + 1, max_hashed)
     except WireError:
         raise
     except (ValueError, TypeError, LookupError, RecursionError, ArithmeticError) as error:
         raise WireError(type(error).__name__) from None
 
 
-def _single_pair(pairs: list[tuple[str, Any]]) -> tuple[str, Any]:
+def _take_single_pair(pairs: list[tuple[str, Any]]) -> tuple[str, Any]:
+    """Turn an object into a tuple of its mark and content."""
     if len(pairs) != 1:
         raise WireError("an object has one member")
     return pairs[0]
 
 
-def _short_integer(text: str) -> int:
+def _parse_short_integer(text: str) -> int:
     if len(text) > 20:
         raise WireError("a long integer travels in base 16")
     return int(text)
 
 
-def _short_float(text: str) -> float:
+def _parse_short_float(text: str) -> float:
     if len(text) > 40:
         raise WireError("a float has at most 40 characters")
     return float(text)
 
 
-def _no_constant(text: str) -> float:
+def _refuse_constant(text: str) -> float:
     raise WireError(f"{text} is no JSON")
 
 
-def _decode(plain: Any, depth: int, most: int) -> Any:
+def _decode(plain: Any, depth: int, max_hashed: int) -> Any:
+    """Decode a value in which each object is a tuple of its mark and content."""
     if depth == 0:
         raise WireError(f"deeper than {MAX_DEPTH}")
     if isinstance(plain, list):
-        return [_decode(item, depth - 1, most) for item in plain]
+        return [_decode(item, depth - 1, max_hashed) for item in plain]
     if not isinstance(plain, tuple):
         return plain
     mark, content = plain
-    if mark in _LEAVES:
-        return _LEAVES[mark](content)
-    if mark not in _CONTAINERS or not isinstance(content, list):
+    if mark in _SCALAR_DECODERS:
+        return _SCALAR_DECODERS[mark](content)
+    if mark not in _CONTAINER_DECODERS or not isinstance(content, list):
         raise WireError("unknown mark, or no list where one belongs")
-    if mark in "dsz" and len(content) > most:
-        raise WireError(f"a hash table of more than {most} members")
-    return _CONTAINERS[mark]([_decode(item, depth - 1, most) for item in content])
+    if mark in _HASHED and len(content) > max_hashed:
+        raise WireError(f"a hash table of more than {max_hashed} members")
+    items = [_decode(item, depth - 1, max_hashed) for item in content]
+    return _CONTAINER_DECODERS[mark](items)
 
 
-def _named_float(content: Any) -> float:
+def _decode_not_finite(content: Any) -> float:
     return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[content]
 
 
-def _fraction(parts: list[Any]) -> Fraction:
-    top, bottom = parts
+def _decode_fraction(items: list[Any]) -> Fraction:
+    numerator, denominator = items
     # Reducing a fraction is quadratic in its length.
-    if len(top) + len(bottom) > 10_000:
+    if len(numerator) + len(denominator) > 10_000:
         raise WireError("a fraction this long")
-    return Fraction(int(top, 16), int(bottom, 16))
+    return Fraction(int(numerator, 16), int(denominator, 16))
 
 
-def _numpy_scalar(parts: list[Any]) -> Any:
+def _decode_numpy_scalar(items: list[Any]) -> Any:
     """Decode to NumPy's type, since a comparison may ask for types to agree."""
     import numpy as np
 
-    kind, value = parts
-    if kind in {"float64", "float32", "float16"}:
-        return getattr(np, kind)(float(value))
-    if kind in {"bool", "bool_"}:
+    type_name, value = items
+    if type_name in {"float64", "float32", "float16"}:
+        return getattr(np, type_name)(float(value))
+    if type_name in {"bool", "bool_"}:
         return np.bool_(value is True)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return np.int64(value)
     return value
 
 
-def _array(items: list[Any]) -> Any:
+def _decode_array(items: list[Any]) -> Any:
     """Decode to an array of numbers: of texts, one long one would make all others as large."""
     import numpy as np
 
@@ -206,31 +250,32 @@ def _array(items: list[Any]) -> Any:
 
 
 def _are_numbers(items: list[Any]) -> bool:
+    """Return whether nested lists hold nothing but numbers."""
     return all(
         _are_numbers(item) if isinstance(item, list) else isinstance(item, int | float | complex)
         for item in items
     )
 
 
-def _complex(parts: list[Any]) -> complex:
-    real, imaginary = parts
+def _decode_complex(items: list[Any]) -> complex:
+    real, imaginary = items
     return complex(float(real), float(imaginary))
 
 
-_LEAVES: Final[dict[str, Callable[[Any], Any]]] = {
-    "i": lambda content: int(content, 16),
-    "f": _named_float,
-    "b": bytes.fromhex,
-    "o": lambda content: Opaque(str(content)[:100]),
+_SCALAR_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    _LARGE_INTEGER: lambda content: int(content, 16),
+    _NOT_FINITE: _decode_not_finite,
+    _BYTES: bytes.fromhex,
+    _OPAQUE: lambda content: Opaque(str(content)[:100]),
 }
-_CONTAINERS: Final[dict[str, Callable[[list[Any]], Any]]] = {
-    "t": tuple,
-    "d": dict,
-    "s": set,
-    "z": frozenset,
-    "e": deque,
-    "a": _array,
-    "c": _complex,
-    "q": _fraction,
-    "n": _numpy_scalar,
+_CONTAINER_DECODERS: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    _TUPLE: tuple,
+    _DICT: dict,
+    _SET: set,
+    _FROZENSET: frozenset,
+    _DEQUE: deque,
+    _ARRAY: _decode_array,
+    _COMPLEX: _decode_complex,
+    _FRACTION: _decode_fraction,
+    _NUMPY_SCALAR: _decode_numpy_scalar,
 }
