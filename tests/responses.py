@@ -41,8 +41,8 @@ def write_responses(
                 writer.append(
                     Sample(
                         SampleKey(arm, 0, problem.id, i), fingerprint, i, int(verdict.strict), 0, 3,
-                        -1.0, 1.0, verdict.canonical, rule_without_place(verdict.rule), verdict.grader,
-                        text,
+                        -1.0, 1.0, verdict.canonical, rule_without_place(verdict.rule),
+                        verdict.grader, text,
                         strict=int(verdict.strict), lenient=int(verdict.status),
                     )
                 )  # fmt: skip

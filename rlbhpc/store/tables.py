@@ -348,7 +348,9 @@ def _write_scores(
     root: zarr.Group, rows: pa.Table, source: str, problem_set: str, scorer: str
 ) -> None:
     axes: dict[str, list[Any]] = {
-        name: sorted(rows[name].unique().to_pylist(), key=natural_order if name == "problem" else None)
+        name: sorted(
+            rows[name].unique().to_pylist(), key=natural_order if name == "problem" else None
+        )
         for name in ("problem", "step", "scorer_step")
     }
     places = {

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.files import temporary_path, put, sha256_of
+from rlbhpc.files import put, sha256_of, temporary_path
 from rlbhpc.study.schema import FREE_OPTIONS, Recipe, Teacher
 from rlbhpc.study.study import Study
 

@@ -11,9 +11,8 @@ import pytest
 from rlbhpc.verify.verdict import Status
 
 MODULES = (
-    "answer.compare_scalar", "answer.value", "audit.judgements", "audit.rates", "code.evalplus",
-    "code.judgement", "running.pool", "sandbox.job", "sandbox.probe",
-    "sandbox.program", "verdict",
+    "answer.compare_scalar", "answer.value", "code.evalplus", "code.programs", "error_audit",
+    "running.pool", "sandbox.job", "sandbox.probe", "sandbox.program", "verdict",
 )  # fmt: skip
 # What is counted up while a pool runs.
 COUNTED = {"_Worker"}
