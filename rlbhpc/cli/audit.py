@@ -51,7 +51,7 @@ _ANSWER: Final = 60
 @shared.one_arm
 @shared.one_step
 @click.option("--responses", type=click.IntRange(min=5), default=200, show_default=True,
-    help="Draw at most so many responses of each arm on each problem set.",
+    help="Draw about so many responses of each arm on each problem set.",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Which responses.")
 @click.option("--judgements", type=click.Path(path_type=Path, dir_okay=False),
@@ -85,9 +85,13 @@ def audit(
     sample = draw(stored, answers, responses, seed)
     if judgements is not None:
         taken = exchange_judgements(layout, sample, judgements)
-        shared.tell(
-            f"{judgements}: {taken:,} judgements taken; {_count_waiting(layout, sample):,} to read"
-        )
+        waiting = _count_waiting(layout, sample)
+        shared.tell(f"{judgements}: {taken:,} judgements taken; {waiting:,} to read")
+        if waiting:
+            shared.tell(
+                'Write "right", "wrong" or "unclear" as the judgement of any line, then give the '
+                "same command again."
+            )
     elif not as_json and _is_terminal():
         _read_responses(layout, sample)
     rates = load_error_rates(layout)

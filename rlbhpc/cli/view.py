@@ -6,6 +6,7 @@ import os
 import platform
 import tempfile
 from pathlib import Path
+from urllib.parse import urlencode
 
 import click
 
@@ -13,7 +14,7 @@ from rlbhpc.errors import DONE
 
 
 @click.command(
-    epilog="Examples: rlbhpc view runs/math; rlbhpc view runs/math --open; "
+    epilog="Examples: rlbhpc view runs/math; rlbhpc view runs/math --open --problem math500/17; "
     "rlbhpc view runs/math -o web --problem math500/17"
 )
 @click.argument("run", type=click.Path(path_type=Path))
@@ -32,7 +33,8 @@ from rlbhpc.errors import DONE
 )
 @click.option(
     "--problem", "problems", multiple=True,
-    help="With -o: write this problem; may be given again. Default: those lost and gained.",
+    help="Begin at this problem. With -o: write this one, and may be given again. Default: the "
+    "table of all; with -o those lost and gained.",
 )  # fmt: skip
 def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[str, ...]) -> int:
     """Look through the run in the folder RUN with a browser: problems, both arms, responses.
@@ -41,13 +43,14 @@ def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[st
     Ctrl-C. On a node without a browser, the line with ssh makes the address work on yours. Text of
     models is shown, never executed; nothing is written but your judgements.
     """
-    if problems and out is None:
-        raise click.UsageError("--problem goes with -o; in the browser, choose it in the table")
+    if out is None and len(problems) > 1:
+        raise click.UsageError("--problem is given once, or with -o; choose others in the table")
     from rlbhpc.view.pages import write_copy
     from rlbhpc.view.run import OpenRun
     from rlbhpc.view.server import LOOPBACK, serve
 
     opened = OpenRun(run)
+    opened.require_problems(problems)
     if out is not None:
         pages = write_copy(opened, out, problems)
         click.echo(f"{pages[0]} and {len(pages) - 1} problems beside it.")
@@ -55,6 +58,8 @@ def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[st
     with serve(opened, port) as server:
         port = server.server_port
         address = f"http://{LOOPBACK}:{port}/{server.viewer.token}/"
+        if problems:
+            address += f"problem?{urlencode({'problem': problems[0]})}"
         user = os.environ.get("USER", "you")
         click.echo(address)
         click.echo(

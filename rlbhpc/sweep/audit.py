@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -228,44 +229,56 @@ def _keep_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
 
 
 def draw(stored: StoredRun, answers: Answers, responses: int, seed: int) -> Audit:
-    """Draw at most ``responses`` responses of every arm and problem set, and keep which.
+    """Draw about ``responses`` responses of every arm and problem set, and keep which.
 
-    Of several steps of an arm the last is audited, unless ``stored`` keeps to one.
+    Each stratum that isn't empty gets an equal share. Of several steps of an arm the last is
+    audited, unless ``stored`` keeps to one.
     """
-    most = -(-responses // len(_STRATA))
     sizes: Counter[tuple[Side, str]] = Counter()
-    first: defaultdict[tuple[Side, str], dict[str, tuple[SampleKey, Shown]]] = defaultdict(dict)
+    # By the id of a response, which is also its rank in the draw.
+    candidates: defaultdict[tuple[Side, str], dict[str, tuple[SampleKey, Shown]]]
+    candidates = defaultdict(dict)
     for group in stored.groups():
-        for records in stored.records(group):
-            judged = [record for record in records if record.verdict.status in _JUDGED]
-            right = sum(record.verdict.right for record in judged)
+        for problem_records in stored.records(group):
+            judged = [record for record in problem_records if record.verdict.status in _JUDGED]
+            right_count = sum(record.verdict.right for record in judged)
             for record in judged:
                 side = Side(group.arm, record.key.step, group.problem_set)
-                stratum = (side, _stratum_of(record, right, answers))
+                stratum = (side, _stratum_of(record, right_count, answers))
                 sizes[stratum] += 1
-                name = response_id(seed, record.key)
-                first[stratum][name] = (record.key, _shown(record))
-                if len(first[stratum]) > 2 * most:
-                    _drop_all_but_first(first[stratum], most)
+                response = response_id(seed, record.key)
+                candidates[stratum][response] = (record.key, _shown(record))
+                # Bounds the memory: only the first in the order of the draw can be drawn.
+                if len(candidates[stratum]) > 2 * responses:
+                    candidates[stratum] = _take_first(candidates[stratum], responses)
     last_step = {(side.arm, side.problem_set): side.step for side, _ in sorted(sizes)}
+    strata_count = Counter(side for side, _ in sizes)
     strata: list[Stratum] = []
     shown: dict[SampleKey, Shown] = {}
     for side, name in sorted(sizes):
         if side.step != last_step[side.arm, side.problem_set]:
             continue
-        _drop_all_but_first(first[side, name], most)
-        drawn = dict(responses for _, responses in sorted(first[side, name].items()))
+        share = math.ceil(responses / strata_count[side])
+        drawn = dict(_take_first(candidates[side, name], share).values())
         shown |= drawn
-        is_accepted = name in _ACCEPTED
-        strata.append(Stratum(side, name, is_accepted, sizes[side, name], tuple(drawn)))
+        strata.append(
+            Stratum(
+                side=side,
+                name=name,
+                accepted=name in _ACCEPTED,
+                size=sizes[side, name],
+                drawn=tuple(drawn),
+            )
+        )
     write_sample(stored.layout, strata)
     return Audit(seed, tuple(strata), shown)
 
 
-def _drop_all_but_first(responses: dict[str, tuple[SampleKey, Shown]], most: int) -> None:
-    """Keep the responses that come first in the order of the draw."""
-    for late in sorted(responses)[most:]:
-        del responses[late]
+def _take_first(
+    responses: dict[str, tuple[SampleKey, Shown]], count: int
+) -> dict[str, tuple[SampleKey, Shown]]:
+    """Return the responses that come first in the order of the draw."""
+    return {response: responses[response] for response in sorted(responses)[:count]}
 
 
 def _shown(record: Record) -> Shown:

@@ -20,7 +20,6 @@ import numpy as np
 from markupsafe import Markup
 
 from rlbhpc.engines.completion import finish_name
-from rlbhpc.errors import UserError
 from rlbhpc.report.phrases import count_text, printable
 from rlbhpc.store.sample import Sample
 from rlbhpc.store.samples import StoredSample
@@ -202,9 +201,6 @@ def write_copy(run: OpenRun, folder: Path, chosen: Sequence[str] = ()) -> list[P
     """Write the table and a page of each chosen problem; those lost and gained by default."""
     pair = run.pair
     problems = run.by_difference(pair)
-    for name in chosen:
-        if name not in run.strata:
-            raise UserError(f"--problem {name!r}: not in this run; such as {problems[0]!r}")
     if chosen:
         kept = [problem for problem in problems if problem in set(chosen)]
     else:

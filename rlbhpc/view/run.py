@@ -392,6 +392,11 @@ class OpenRun(Browser):
                             strata[problem][name] = value
         return strata
 
+    def require_problems(self, problems: Collection[str]) -> None:
+        """Refuse an id of a problem that this run doesn't have."""
+        for problem in problems:
+            _require_name(f"no problem {problem!r}", problem, list(self.strata))
+
     def tallies(self, side: Side) -> Mapping[str, Tally]:
         """Count the samples of every problem that a side has."""
         if side not in self._tallies:

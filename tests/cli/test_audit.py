@@ -82,7 +82,7 @@ def test_the_sample_is_stratified_and_the_same_each_time(study: Study) -> None:
     assert sizes == {
         (arm, name): numbers
         for arm in ("base", "rl")
-        for name, numbers in {"rare right": (1, 1), "right": (12, 4), "wrong": (19, 4)}.items()
+        for name, numbers in {"rare right": (1, 1), "right": (12, 7), "wrong": (19, 7)}.items()
     }
     kept = study.layout.audit_sample.read_bytes()
     assert audited(study, "--responses", 20) == record

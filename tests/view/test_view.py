@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import click
 import pytest
@@ -20,6 +21,7 @@ from rlbhpc.store import tables
 from rlbhpc.store.sample import Sample
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view.run import OpenRun
+from rlbhpc.view.server import Server
 from tests.report import made
 from tests.report.made import SET, make_study
 from tests.view.looked import Page, make_run
@@ -41,6 +43,28 @@ def test_a_run_is_served_until_it_is_interrupted(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_a_run_opens_at_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report names the command; the browser gets the page of that problem."""
+    make_run(tmp_path / "run")
+    opened: list[str] = []
+
+    def look(redirect: str) -> None:
+        opened.append(Path(redirect).read_text())
+
+    def interrupted(server: Server) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click, "launch", look)
+    monkeypatch.setattr(Server, "serve_forever", interrupted)
+    words = ["view", str(tmp_path / "run"), "--open", "--problem"]
+    assert CliRunner().invoke(cli, [*words, f"{SET}/3"]).exception is None
+    (redirect,) = opened
+    assert redirect.endswith(f'/problem?{urlencode({"problem": f"{SET}/3"})}">')
+    refused = CliRunner().invoke(cli, [*words, f"{SET}/33"])
+    assert f"{SET}/33" in str(refused.exception) and f"{SET}/3" in str(refused.exception)
+    assert CliRunner().invoke(cli, [*words, f"{SET}/3", "--problem", f"{SET}/4"]).exit_code == 2
 
 
 def test_a_copy_has_the_chosen_problems(tmp_path: Path) -> None:
