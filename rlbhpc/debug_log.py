@@ -1,7 +1,7 @@
 """Debug lines of one call: on the screen with ``--verbose``, and in a file of the run it works on.
 
-Modules log to ``logging.getLogger(__name__)`` as usual. What comes before the run's folder is known
-waits in memory. Environment variables, and so keys, are never logged.
+Modules log to ``logging.getLogger(__name__)`` as usual. Until the run's folder is known, lines are
+kept in memory. Environment variables, and so keys, are never logged.
 """
 
 from __future__ import annotations
@@ -17,82 +17,86 @@ from pathlib import Path
 from typing import Any, Final
 
 # A file takes no more than this, so that the logs of a large array fit any quota.
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 FORMAT: Final = "%(asctime)s %(name)s: %(message)s"
 
-_root = logging.getLogger("rlbhpc")
+_package_logger = logging.getLogger("rlbhpc")
 
 
-class _Lines(logging.Formatter):
-    """Tracebacks without marks below the lines: to place those, Python compiles each line anew."""
+class _PlainTracebackFormatter(logging.Formatter):
+    """Formats tracebacks without marks below the lines.
+
+    To place the marks, Python compiles each line anew.
+    """
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, the library's name
-        whole = traceback.TracebackException(*ei, compact=True)
-        part: traceback.TracebackException | None = whole
-        while part is not None:
-            for frame in part.stack:
+        exception = traceback.TracebackException(*ei, compact=True)
+        in_chain: traceback.TracebackException | None = exception
+        while in_chain is not None:
+            for frame in in_chain.stack:
                 frame.colno = None
-            part = part.__cause__ or part.__context__
-        return "".join(whole.format()).rstrip("\n")
+            in_chain = in_chain.__cause__ or in_chain.__context__
+        return "".join(exception.format()).rstrip("\n")
 
 
 class DebugLog(logging.Handler):
-    """Where the lines of one call go while the block is open.
+    """Takes all lines of the package while the block is open.
 
-    ``screen`` is the level from which on they are shown on stderr.
+    ``screen_level``: lines of this level and above are shown on stderr.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(_Lines(FORMAT))
-        self.screen = logging.WARNING
-        self._waiting = b""
+        self.setFormatter(_PlainTracebackFormatter(FORMAT))
+        self.screen_level = logging.WARNING
+        self._early_lines = b""
         self._path: Path | None = None
-        self._fd = -1
-        self._written = 0
+        self._descriptor: int | None = None
+        self._written_bytes = 0
 
     def __enter__(self) -> DebugLog:
-        """Take the package's lines."""
-        _root.addHandler(self)
-        _root.setLevel(logging.DEBUG)
-        _root.propagate = False  # libraries set the root logger up as they like
+        _package_logger.addHandler(self)
+        _package_logger.setLevel(logging.DEBUG)
+        # Libraries set the root logger up as they like.
+        _package_logger.propagate = False
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _root.removeHandler(self)
-        if not any(isinstance(handler, DebugLog) for handler in _root.handlers):
-            _root.setLevel(logging.NOTSET)
-            _root.propagate = True
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        _package_logger.removeHandler(self)
+        if not any(isinstance(handler, DebugLog) for handler in _package_logger.handlers):
+            _package_logger.setLevel(logging.NOTSET)
+            _package_logger.propagate = True
+        self._close_file()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line to whatever wants it; a log must never be what ends the work."""
+        """Write a line to the screen and the file; a failure to write it is ignored."""
         line = self.format(record) + "\n"
-        if record.levelno >= self.screen:
+        if record.levelno >= self.screen_level:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(line)
         data = line.encode("utf-8", "backslashreplace")
         if self._path is None:
-            self._waiting = (self._waiting + data)[-MOST_BYTES:]
-            return
-        self._write(data)
+            self._early_lines = (self._early_lines + data)[-MAX_BYTES:]
+        else:
+            self._write(data)
 
     def keep(self, folder: Path, verb: str) -> None:
-        """Write to a new file in ``folder`` from now on, beginning with what came before."""
-        if self._path is not None or os.environ.get("RANK", "0") != "0":
+        """Write to a new file in ``folder`` from now on, beginning with the lines so far.
+
+        ``verb``: name of the command, with which the file's name begins.
+        """
+        # Of several processes of a training the first one logs.
+        is_first_rank = os.environ.get("RANK", "0") == "0"
+        if self._path is not None or not is_first_rank:
             return
         host = platform.node().partition(".")[0]
         self._path = folder / f"{verb}-{time.strftime('%Y%m%dT%H%M%S')}-{host}-{os.getpid()}.log"
-        try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        # A folder that can't be written to can still be read by the command.
+        with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(
-                self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
-            )
-        except OSError:
-            return  # a folder that cannot be written to can still be read
-        self._write(self._waiting)
+            self._descriptor = os.open(self._path, flags, 0o666)
+        self._write(self._early_lines)
 
     def drop(self) -> None:
         """Remove the file: the call found nothing to do."""
@@ -101,22 +105,33 @@ class DebugLog(logging.Handler):
                 self._path.unlink()
 
     def _write(self, data: bytes) -> None:
-        if self._fd < 0 or self._written > MOST_BYTES:
+        if self._descriptor is None:
             return
-        self._written += len(data)
-        if self._written > MOST_BYTES:
+        self._written_bytes += len(data)
+        is_full = self._written_bytes > MAX_BYTES
+        if is_full:
             data = b"the log is full; no more is kept\n"
         try:
-            os.write(self._fd, data)
+            os.write(self._descriptor, data)
         except OSError:
-            self._written = MOST_BYTES + 1
+            is_full = True
+        if is_full:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
-def keep(folder: Path, verb: str, beside: Path | None = None) -> None:
+def keep(folder: Path, verb: str, run_marker: Path | None = None) -> None:
     """Keep the lines of the call that is under way in ``folder``.
 
-    ``beside`` is what a run has: where it is not, the user named another folder by mistake.
+    ``run_marker``: a path that exists in every run. Where it is missing, the user named another
+    folder by mistake, and nothing is written there.
     """
-    for handler in _root.handlers[-1:]:
-        if isinstance(handler, DebugLog) and (beside is None or beside.exists()):
+    if run_marker is not None and not run_marker.exists():
+        return
+    for handler in _package_logger.handlers[-1:]:
+        if isinstance(handler, DebugLog):
             handler.keep(folder, verb)

@@ -90,7 +90,7 @@ VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}
 
 def _be_verbose(context: click.Context, parameter: click.Parameter, verbose: bool) -> None:
     if verbose and isinstance(context.obj, DebugLog):
-        context.obj.screen = logging.DEBUG
+        context.obj.screen_level = logging.DEBUG
         os.environ[VERBOSE] = "1"
 
 

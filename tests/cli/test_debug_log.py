@@ -13,7 +13,7 @@ import click
 import pytest
 
 from rlbhpc.cli.main import VERBOSE, cli, main
-from rlbhpc.debug_log import MOST_BYTES, DebugLog, keep
+from rlbhpc.debug_log import MAX_BYTES, DebugLog, keep
 from rlbhpc.engines.endpoint import Client, RefusedError
 from rlbhpc.errors import UserError
 from rlbhpc.study.layout import Layout
@@ -162,7 +162,7 @@ def test_a_log_has_an_end(tmp_path: Path) -> None:
         for _ in range(300):
             logging.getLogger("rlbhpc.store").debug("x" * 5_000)
     (path,) = (tmp_path / "logs").iterdir()
-    assert MOST_BYTES - 10_000 < path.stat().st_size < MOST_BYTES + 100
+    assert MAX_BYTES - 10_000 < path.stat().st_size < MAX_BYTES + 100
     assert path.read_text().endswith("no more is kept\n")
 
 
