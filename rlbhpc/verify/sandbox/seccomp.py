@@ -21,7 +21,15 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rlbhpc.verify.sandbox.syscalls import AUDIT_ARCH, MACHINE, number, syscall
+from rlbhpc.verify.sandbox.syscalls import (
+    AUDIT_ARCH,
+    FILE_NAME_CALLS,
+    HARMLESS_CALLS,
+    MACHINE,
+    SUPERVISOR_CALLS,
+    number,
+    syscall,
+)
 
 # --- an assembler for classic BPF, which seccomp runs on every call ------------------------------
 
@@ -117,42 +125,6 @@ def assemble(code: Code) -> bytes:
 
 # --- the list of what is allowed -----------------------------------------------------------------
 
-# Harmless with any argument: own memory, own descriptors, own threads, clocks, questions.
-# The ones a Python program makes most often stand first, since the filter tries them in turn.
-_HARMLESS_CALLS: Final = (
-    "read", "write", "futex", "mmap", "munmap", "brk", "madvise", "mprotect", "close", "fstat",
-    "newfstatat", "stat", "lseek", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "poll",
-    "clock_gettime", "clock_nanosleep", "nanosleep", "getpid", "gettid", "exit_group", "exit",
-    "sched_yield", "rseq", "set_robust_list", "sigaltstack", "mremap", "getrandom", "getcwd",
-    "access", "arch_prctl", "alarm", "clock_getres", "close_range", "copy_file_range", "dup",
-    "dup2", "dup3", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2",
-    "epoll_wait", "eventfd", "eventfd2", "faccessat", "faccessat2", "fadvise64", "fallocate",
-    "fchdir", "chdir", "fdatasync", "flock", "fstatfs", "fsync", "ftruncate", "get_robust_list",
-    "getcpu", "getdents", "getdents64", "getegid", "geteuid", "getgid", "getgroups", "getitimer",
-    "getpeername", "getpgid", "getpgrp", "getppid", "getpriority", "getresgid", "getresuid",
-    "getrlimit", "getrusage", "getsid", "getsockname", "getsockopt", "gettimeofday", "getuid",
-    "lstat", "membarrier", "mincore", "msync", "pause", "pipe", "pipe2", "ppoll", "pread64",
-    "preadv", "preadv2", "pselect6", "pwrite64", "pwritev", "pwritev2", "readlink", "readlinkat",
-    "readv", "recvfrom", "recvmsg", "restart_syscall", "rt_sigpending", "rt_sigsuspend",
-    "rt_sigtimedwait", "sched_get_priority_max", "sched_get_priority_min", "sched_getaffinity",
-    "sched_getparam", "sched_getscheduler", "select", "sendfile", "sendmsg", "set_tid_address",
-    "setitimer", "setrlimit", "setsockopt", "shutdown", "signalfd", "signalfd4", "statfs", "statx",
-    "sysinfo", "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime",
-    "timer_settime", "timerfd_create", "timerfd_gettime", "timerfd_settime", "times", "umask",
-    "uname", "wait4", "waitid", "writev",
-)  # fmt: skip
-
-# What makes and removes names below a folder. Needs something else that decides which folder.
-_FILE_NAME_CALLS: Final = (
-    "mkdir", "mkdirat", "rename", "renameat", "renameat2", "rmdir", "symlink", "symlinkat",
-    "unlink", "unlinkat",
-)  # fmt: skip
-
-# What the supervisor does besides: start, kill and clean up after programs.
-_SUPERVISOR_CALLS: Final = (
-    "openat", "open", "fcntl", "ioctl", "kill", "tgkill", "prlimit64", "prctl", "socketpair",
-    "sendto", "setsid", "chmod", "fchmodat", "landlock_restrict_self",
-)  # fmt: skip
 _SUPERVISOR_ONLY_CALLS: Final = ("setsid", "chmod", "fchmodat", "landlock_restrict_self")
 
 # The C library asks for these and falls back to an older call that the filter can judge.
@@ -259,7 +231,7 @@ def _compile_filter(machine: str, rules: Iterable[tuple[str, Code]], other_calls
 def supervisor_filter(machine: str = MACHINE) -> bytes:
     """Compile the list of calls that a supervisor and its programs may make at all."""
     clone_rule = load_argument(0) + when_no_bit(_CLONE_NAMESPACES, _ALLOW_CALL) + _REFUSE_CALL
-    allowed = (*_HARMLESS_CALLS, *_FILE_NAME_CALLS, *_SUPERVISOR_CALLS)
+    allowed = (*HARMLESS_CALLS, *FILE_NAME_CALLS, *SUPERVISOR_CALLS)
     rules = [(name, _ALLOW_CALL) for name in allowed]
     rules.append(("clone", clone_rule))
     rules += [(name, _CALL_IS_UNKNOWN) for name in _UNKNOWN_CALLS]
@@ -276,7 +248,7 @@ def program_filter(may_open_files: bool, machine: str = MACHINE) -> bytes:
     rules = list(argument_rules(may_open_files).items())
     rules += [(name, _REFUSE_CALL) for name in _SUPERVISOR_ONLY_CALLS]
     if not may_open_files:
-        rules += [(name, _REFUSE_CALL) for name in _FILE_NAME_CALLS]
+        rules += [(name, _REFUSE_CALL) for name in FILE_NAME_CALLS]
     return _compile_filter(machine, rules, _ALLOW_CALL)
 
 

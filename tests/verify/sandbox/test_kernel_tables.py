@@ -32,7 +32,7 @@ def test_numbers_of_system_calls(machine: str) -> None:
     numbers = defined(TABLES[machine], r"__NR(?:3264)?_(\w+)\s+(\d+)$")
     if machine == "aarch64":
         numbers["newfstatat"] = numbers["fstatat"]
-    table = {name: syscalls.number(name, machine) for name in syscalls._TABLE}
+    table = {name: syscalls.number(name, machine) for name in syscalls._NUMBERS}
     assert table == {name: numbers.get(name) for name in table}
 
 
