@@ -19,9 +19,9 @@ from pathlib import Path
 from rlbhpc.verify.code import livecodebench
 from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.running.batch import verify_many
-from rlbhpc.verify.sandbox import self_test
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Job, Limits
+from rlbhpc.verify.sandbox.probe import self_test
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.benchmarks import Row, in_loops
 from tests.verify.busy import busy_processes

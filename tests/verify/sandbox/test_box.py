@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.verify.sandbox import box, confine, probe, self_test
+from rlbhpc.verify.sandbox import box, confine, probe
 from rlbhpc.verify.sandbox.box import RunPipes, Sandbox, SandboxError
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Tier
+from rlbhpc.verify.sandbox.probe import self_test
 from tests.verify.busy import busy_processes, one_processor
 from tests.verify.conftest import PARENT, TIERS, RecordingSandbox, open_sandbox
 
