@@ -557,7 +557,8 @@ def _tally_problems(group: xr.Dataset) -> dict[str, Tally]:
         sample_axis = verdict.dims.index("sample")
 
         def count_samples(is_counted: NDArray[np.bool_]) -> NDArray[np.int64]:
-            return is_counted.sum(sample_axis).reshape(-1)
+            counts: NDArray[np.int64] = is_counted.sum(sample_axis).reshape(-1)
+            return counts
 
         columns["cut"] = count_samples(group["finish"].values == Finish.LENGTH)
         columns["no_answer"] = count_samples(verdict.values == Status.NO_ANSWER)

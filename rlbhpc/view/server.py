@@ -15,7 +15,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._answer({"judge": self.server.viewer.judge}, "text/plain")
 
-    def _answer(self, pages: dict[str, Callable[[Query], str]], content_type: str) -> None:
+    def _answer(self, pages: Mapping[str, Callable[[Query], str]], content_type: str) -> None:
         address = urlsplit(self.path)
         page_name = address.path.removeprefix(f"/{self.server.viewer.token}/")
         if not self._is_allowed(address.path) or page_name not in pages:
