@@ -25,12 +25,12 @@ from rlbhpc.store.accessor import DatasetAccessor, TreeAccessor
 from rlbhpc.store.sample import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
 from rlbhpc.study.schema import StudyFile
-from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS
+from rlbhpc.verify.answer.statements import OPENINGS, STATEMENTS, TURN_ENDS
 
 ROOT = Path(__file__).parents[1]
 HEADS = Path(__file__).parent / "pages"
 _TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
-_RULES = "<!-- generated from rlbhpc/verify/answer/patterns.py by `make docs` -->\n"
+_RULES = "<!-- generated from rlbhpc.verify.answer.statements.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
 _BETTER = {"higher": "higher", "lower": "lower", "neither": "–"}
 # How the values of a message are said in the tables of the study file.

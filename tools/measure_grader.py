@@ -19,7 +19,7 @@ from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 from math_verify.grader import verify as math_verify
 
 from rlbhpc.verify import verify
-from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS
+from rlbhpc.verify.answer.statements import OPENINGS, STATEMENTS, TURN_ENDS
 
 SEED = 20240501
 BOX = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")

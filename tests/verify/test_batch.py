@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify import verify
-from rlbhpc.verify.answer.extract import _from_last_box, _from_whole, extract
+from rlbhpc.verify.answer.extract import _read_ending_box, _read_whole, extract
 from rlbhpc.verify.kinds import math
 from rlbhpc.verify.kinds.math import FINGERPRINT, distinct
 from rlbhpc.verify.running.batch import BatchVerifier, verify_many
@@ -76,8 +76,8 @@ FRAGMENTS = [
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12), st.sampled_from(["", "eos", "length"]))
 def test_the_short_way_to_an_answer_finds_what_the_long_way_finds(parts, finish):
     body = "".join(parts)
-    answer = _from_last_box(body)
-    assert answer is None or answer == _from_whole(body, finish)
+    answer = _read_ending_box(body)
+    assert answer is None or answer == _read_whole(body, finish)
 
 
 def test_a_batch_that_cannot_be_read_leaves_nothing_unjudged():

@@ -8,46 +8,52 @@ a base) and what may not be contradicted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rlbhpc.verify.answer.compare_scalar import (
+    DIFFERENT,
     EXACT,
-    NO,
     Tolerance,
-    Unread,
-    as_coordinates,
-    compare_numbers,
     compare_quantities,
+    compare_trees,
 )
-from rlbhpc.verify.answer.numeric import Undecided, exact
-from rlbhpc.verify.answer.regions import compare_regions, compare_relations
+from rlbhpc.verify.answer.grammar import Unreadable
+from rlbhpc.verify.answer.numeric import Undecided, approximate, are_identical
+from rlbhpc.verify.answer.relations import region_parts
 from rlbhpc.verify.answer.value import (
+    ZERO,
     Based,
     Choice,
-    Clock,
+    Grouping,
     Interval,
     Items,
     Matrix,
     Named,
     Node,
-    Opaque,
+    Op,
     Quantity,
     Ratio,
     Region,
     Relation,
-    Residue,
+    Unread,
     Value,
     Words,
-    has,
+    free_names,
     is_label,
     is_name,
-    num,
+    multiply,
+    number_node,
     option_letter,
-    rename,
+    substitute,
     subtract,
-    symbols,
+    symbol_node,
 )
+
+
+class UnreadSideError(Undecided):
+    """A side could not be read."""
 
 
 def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
@@ -56,105 +62,104 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     Raises
     ------
     Undecided
-        If neither could be established; :class:`Unread` where a side could not be read.
+        If neither could be established; :class:`UnreadSideError` where a side could not be read.
     """
-    if isinstance(gold, Based) and isinstance(answer, Opaque):
-        same_digits = gold.digits == answer.text.replace(" ", "")
-        return "digits, base left out" if same_digits else NO
-    if isinstance(gold, Opaque) or isinstance(answer, Opaque):
-        raise Unread("unread")
-    if isinstance(gold, Residue) and isinstance(answer, Named):
-        return NO  # one number of a class
+    if isinstance(gold, Based) and isinstance(answer, Unread):
+        has_same_digits = gold.digits == answer.text.replace(" ", "")
+        return "digits, base left out" if has_same_digits else DIFFERENT
+    if isinstance(gold, Unread) or isinstance(answer, Unread):
+        raise UnreadSideError("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
         return _compare_choices(gold, answer, tolerance)
-    if isinstance(gold, Named) and isinstance(answer, Named) and _contradict(gold, answer):
-        gold_equation = _equation(gold, solved=True)
-        equation = _equation(answer, solved=True)
+    if isinstance(gold, Named) and isinstance(answer, Named) and not _may_name_same(gold, answer):
+        gold_equation, equation = _equation_of(gold), _equation_of(answer)
         if gold_equation is None or equation is None:
-            return NO
-        return compare_relations(gold_equation, equation)
+            return DIFFERENT
+        return _compare_relations(gold_equation, equation, tolerance)
     gold, answer = _without_names(gold, answer)
-    gold, answer = _as_ratio(gold, answer), _as_ratio(answer, gold)
-    gold, answer = as_coordinates(gold, answer), as_coordinates(answer, gold)
-    rule = _RULES.get((type(gold), type(answer)))
-    return NO if rule is None else rule(gold, answer, tolerance)
-
-
-def _as_ratio(value: Value, other: Value) -> Value:
-    """Read ``9:16`` as a ratio beside a fraction or a ratio."""
-    if not isinstance(value, Clock) or not isinstance(other, Ratio | Quantity):
-        return value
-    if value.half or value.second or value.minute < 10:
-        return value
-    return Ratio((num(value.hour), num(value.minute)))
+    compare_kinds = _COMPARISONS.get((type(gold), type(answer)))
+    return DIFFERENT if compare_kinds is None else compare_kinds(gold, answer, tolerance)
 
 
 # --- names ---------------------------------------------------------------------------------------
 
 
-def _contradict(gold: Named, answer: Named) -> bool:
-    """Say whether two names cannot be of one thing: ``x`` and ``y``, ``f(x)`` and ``f(2x)``.
+def _may_name_same(gold: Named, answer: Named) -> bool:
+    """Whether two names may be of one thing, as ``x`` and ``y``, ``f(x)`` and ``f(2x)`` are not.
 
     Only single letters contradict each other; longer names are but labels.
     """
     gold_name, name = gold.name, answer.name
-    if not {gold_name.op, name.op} <= {"sym", "app"}:
+    simple_ops = {Op.SYMBOL, Op.UNKNOWN_FUNCTION}
+    if not {gold_name.op, name.op} <= simple_ops:
         # |x| = 3 is no x = 3, and xy = 6 no x = 6; but y(x) = 2x is y = 2x.
-        if gold_name == name or not (_is_expression(gold_name) or _is_expression(name)):
-            return False
-        return not (_is_applied(gold_name, gold.value) or _is_applied(name, answer.value))
-    if gold_name.op != name.op:
+        if gold_name == name or not (_is_computed(gold_name) or _is_computed(name)):
+            return True
+        return _applies_to_variable(gold) or _applies_to_variable(answer)
+    if gold_name.op is not name.op:
         # A graph may be called y, or by its function's own name; else a number is no function.
-        letter, function = (gold_name, name) if gold_name.op == "sym" else (name, gold_name)
-        return len(str(letter.value)) == 1 and letter.value not in ("y", function.value)
-    if len(str(gold_name.value)) == len(str(name.value)) == 1 and gold_name.value != name.value:
-        return True
-    gold_base, gold_index = _base_and_index(gold_name)
-    base, index = _base_and_index(name)
-    if base == gold_base and index != gold_index and index and gold_index:
-        return not (index.isalpha() and gold_index.isalpha())  # a_{n+1} is no a_n
-    if gold_name.args == name.args:
+        is_gold_letter = gold_name.op is Op.SYMBOL
+        letter, function = (gold_name, name) if is_gold_letter else (name, gold_name)
+        return len(str(letter.value)) > 1 or letter.value in ("y", function.value)
+    if _is_other_letter(str(gold_name.value), str(name.value)):
         return False
-    variables = {str(arg.value) for arg in name.args if arg.op == "sym"}
-    gold_variables = {str(arg.value) for arg in gold_name.args if arg.op == "sym"}
-    if len(variables) != len(name.args) or len(gold_variables) != len(gold_name.args):
-        return True  # f(2x)
-    tree = answer.value.tree if isinstance(answer.value, Quantity) else num(0)
-    return not (symbols(tree) - variables).isdisjoint(gold_variables)
+    return gold_name.args == name.args or _may_rename_arguments(gold_name, answer)
 
 
-def _is_expression(name: Node) -> bool:
+def _is_computed(name: Node) -> bool:
     """Whether a name is computed of small letters, as ``xy`` and ``|x|`` are, and ``AB`` is not."""
-    letters = symbols(name)
-    return name.op in ("mul", "abs") and all(letter.islower() for letter in letters)
+    is_combined = name.op in (Op.MULTIPLY, Op.ABSOLUTE)
+    return is_combined and all(letter.islower() for letter in free_names(name))
 
 
-def _is_applied(name: Node, value: Value) -> bool:
+def _applies_to_variable(named: Named) -> bool:
     """Whether ``y(x)``, read as a product, is a function of the variable in its value."""
-    if name.op != "mul" or not isinstance(value, Quantity):
+    if named.name.op is not Op.MULTIPLY or not isinstance(named.value, Quantity):
         return False
-    return not symbols(name.args[1]).isdisjoint(symbols(value.tree))
+    return not free_names(named.name.args[1]).isdisjoint(free_names(named.value.tree))
 
 
-def _base_and_index(name: Node) -> tuple[str, str]:
+def _is_other_letter(gold_name: str, name: str) -> bool:
+    """Whether two names are two letters, or one with two indices: ``a_{n+1}`` and ``a_n``."""
+    if len(gold_name) == len(name) == 1:
+        return gold_name != name
+    gold_letter, gold_index = _letter_and_index(gold_name)
+    letter, index = _letter_and_index(name)
+    if letter != gold_letter or index == gold_index or not index or not gold_index:
+        return False
+    return not (index.isalpha() and gold_index.isalpha())
+
+
+def _letter_and_index(name: str) -> tuple[str, str]:
     """Cut ``a_n`` into ``a`` and ``n``."""
-    base, _, index = str(name.value).partition("_")
-    return base, index
+    letter, _, index = name.partition("_")
+    return letter, index
+
+
+def _may_rename_arguments(gold_name: Node, answer: Named) -> bool:
+    """Whether ``f(n)`` may be called ``f(x)``: both are of variables, and no value mixes them."""
+    for argument in (*gold_name.args, *answer.name.args):
+        if argument.op is not Op.SYMBOL:
+            return False  # f(2x)
+    variables = free_names(answer.name) - {str(answer.name.value)}
+    gold_variables = free_names(gold_name) - {str(gold_name.value)}
+    tree = answer.value.tree if isinstance(answer.value, Quantity) else ZERO
+    return (free_names(tree) - variables).isdisjoint(gold_variables)
 
 
 def _without_names(gold: Value, answer: Value) -> tuple[Value, Value]:
     """Drop ``x =``; beside an equation it becomes one, and a bound variable is renamed."""
     if isinstance(gold, Named) and isinstance(answer, Named):
-        return gold.value, _rebound(gold.name, answer)
-    if isinstance(gold, Quantity) and isinstance(answer, Named) and answer.name.op == "app":
-        variables = symbols(gold.tree)
-        if len(variables) == 1:
-            variable = Node("sym", (), next(iter(variables)))
-            return gold, _rebound(answer.name._replace(args=(variable,)), answer)
+        return gold.value, _with_gold_variables(gold.name, answer)
+    if isinstance(gold, Quantity) and isinstance(answer, Named):
+        variables = free_names(gold.tree)
+        if answer.name.op is Op.UNKNOWN_FUNCTION and len(variables) == 1:
+            gold_name = answer.name._replace(args=tuple(map(symbol_node, variables)))
+            return gold, _with_gold_variables(gold_name, answer)
     if isinstance(gold, Relation) and isinstance(answer, Named):
-        answer = _equation(answer, solved=False) or answer
+        answer = _equation_of(answer, may_be_solved=True) or answer
     elif isinstance(answer, Relation) and isinstance(gold, Named):
-        gold = _equation(gold, solved=True) or gold
+        gold = _equation_of(gold) or gold
     return _value_of(gold), _value_of(answer)
 
 
@@ -162,134 +167,101 @@ def _value_of(value: Value) -> Value:
     return value.value if isinstance(value, Named) else value
 
 
-def _rebound(gold_name: Node, answer: Named) -> Value:
-    """``f(x) = x²`` beside ``f(n) = n²``: the answer's value in the gold's variable."""
+def _with_gold_variables(gold_name: Node, answer: Named) -> Value:
+    """Return the value of ``f(x) = x²`` beside a gold ``f(n)`` in the gold's variable."""
     value, name = answer.value, answer.name
     if not isinstance(value, Quantity) or len(gold_name.args) != len(name.args):
         return value
-    renamed = {
+    replacements = {
         str(variable.value): gold_variable
         for gold_variable, variable in zip(gold_name.args, name.args, strict=True)
-        if gold_variable.op == variable.op == "sym"
+        if gold_variable.op is variable.op is Op.SYMBOL
     }
-    gold_index, index = _base_and_index(gold_name)[1], _base_and_index(name)[1]
+    _, gold_index = _letter_and_index(str(gold_name.value))
+    _, index = _letter_and_index(str(name.value))
     if len(gold_index) == len(index) == 1 and gold_index.isalpha() and index.isalpha():
-        renamed[index] = Node("sym", (), gold_index)
-    return Quantity(rename(value.tree, renamed), value.unit, value.digits)
+        replacements[index] = symbol_node(gold_index)
+    return Quantity(substitute(value.tree, replacements), value.unit, value.literal)
 
 
-def _equation(named: Named, solved: bool) -> Relation | None:
-    """Read ``y = 2x`` as an equation; a gold answer solved for a number asks for as much."""
+def _equation_of(named: Named, may_be_solved: bool = False) -> Relation | None:
+    """Return ``y = 2x`` as an equation; None where a gold answer is solved for a number."""
     if not isinstance(named.value, Quantity) or named.value.unit is not None:
         return None
-    if solved and not symbols(named.value.tree):
+    if not may_be_solved and not free_names(named.value.tree):
         return None
     return Relation(("=",), (named.name, named.value.tree))
 
 
 # --- several values ------------------------------------------------------------------------------
 
-_ORDERED: Final = frozenset(("tuple", "bracket", "angle"))
-
 
 def _compare_items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
-    if gold.kind in _ORDERED:
-        return _compare_with_point(gold, answer, tolerance)
-    if answer.kind in _ORDERED:
-        return _compare_list_with_point(gold, answer, tolerance)
-    if _name_different_things(gold.items) and _name_different_things(answer.items):
-        return _any_order(gold.items, answer.items, tolerance)
-    if _letters_differ(gold.items, answer.items):
-        return NO
-    gold_values, values = _values(gold.items), _values(answer.items)
-    if len(values) > 4 * len(gold_values) + 8:
-        return NO  # repetitions beyond reason are not looked for
-    once = _distinct(gold_values, tolerance)
-    if "set" in (gold.kind, answer.kind) or len(once) == len(gold_values):
+    if gold.is_ordered or answer.is_ordered:
+        return _compare_with_ordered(gold, answer, tolerance)
+    if _has_own_names(gold.items) and _has_own_names(answer.items):
+        return _compare_in_any_order(gold.items, answer.items, tolerance)
+    gold_values, values = list(map(_value_of, gold.items)), list(map(_value_of, answer.items))
+    distinct_gold_values = _without_repeats(gold_values, tolerance)
+    is_set = Grouping.SET in (gold.grouping, answer.grouping)
+    if is_set or len(distinct_gold_values) == len(gold_values):
         # A solution that the answer lists twice is still one solution.
-        gold_values, values = once, _distinct(values, tolerance)
-    if _name_different_things(answer.items):
-        return _in_order(gold_values, values, tolerance)
-    return _any_order(gold_values, values, tolerance)
+        gold_values, values = distinct_gold_values, _without_repeats(values, tolerance)
+    if _has_own_names(answer.items):
+        return _compare_in_order(gold_values, values, tolerance)
+    return _compare_in_any_order(gold_values, values, tolerance)
 
 
-def _compare_with_point(gold: Items, answer: Items, tolerance: Tolerance) -> str:
-    """Compare what stands in brackets, a point or an interval, with several values."""
-    if answer.kind in _ORDERED:
-        if len(gold.items) == 2 and {gold.kind, answer.kind} == {"tuple", "bracket"}:
-            return NO  # an open interval is no closed one
-        return _in_order(gold.items, answer.items, tolerance)
-    if answer.kind != "list":
-        return NO
-    coordinates = _by_name(answer.items)
-    if coordinates is None and len(gold.items) == 2 and not gold.point:
-        return NO  # (a, b) may be an interval, which is no list of its ends
-    return _in_order(gold.items, coordinates or answer.items, tolerance)
+def _compare_with_ordered(gold: Items, answer: Items, tolerance: Tolerance) -> str:
+    """Compare what stands in brackets on one side, a point or an interval, with several values."""
+    if gold.is_ordered and answer.is_ordered:
+        groupings = {gold.grouping, answer.grouping}
+        if len(gold.items) == 2 and groupings == {Grouping.TUPLE, Grouping.BRACKET}:
+            return DIFFERENT  # an open interval is no closed one
+        return _compare_in_order(gold.items, answer.items, tolerance)
+    point, listed = (gold, answer) if gold.is_ordered else (answer, gold)
+    if listed.grouping is not Grouping.LIST:
+        return DIFFERENT
+    coordinates = _sorted_by_name(listed.items)
+    is_gold_point = gold.is_ordered and gold.is_point
+    if coordinates is None and len(point.items) < 3 and not is_gold_point:
+        return DIFFERENT  # (a, b) may be an interval, which is no list of its ends
+    listed_items = coordinates or listed.items
+    if gold.is_ordered:
+        return _compare_in_order(gold.items, listed_items, tolerance)
+    return _compare_in_order(listed_items, answer.items, tolerance)
 
 
-def _compare_list_with_point(gold: Items, answer: Items, tolerance: Tolerance) -> str:
-    coordinates = _by_name(gold.items)
-    if coordinates is not None and answer.kind == "tuple":
-        return _in_order(coordinates, answer.items, tolerance)
-    # Two in brackets may be an interval or a point; three or more were but listed.
-    if gold.kind != "list" or len(gold.items) < 3:
-        return NO
-    return _in_order(gold.items, answer.items, tolerance)
+def _has_own_names(items: Sequence[Value]) -> bool:
+    """Whether each item names something else, so that the order follows the names."""
+    names = set()
+    for item in items:
+        if isinstance(item, Named):
+            letter, _ = _letter_and_index(str(item.name.value))
+            names.add((letter, item.name.args))
+    return len(names) == len(items)
 
 
-def _name_different_things(items: Sequence[Value]) -> bool:
-    """Say whether each item names something else, so that the order follows the names."""
-    names = [item.name for item in items if isinstance(item, Named)]
-    bases = {_base_and_index(name)[0] + str(name.args) for name in names}
-    return len(names) == len(items) == len(bases)
-
-
-def _letters_differ(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
-    """Say whether both name their values by single letters, and none alike."""
-    gold_names = {str(item.name.value) for item in gold if isinstance(item, Named)}
-    names = {str(item.name.value) for item in answer if isinstance(item, Named)}
-    if not gold_names or not names or any(len(name) != 1 for name in gold_names | names):
-        return False
-    return gold_names.isdisjoint(names)
-
-
-# Polar, cylindrical and spherical coordinates, as they are written.
-_COORDINATES: Final = ("r", "rho", "theta", "phi", "z")
-
-
-def _by_name(items: Sequence[Value]) -> tuple[Value, ...] | None:
+def _sorted_by_name(items: Sequence[Value]) -> list[Value] | None:
     """Order ``y = 3, x = -1`` by its names; None unless each item has a name of its own."""
-    values = {_coordinate(item): item.value for item in items if isinstance(item, Named)}
+    values = {str(item.name.value): item.value for item in items if isinstance(item, Named)}
     if len(values) != len(items):
         return None
-    if values.keys() <= set(_COORDINATES):
-        return tuple(values[name] for name in _COORDINATES if name in values)
-    return tuple(values[name] for name in sorted(values, key=_greek_last))
+    return [values[name] for name in sorted(values)]
 
 
-def _coordinate(item: Named) -> str:
-    return str(item.name.value).lstrip("\\").removeprefix("var")
-
-
-def _greek_last(name: str) -> tuple[bool, str]:
-    """Latin letters come before Greek ones."""
-    return (name in _COORDINATES and len(name) > 1, name)
-
-
-def _values(items: Sequence[Value]) -> tuple[Value, ...]:
-    return tuple(map(_value_of, items))
-
-
-def _in_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance) -> str:
+def _compare_in_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance) -> str:
     if len(gold) != len(answer):
-        return NO
-    rules = (compare(*pair, tolerance) for pair in zip(gold, answer, strict=True))
-    return "in order" if all(rules) else NO
+        return DIFFERENT
+    pairs = zip(gold, answer, strict=True)
+    return "in order" if all(compare(*pair, tolerance) for pair in pairs) else DIFFERENT
 
 
-def _any_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance) -> str:
+def _compare_in_any_order(
+    gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance
+) -> str:
     if len(gold) != len(answer):
-        return NO
+        return DIFFERENT
     unmatched = list(answer)
     for gold_item in gold:
         for index, item in enumerate(unmatched):
@@ -297,150 +269,172 @@ def _any_order(gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolera
                 del unmatched[index]
                 break
         else:
-            return NO
+            return DIFFERENT
     return "in any order"
 
 
-def _distinct(items: Sequence[Value], tolerance: Tolerance) -> tuple[Value, ...]:
-    different: list[Value] = []
+def _without_repeats(items: Sequence[Value], tolerance: Tolerance) -> list[Value]:
+    distinct_items: list[Value] = []
     for item in items:
-        if not any(_repeats(earlier, item, tolerance) for earlier in different):
-            different.append(item)
-    return tuple(different)
+        if not any(_are_same(earlier, item, tolerance) for earlier in distinct_items):
+            distinct_items.append(item)
+    return distinct_items
 
 
-def _repeats(earlier: Value, item: Value, tolerance: Tolerance) -> bool:
+def _are_same(left: Value, right: Value, tolerance: Tolerance) -> bool:
     try:
-        return bool(compare(earlier, item, tolerance))
+        return bool(compare(left, right, tolerance))
     except Undecided:
         return False
 
 
 def _compare_items_with_one(gold: Items, answer: Value, tolerance: Tolerance) -> str:
-    if isinstance(answer, Quantity | Words) and _are_several_options(answer, gold):
-        return "options"
-    if len(gold.items) != 1 or gold.kind == "member":
-        return NO
+    if len(gold.items) != 1:
+        return DIFFERENT
     return compare(gold.items[0], answer, tolerance)
 
 
-def _compare_one_with_items(gold: Quantity | Words, answer: Items, tolerance: Tolerance) -> str:
-    if _are_several_options(gold, answer):
-        return "options"
-    if not answer.items or answer.kind == "member":
-        return NO
-    if len(answer.items) > 1:
-        # "15/4 or 3.75" is one value, written in two ways; "5,5" may be a decimal.
-        first, second, *more = answer.items
-        if more or answer.kind != "list" or first == second or _name_different_things(answer.items):
-            return NO
-        if not compare(gold, second, tolerance):
-            return NO
+def _compare_one_with_items(gold: Value, answer: Items, tolerance: Tolerance) -> str:
+    """Compare a value with one item, or with ``15/4 or 3.75``: one value, written in two ways."""
+    if len(answer.items) == 1:
+        return compare(gold, answer.items[0], tolerance)
+    is_pair = len(answer.items) == 2 and answer.grouping is Grouping.LIST
+    if not is_pair or answer.items[0] == answer.items[1]:  # "5,5" may be a decimal
+        return DIFFERENT
+    if _has_own_names(answer.items) or not compare(gold, answer.items[1], tolerance):
+        return DIFFERENT
     return compare(gold, answer.items[0], tolerance)
 
 
-# --- matrices, choices, labels -------------------------------------------------------------------
+# --- matrices and vectors ------------------------------------------------------------------------
 
 
 def _compare_matrices(gold: Matrix, answer: Matrix, _: Tolerance) -> str:
     if [len(row) for row in gold.rows] != [len(row) for row in answer.rows]:
-        return NO
+        return DIFFERENT
     for gold_row, row in zip(gold.rows, answer.rows, strict=True):
-        if not all(compare_numbers(*cells) for cells in zip(gold_row, row, strict=True)):
-            return NO
+        if not all(compare_trees(*cells) for cells in zip(gold_row, row, strict=True)):
+            return DIFFERENT
     return "entry by entry"
 
 
 def _compare_vectors(gold: Matrix | Items, answer: Matrix | Items, tolerance: Tolerance) -> str:
-    gold_coordinates, coordinates = _coordinates(gold), _coordinates(answer)
+    gold_coordinates, coordinates = _coordinates_of(gold), _coordinates_of(answer)
     if not gold_coordinates or not coordinates:
-        return NO
-    return _in_order(gold_coordinates, coordinates, tolerance) and "vector"
+        return DIFFERENT
+    return _compare_in_order(gold_coordinates, coordinates, tolerance) and "vector"
 
 
-def _coordinates(value: Matrix | Items) -> Sequence[Value]:
+def _coordinates_of(vector: Matrix | Items) -> Sequence[Value]:
     """Return the cells of a column or a row, and the items that have an order; else nothing."""
-    if isinstance(value, Items):
-        return value.items if value.kind in _ORDERED else ()
-    is_vector = len(value.rows) == 1 or len(value.rows[0]) == 1
-    return [Quantity(cell) for row in value.rows for cell in row] if is_vector else ()
+    if isinstance(vector, Items):
+        return vector.items if vector.is_ordered else ()
+    is_column_or_row = len(vector.rows) == 1 or len(vector.rows[0]) == 1
+    cells = [cell for row in vector.rows for cell in row]
+    return list(map(Quantity, cells)) if is_column_or_row else ()
 
 
-def _compare_choices(gold: Value, answer: Value, tolerance: Tolerance) -> str:
-    """Compare letter with letter, or the text beside the letter with the other side."""
-    gold_letter, letter = option_letter(gold), option_letter(answer)
-    gold_text = gold.rest if isinstance(gold, Choice) else gold
-    text = answer.rest if isinstance(answer, Choice) else answer
-    if gold_letter and letter:
-        both_in_words = isinstance(gold_text, Words) and isinstance(text, Words)
-        texts_differ = both_in_words and gold_text != text
-        return "choice" if gold_letter == letter and not texts_differ else NO
-    if gold_text is None or text is None:
-        return NO
-    return compare(gold_text, text, tolerance) and "choice text"
+# --- intervals -----------------------------------------------------------------------------------
+
+
+def _compare_regions(gold: Value, answer: Value, _: Tolerance) -> str:
+    """Compare two unions of intervals and points, piece by piece."""
+    names = {v.name for v in (gold, answer) if isinstance(v, Interval | Region) and v.name}
+    if len(names) > 1:
+        return DIFFERENT
+    try:
+        gold_pieces, pieces = _pieces_of(gold), _pieces_of(answer)
+    except Unreadable:
+        return DIFFERENT
+    if len(gold_pieces) != len(pieces):
+        return DIFFERENT
+    for gold_piece in gold_pieces:
+        match = next((piece for piece in pieces if _same_piece(gold_piece, piece)), None)
+        if match is None:
+            return DIFFERENT
+        pieces.remove(match)
+    return "region"
+
+
+def _pieces_of(value: Value) -> list[Interval | Quantity]:
+    if isinstance(value, Items) and value.grouping is Grouping.LIST:
+        return [piece for item in value.items for piece in region_parts(item)]
+    return list(region_parts(value))
+
+
+def _same_piece(gold: Interval | Quantity, answer: Interval | Quantity) -> bool:
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+        return bool(compare_quantities(gold, answer, EXACT))
+    if isinstance(gold, Quantity) or isinstance(answer, Quantity):
+        return False
+    if (gold.low_closed, gold.high_closed) != (answer.low_closed, answer.high_closed):
+        return False
+    return _same_end(gold.low, answer.low) and _same_end(gold.high, answer.high)
+
+
+def _same_end(gold: Node | None, answer: Node | None) -> bool:
+    if gold is None or answer is None:
+        return gold is answer
+    return bool(compare_trees(gold, answer))
+
+
+# --- equations, inequalities, labels -------------------------------------------------------------
+
+
+def _compare_relations(gold: Relation, answer: Relation, _: Tolerance) -> str:
+    """Compare two chains side by side; an equation or inequality may be multiplied by a number."""
+    if gold.signs != answer.signs:
+        return DIFFERENT
+    pairs = zip(gold.sides, answer.sides, strict=True)  # as many as signs, and one more
+    if all(compare_trees(*sides) for sides in pairs):
+        return "side by side"
+    if len(gold.signs) > 1:
+        return DIFFERENT
+    gold_difference, difference = subtract(*gold.sides), subtract(*answer.sides)
+    if free_names(gold_difference) != free_names(difference):
+        return DIFFERENT
+    factor = _constant_ratio(gold_difference, difference)
+    is_equation = gold.signs[0] in ("=", "!=")
+    if factor is None or (factor < 0 and not is_equation):
+        return DIFFERENT
+    return "proportional"
+
+
+def _constant_ratio(top: Node, bottom: Node) -> float | None:
+    """Return the real constant c with top = c·bottom, or None if there is none."""
+    point = {}
+    for index, name in enumerate(sorted(free_names(top))):
+        point[name] = Fraction(3 + 2 * index, 7) + Fraction(index, 13)
+    try:
+        top_value, bottom_value = approximate(top, point), approximate(bottom, point)
+    except Undecided:
+        return None
+    if not top_value or not bottom_value:
+        return None
+    # top(x) · bottom(point) = bottom(x) · top(point) everywhere, without any rounding.
+    values = {name: number_node(value) for name, value in point.items()}
+    left = multiply(top, substitute(bottom, values))
+    right = multiply(bottom, substitute(top, values))
+    return (top_value / bottom_value).real if are_identical(left, right) else None
 
 
 def _compare_with_label(gold: Quantity, answer: Relation, tolerance: Tolerance) -> str:
     """Compare a number with what ``m + n = 113`` says that its left side is."""
-    value = _labelled_number(answer)
-    if value is None or symbols(gold.tree):
-        return NO
-    return compare(gold, value, tolerance) and "labelled"
+    label, value = answer.sides[0], answer.sides[-1]
+    is_labelled = answer.signs == ("=",) and is_label(label) and not free_names(value)
+    if not is_labelled or free_names(gold.tree):
+        return DIFFERENT
+    return compare_quantities(gold, Quantity(value), tolerance) and "labelled"
 
 
-def _compare_label_with_value(gold: Relation, answer: Quantity, tolerance: Tolerance) -> str:
-    """Compare ``NO/BO = 1/2`` with its right side; a sum, as of ``a + b = 1``, is an equation."""
-    value = _labelled_number(gold)
-    if value is None or symbols(answer.tree) or has(gold.sides[0], "add"):
-        return NO
-    return compare(value, answer, tolerance) and "labelled"
-
-
-def _labelled_number(relation: Relation) -> Quantity | None:
-    if relation.ops != ("=",) or symbols(relation.sides[1]) or not is_label(relation.sides[0]):
-        return None
-    return Quantity(relation.sides[1])
-
-
-# --- residues, times, ratios, digits, texts ------------------------------------------------------
-
-
-def _compare_residues(gold: Residue, answer: Residue | Quantity, _: Tolerance) -> str:
-    """Compare two classes of numbers; a modulus may be left out, but not changed."""
-    if isinstance(answer, Residue):
-        if not compare_numbers(gold.modulus, answer.modulus):
-            return NO
-        difference = exact(subtract(gold.tree, answer.tree))
-        modulus = exact(gold.modulus)
-        if difference is not None and modulus:
-            return "congruent" if difference % modulus == 0 else NO
-    return compare_numbers(gold.tree, answer.tree) and "residue"
-
-
-def _compare_clocks(gold: Clock, answer: Clock, _: Tolerance) -> str:
-    """Compare two times of day."""
-    if (gold.minute, gold.second) != (answer.minute, answer.second):
-        return NO
-    gold_hour, hour = _hour_of_day(gold), _hour_of_day(answer)
-    # Without a.m. or p.m. an hour from 1 to 12 means either half of the day.
-    if bool(gold.half) != bool(answer.half):
-        bare = answer if gold.half else gold
-        if 1 <= bare.hour <= 12:
-            gold_hour, hour = gold.hour, answer.hour
-    return "time of day" if gold_hour == hour else NO
-
-
-def _hour_of_day(clock: Clock) -> int:
-    if not clock.half or clock.hour > 12:
-        return clock.hour % 24
-    return clock.hour % 12 + (12 if clock.half == "pm" else 0)
+# --- ratios, digits, texts, choices --------------------------------------------------------------
 
 
 def _compare_ratios(gold: Ratio, answer: Ratio, _: Tolerance) -> str:
     if len(gold.terms) != len(answer.terms):
-        return NO
+        return DIFFERENT
     pairs = zip(gold.terms, answer.terms, strict=True)
-    return "term by term" if all(compare_numbers(*terms) for terms in pairs) else NO
+    return "term by term" if all(compare_trees(*terms) for terms in pairs) else DIFFERENT
 
 
 def _compare_ratio_with_quotient(
@@ -453,81 +447,66 @@ def _compare_ratio_with_quotient(
 def _ratio_of(value: Ratio | Quantity) -> Ratio:
     if isinstance(value, Ratio):
         return value
-    is_quotient = value.tree.op == "div" and value.unit is None
+    is_quotient = value.tree.op is Op.DIVIDE and value.unit is None
     return Ratio(value.tree.args if is_quotient else ())
 
 
 def _compare_based(gold: Based, answer: Based, _: Tolerance) -> str:
-    return "digits and base" if gold == answer else NO
+    return "digits and base" if gold == answer else DIFFERENT
 
 
 def _compare_without_base(gold: Based, answer: Quantity, _: Tolerance) -> str:
     """Compare digits where the answer leaves out the base, as it may leave out a unit."""
-    same_digits = gold.digits == answer.digits.lstrip("0")
-    return "digits, base left out" if same_digits and answer.unit is None else NO
+    has_same_digits = gold.digits == answer.literal.lstrip("0")
+    return "digits, base left out" if has_same_digits and answer.unit is None else DIFFERENT
 
 
 def _compare_words(gold: Words, answer: Words, _: Tolerance) -> str:
-    """Compare two texts; an answer may add what the thing is: ``an odd function`` is ``odd``."""
-    if answer.text == gold.text:
-        return "text"
-    said, _space, noun = answer.text.rpartition(" ")
-    adds_nothing = noun == "wins" or said in _ADJECTIVES.get(noun, ())
-    return "text" if said == gold.text and adds_nothing else NO
+    return "text" if gold.text == answer.text else DIFFERENT
 
 
-# What may be said of a thing, by the thing: an odd triangle is not what odd means.
-_ADJECTIVES: Final = {
-    "function": "odd even increasing decreasing constant linear periodic".split(),
-    "triangle": "right acute obtuse isosceles equilateral scalene".split(),
-    "series": "convergent divergent geometric arithmetic alternating".split(),
-    "sequence": "increasing decreasing constant geometric arithmetic bounded".split(),
-}
-
-
-def _compare_letters(gold: Words | Quantity, answer: Words | Quantity, _: Tolerance) -> str:
+def _compare_word_with_letters(
+    gold: Words | Quantity, answer: Words | Quantity, _: Tolerance
+) -> str:
     r"""Compare a text with the letters of a product: ``\text{ab}`` beside ``ab``."""
-    letters = _letters(gold)
-    return "text" if letters and letters == _letters(answer) else NO
+    letters = _letters_of(gold)
+    return "text" if letters and letters == _letters_of(answer) else DIFFERENT
 
 
-def _are_several_options(letters: Quantity | Words, options: Items) -> bool:
-    """Whether ``ACD`` names the options of a list ``A, C, D``."""
-    names = sorted(map(option_letter, options.items))
-    if options.kind not in ("list", "set") or len(names) < 2 or not all(names):
-        return False
-    return _letters(letters) == "".join(names).lower()
-
-
-def _letters(value: Words | Quantity) -> str:
+def _letters_of(value: Words | Quantity) -> str:
     """Return a text, or the letters of a product of names; nothing for another expression."""
     if isinstance(value, Words):
         return value.text
-    return _spelled(value.tree).lower() if value.unit is None and is_name(value.tree) else ""
+    return _spell(value.tree).lower() if value.unit is None and is_name(value.tree) else ""
 
 
-def _spelled(name: Node) -> str:
-    if name.op == "mul":
-        return "".join(map(_spelled, name.args))
+def _spell(name: Node) -> str:
+    if name.op is Op.MULTIPLY:
+        return "".join(map(_spell, name.args))
     return str(name.value).removeprefix("bar ")  # a segment
 
 
-# --- which rule compares which kinds -------------------------------------------------------------
+def _compare_choices(gold: Value, answer: Value, tolerance: Tolerance) -> str:
+    """Compare letter with letter, or the text beside the letter with the other side."""
+    gold_letter, letter = option_letter(gold), option_letter(answer)
+    gold_content = gold.content if isinstance(gold, Choice) else gold
+    content = answer.content if isinstance(answer, Choice) else answer
+    if gold_letter and letter:
+        both_in_words = isinstance(gold_content, Words) and isinstance(content, Words)
+        texts_differ = both_in_words and gold_content != content
+        return "choice" if gold_letter == letter and not texts_differ else DIFFERENT
+    if gold_content is None or content is None:
+        return DIFFERENT
+    return compare(gold_content, content, tolerance) and "choice text"
 
 
-def _compare_regions(gold: Value, answer: Value, _: Tolerance) -> str:
-    return compare_regions(gold, answer)
+# --- which comparison is for which types ---------------------------------------------------------
 
-
-def _compare_relations(gold: Relation, answer: Relation, _: Tolerance) -> str:
-    return compare_relations(gold, answer)
-
-
-_Rule = Callable[[Any, Any, Tolerance], str]
+_Comparison: TypeAlias = Callable[[Any, Any, Tolerance], str]
 _REGION: Final = (Interval, Region)
 _TEXT: Final = (Quantity, Words)
-# Kinds of gold values, kinds of answers, and the rule for them; of two rules the first counts.
-_RULES_OF_KINDS: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], _Rule], ...]] = (
+# Types of gold values, types of answers, and their comparison; of two the first counts.
+_COMPARISONS_OF_TYPES: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], _Comparison], ...]] = (
     ((Quantity,), (Quantity,), compare_quantities),
     (_REGION, (*_REGION, Items), _compare_regions),
     ((Items,), _REGION, _compare_regions),
@@ -535,24 +514,21 @@ _RULES_OF_KINDS: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], _Rule], .
     ((Items,), _TEXT, _compare_items_with_one),
     (_TEXT, (Items,), _compare_one_with_items),
     ((Quantity,), (Relation,), _compare_with_label),
-    ((Relation,), (Quantity,), _compare_label_with_value),
     ((Relation,), (Relation,), _compare_relations),
     ((Matrix,), (Matrix,), _compare_matrices),
     ((Matrix,), (Items,), _compare_vectors),
     ((Items,), (Matrix,), _compare_vectors),
     ((Based,), (Based,), _compare_based),
     ((Based,), (Quantity,), _compare_without_base),
-    ((Clock,), (Clock,), _compare_clocks),
-    ((Residue,), (Residue, Quantity), _compare_residues),
     ((Ratio,), (Ratio,), _compare_ratios),
     ((Ratio,), (Quantity,), _compare_ratio_with_quotient),
     ((Quantity,), (Ratio,), _compare_ratio_with_quotient),
     ((Words,), (Words,), _compare_words),
-    ((Words,), (Quantity,), _compare_letters),
-    ((Quantity,), (Words,), _compare_letters),
+    ((Words,), (Quantity,), _compare_word_with_letters),
+    ((Quantity,), (Words,), _compare_word_with_letters),
 )
-_RULES: Final[dict[tuple[type, type], _Rule]] = {
-    kinds: rule
-    for gold_kinds, answer_kinds, rule in reversed(_RULES_OF_KINDS)
-    for kinds in product(gold_kinds, answer_kinds)
+_COMPARISONS: Final[dict[tuple[type, type], _Comparison]] = {
+    types: comparison
+    for gold_types, answer_types, comparison in reversed(_COMPARISONS_OF_TYPES)
+    for types in product(gold_types, answer_types)
 }

@@ -4,43 +4,33 @@ A response is read strictly first: a box, an ``<answer>`` tag, a marker, a phras
 answer is". Within a rule the last one counts. Only a response that has none of these is read
 leniently, and only if it was finished: one that is nothing but an answer, or the last value of the
 last sentence that holds one. In a response that was cut, a last number is an accident. The rules
-are a table: :mod:`rlbhpc.verify.answer.patterns`.
+are a table: :mod:`rlbhpc.verify.answer.statements`.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from rlbhpc.problems.record import ends_in_box
-from rlbhpc.verify.answer.boxes import FLAT_BOX, joins, last_box, suffix_of_box, with_surroundings
-from rlbhpc.verify.answer.patterns import OPENINGS, TURN_ENDS, compiled
+from rlbhpc.verify.answer.statements import (
+    OPENINGS,
+    TURN_ENDS,
+    compile_patterns,
+    find_bare_value,
+    find_last_value,
+    find_marker,
+    find_phrase,
+    find_tag,
+)
 from rlbhpc.verify.answer.statements import Extracted as Extracted
-from rlbhpc.verify.answer.statements import bare, last_value, marker, phrase, tag
 
 #: Names of the rules, from the surest to the last resort.
 RULES: Final = ("box", "tag", "marker", "phrase", "bare", "last value")
 
-_TURN_END: Final = compiled(TURN_ENDS, re.NOFLAG)
-_WITHIN_LINE: Final = ("announcement", "instruction")
-# Those that begin with a line are found in no time; the others are slow, and hardly ever there.
-_OPENING: Final = compiled(
-    tuple(row for row in OPENINGS if row.name not in _WITHIN_LINE), re.NOFLAG
-)
-_SLOW_OPENING: Final = compiled(
-    tuple(row for row in OPENINGS if row.name in _WITHIN_LINE), re.NOFLAG
-)
-# A rule may stand between the steps of one solution: before it a value is no answer.
-_RULE: Final = compiled(tuple(row for row in OPENINGS if row.name == "rule"))
-_SLOW_STEMS: Final = (" question", " problem", " exercise", " task", "step by step", "逐步推理",
-                      "boxed{}")  # fmt: skip
-_THINK: Final = re.compile(r"<(/?)(?:think|thinking)>")
-# Whether a response may hold a mark; one class of letters is sought twice as fast as the names.
-_MARKUP: Final = re.compile(r"<[|/｜te<s]|\[/?INST")
-_INVISIBLE: Final = re.compile("[\u200b-\u200d\u2060\ufeff]")
-_EARLIER_BOX: Final = re.compile("box")
-_MOST_OPENINGS: Final = 16
+_CUT_AT_LIMIT: Final = "length"
+_ENDED_BY_ITSELF: Final = "eos"
 
 
 def extract(response: str, finish: str = "") -> Extracted | None:
@@ -53,14 +43,79 @@ def extract(response: str, finish: str = "") -> Extracted | None:
     text: str | None = response
     if ("<" in response or "INST]" in response) and _MARKUP.search(response) is not None:
         turn = _first_turn(_final_channel(response))
-        finish = finish if turn == response else "eos"  # a turn that was ended is finished
+        if turn != response:
+            finish = _ENDED_BY_ITSELF
         text = _after_thinking(turn)
     if text is None:
         return None
-    return _from_last_box(text) or _from_whole(text, finish)
+    return _read_ending_box(text) or _read_whole(text, finish)
 
 
-def _from_last_box(text: str) -> Extracted | None:
+def _read_whole(text: str, finish: str) -> Extracted | None:
+    """Find the answer by all rules, in the order of their strength."""
+    text = text if text.isascii() else _INVISIBLE.sub("", text)
+    task = first_task(text)
+    if task is not text:
+        text, finish = task, _ENDED_BY_ITSELF  # what a model leaves for another task is finished
+    was_cut = finish == _CUT_AT_LIMIT
+    if was_cut and ends_in_box(text):
+        return None
+    statement = _find_statement(text, was_cut)
+    return statement if statement or was_cut else _find_unstated(text, finish)
+
+
+# The last clause that was finished, of a response that was cut.
+_FINISHED: Final = re.compile(r".*(?:[\n。！？]|[.!?]\s|</answer>)", re.DOTALL)
+_COMPLETE_ENDINGS: Final = (".", "$", "**", "\\)", "\\]", "!", "。", ")")
+
+
+def _find_statement(text: str, was_cut: bool = False) -> Extracted | None:
+    """Read strictly: a box, a tag, a marker, or a phrase whose whole clause is a value.
+
+    Of prose behind a box nothing counts: it checks or explains, and only a tag or a marker replaces
+    the box.
+    """
+    box = find_last_box(text)
+    boxed = None if box is None else _answer_of_box(text, box)
+    if was_cut:
+        finished = _FINISHED.match(text)
+        text = "" if finished is None else finished[0]
+    behind_box = text if box is None else text[box.end :]
+    return find_tag(behind_box) or find_marker(behind_box) or boxed or find_phrase(behind_box)
+
+
+def _find_unstated(text: str, finish: str) -> Extracted | None:
+    """Read leniently: a response that is its answer, or the last value of its last sentence.
+
+    Where nobody knows how a response ended, it must end as a sentence does: a number that stands
+    last may have been cut.
+    """
+    is_finished = bool(finish) or text.rstrip().endswith(_COMPLETE_ENDINGS)
+    return find_bare_value(text) or (find_last_value(text) if is_finished else None)
+
+
+# --- boxes ---------------------------------------------------------------------------------------
+
+
+class Box(NamedTuple):
+    """What a box holds, and where it begins and ends in its text."""
+
+    content: str
+    start: int
+    end: int
+
+
+_MAX_JOINED_BOXES: Final = 16
+# A box whose braces nest four deep at most; its alternatives begin differently, so it is linear.
+_PLAIN: Final = r"[^{}\\]++|\\."
+_NESTED: Final = rf"\{{(?:{_PLAIN}|\{{(?:{_PLAIN}|\{{(?:{_PLAIN})*+\}})*+\}})*+\}}"
+_FLAT_BOX: Final = re.compile(rf"\\boxed\{{((?:{_PLAIN}|{_NESTED})*+)\}}", re.DOTALL)
+_EARLIER_BOX: Final = re.compile("box")
+_BOX_NAME: Final = re.compile(r"\\f?boxed|\\fbox")
+_BOX_OR_BRACE: Final = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|\\.|[{}]", re.DOTALL)
+
+
+def _read_ending_box(text: str) -> Extracted | None:
     """Find the answer where one box stands last and nothing before it matters, else None.
 
     Nearly every response ends so. Its last box is searched from the end, and only two loops in C
@@ -70,89 +125,142 @@ def _from_last_box(text: str) -> Extracted | None:
     if start < 0:
         return None
     end = text.find("}", start) + 1
-    answer = text[start + len("\\boxed{") : end - 1] if end else "{"
-    if "{" in answer or "\\" in answer:
-        box = FLAT_BOX.match(text, start)
-        if box is None:
+    content = text[start + len("\\boxed{") : end - 1] if end else "{"
+    if "{" in content or "\\" in content:
+        match = _FLAT_BOX.match(text, start)
+        if match is None:
             return None
-        answer, end = box[1], box.end()
-    if not answer or answer.isspace() or "box" in answer:
+        content, end = match[1], match.end()
+    if not content or content.isspace() or "box" in content:
         return None
     if _EARLIER_BOX.search(text, 0, start) is not None:
         between = text[text.rfind("}", 0, start) + 1 : start]
-        if joins(between) is not None:
+        if _separator_of_boxes(between) is not None:
             return None
-    if _first_opening(text[:start]) is not None:
+    if find_opening(text[:start]) is not None or _may_hold_answer(text[end:]):
         return None
-    suffix = _suffix(text[end:])
-    if suffix is None:
-        return None
-    return Extracted(with_surroundings(text, start, answer.strip(), suffix), "box")
+    return _answer_of_box(text, Box(content.strip(), start, end))
 
 
 @lru_cache(maxsize=4096)
-def _suffix(following: str) -> str | None:
-    """Return what the text behind a box adds to its answer; None if it may hold another answer.
+def _may_hold_answer(behind_box: str) -> bool:
+    """Whether the text behind a box may hold another answer.
 
     Few endings are written again and again, such as a full stop and the end of a formula.
     """
-    if any(mark in following for mark in ("box", "####", "\nA:", "answer")):
+    if any(sign in behind_box for sign in ("box", "####", "\nA:", "answer")):
+        return True
+    # A brace too many may close a box around the last one.
+    has_open_box = behind_box.count("}") > behind_box.count("{")
+    return has_open_box or find_opening(behind_box) is not None
+
+
+def find_last_box(text: str) -> Box | None:
+    """Return the last closed box, joined with its neighbours where they form one answer."""
+    if "box" not in text:
         return None
-    if following.count("}") > following.count("{") or _first_opening(following) is not None:
-        return None  # a brace too many may close a box around the last one
-    return suffix_of_box(following)
-
-
-def _from_whole(text: str, finish: str) -> Extracted | None:
-    text = text if text.isascii() else _INVISIBLE.sub("", text)
-    first = first_task(text)
-    if first is not text:
-        text, finish = first, "eos"  # what a model leaves behind for another task it has finished
-    was_cut = finish == "length"
-    if was_cut and ends_in_box(text):
+    boxes = [box for box in _closed_boxes(text) if box.content.strip()]
+    if not boxes:
         return None
-    return _stated(text, was_cut) or (None if was_cut else _unstated(text, finish))
+    last = boxes[-1]
+    answer, start = last.content.strip(), last.start
+    for box in reversed(boxes[-_MAX_JOINED_BOXES:-1]):
+        separator = _separator_of_boxes(text[box.end : start])
+        if separator is None:
+            break
+        start = box.start
+        if box.content.strip() != answer:
+            answer = box.content.strip() + separator + answer
+    return Box(answer, start, last.end)
 
 
-# The last clause that was finished, of a response that was cut.
-_FINISHED: Final = re.compile(r".*(?:[\n。！？]|[.!?]\s|</answer>)", re.DOTALL)
+def _closed_boxes(text: str) -> list[Box]:
+    """Find every box whose brace closes, in order, a box around a box left out: one pass."""
+    boxes: list[Box] = []
+    # The match that opened each open brace: a box, or a plain brace.
+    openings: list[re.Match[str]] = []
+    first_box = _BOX_NAME.search(text)
+    start = len(text) if first_box is None else first_box.start()
+    for token in _BOX_OR_BRACE.finditer(text, start):
+        if token[0].endswith("{") and token[0] != "\\{":
+            openings.append(token)
+        elif token[0] == "}" and openings:
+            opening = openings.pop()
+            if opening[0] == "{":
+                continue
+            if boxes and boxes[-1].start > opening.start():
+                # An inner box is the answer; the outer one only says where it ends.
+                boxes[-1] = boxes[-1]._replace(end=token.end())
+            else:
+                content = text[opening.end() : token.start()]
+                boxes.append(Box(content, opening.start(), token.end()))
+    return boxes
 
 
-def _stated(text: str, was_cut: bool = False) -> Extracted | None:
-    """Read strictly: a box, a tag, a marker, or a phrase whose whole clause is a value.
+_INVISIBLE_MARKUP: Final = re.compile(
+    r"\\(?:quad|qquad|text|textrm|mathrm|mbox|left|right|[,;:!\s()\[\]])|[\s${}*~]+"
+)
+_LABEL_OF_BOX: Final = re.compile(r"\(?(?:[a-h]|i{1,3}|iv|v|\d)\)|[A-Za-z](?:_\d+)?=")
+_AND_SEPARATOR: Final = re.compile(r"(?:[,;&]|and)*")
+_OR_SEPARATOR: Final = re.compile(r",?or,?")
+_MAX_SEPARATOR_CHARS: Final = 80
 
-    Of prose behind a box nothing counts: it checks or explains, and only a tag or a marker replaces
-    the box.
+
+def _separator_of_boxes(between: str) -> str | None:
+    """Return what joins two boxes to one answer, or None if the later one stands alone.
+
+    They join when nothing but ``and``, ``or``, a comma or a label such as ``(b)`` and ``y =``
+    stands between them: any other word, and the end of a sentence, makes the later box the answer.
     """
-    box = last_box(text)
-    boxed = None
-    if box is not None:
-        suffix = suffix_of_box(text[box.end :])
-        boxed = Extracted(with_surroundings(text, box.start, box.text, suffix), "box")
-    if was_cut:
-        finished = _FINISHED.match(text)
-        text = "" if finished is None else finished[0]
-    behind_box = text if box is None else text[box.end :]
-    return tag(behind_box) or marker(behind_box) or boxed or phrase(behind_box)
+    if len(between) > _MAX_SEPARATOR_CHARS:
+        return None
+    words = _LABEL_OF_BOX.sub(",", _INVISIBLE_MARKUP.sub("", between))
+    if _AND_SEPARATOR.fullmatch(words):
+        return ", "
+    return r" \text{ or } " if _OR_SEPARATOR.fullmatch(words) else None
 
 
-_COMPLETE: Final = (".", "$", "**", "\\)", "\\]", "!", "。", ")")
+_UNIT_BEHIND_BOX: Final = re.compile(
+    r"[$\s]*(?:\\text\{\s*|\\[,;: ]\s*)*"
+    r"(\\?%|(?:percent|dozen|hundred|thousand|million|billion|seconds|minutes|hours|days|weeks|months|"
+    r"years|dollars|cents|degrees|radians|[km]?grams|"
+    r"(?:(?:square|cubic)\s+)?(?:inches|feet|miles|yards|(?:centi|milli|kilo)?met(?:er|re)s)|"
+    r"[ckm]m|kg|[ck]?m/(?:s|h|min)|mph)\b(?!\s*[\^/]|\s+(?:and|of|per|more|less|point|squared|cubed)))"
+)
+# A factor, a power or a constant that the formula goes on with: "$\\boxed{5}\\times 10^3$".
+_FACTOR_BEHIND_BOX: Final = re.compile(
+    r"\s*((?:\+(?=\s*[CKck]\s*[$\\])|\\times|\\cdot|\\(?:pi|sqrt)(?![A-Za-z])|"
+    r"\^(?!\{?(?:\*|\\dagger)))[^$\n=]{0,40}?)(?:\$|\\[)\]])"
+)
+# One with a space at the start of a line is a bullet.
+_MINUS_BEFORE_BOX: Final = re.compile(r"[=$(\[]\s*-\s*$|^\s*-$", re.MULTILINE)
+_CHARS_BEFORE_BOX: Final = 60
 
 
-def _unstated(text: str, finish: str) -> Extracted | None:
-    """Read leniently: a response that is its answer, or the last value of its last sentence.
-
-    Where nobody knows how a response ended, it must end as a sentence does: a number that stands
-    last may have been cut.
-    """
-    answer = bare(text)
-    if answer is None and (finish or text.rstrip().endswith(_COMPLETE)):
-        answer = last_value(text)
-    return answer
+def _answer_of_box(text: str, box: Box) -> Extracted:
+    """Join what a box holds with the minus sign before it, and the unit or factor behind it."""
+    answer = box.content
+    before = text[max(0, box.start - _CHARS_BEFORE_BOX) : box.start]
+    has_minus = before.endswith(("-", "- ")) and _MINUS_BEFORE_BOX.search(before) is not None
+    if has_minus and not answer.startswith("-"):
+        is_sum = "+" in answer or "-" in answer
+        answer = f"-({answer})" if is_sum else f"-{answer}"
+    unit = _UNIT_BEHIND_BOX.match(text, box.end)
+    factor = _FACTOR_BEHIND_BOX.match(text, box.end)
+    if unit is not None:
+        answer += r"\%" if unit[1].endswith("%") else rf" \text{{ {unit[1]}}}"
+    elif factor is not None:
+        answer += f" {factor[1]}"
+    return Extracted(answer, "box")
 
 
 # --- turns, thoughts, tasks ----------------------------------------------------------------------
 
+_TURN_END: Final = compile_patterns(*TURN_ENDS, flags=re.NOFLAG)
+# Whether a response may hold a mark; one class of letters is sought twice as fast as the names.
+_MARKUP: Final = re.compile(r"<[|/｜te<s]|\[/?INST")
+_THINK_TAG: Final = re.compile(r"<(/?)(?:think|thinking)>")
+_INVISIBLE: Final = re.compile("[\u200b-\u200d\u2060\ufeff]")
 _CHANNEL: Final = "<|channel|>"
 _FINAL_CHANNEL: Final = re.compile(
     r"<\|channel\|>final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>"
@@ -177,20 +285,32 @@ def _after_thinking(response: str) -> str | None:
 
     A closing tag without an opening one closes the block that the prompt opened.
     """
-    spoken: list[str] = []
+    spoken_parts: list[str] = []
     is_thinking, start = False, 0
-    for mark in _THINK.finditer(response):
-        if mark[1]:
+    for tag in _THINK_TAG.finditer(response):
+        is_closing = bool(tag[1])
+        if is_closing:
             if not is_thinking:
-                spoken.clear()
-            is_thinking, start = False, mark.end()
+                spoken_parts.clear()
+            is_thinking, start = False, tag.end()
         elif not is_thinking:
-            spoken.append(response[start : mark.start()])
+            spoken_parts.append(response[start : tag.start()])
             is_thinking = True
     if is_thinking:
         return None
-    spoken.append(response[start:])
-    return "\n".join(spoken)
+    return "\n".join([*spoken_parts, response[start:]])
+
+
+# Those that begin with a line are found in no time; the prompt's own words are sought apart.
+_OPENING: Final = compile_patterns(
+    *(row for row in OPENINGS if row.name != "instruction"), flags=re.NOFLAG
+)
+_INSTRUCTION: Final = compile_patterns(
+    *(row for row in OPENINGS if row.name == "instruction"), flags=re.NOFLAG
+)
+# A rule may stand between the steps of one solution: before it a value is no answer.
+_RULE: Final = compile_patterns(*(row for row in OPENINGS if row.name == "rule"))
+_MAX_OPENINGS: Final = 16
 
 
 def first_task(text: str) -> str:
@@ -198,26 +318,24 @@ def first_task(text: str) -> str:
 
     Without any box a last value is an answer, too; with one, a formula before it may be a step.
     """
-    start = _first_opening(text)
-    for _ in range(_MOST_OPENINGS):
+    start = find_opening(text)
+    for _ in range(_MAX_OPENINGS):
         if start is None:
             return text
         before = text[:start]
-        answer = _stated(before)
+        answer = _find_statement(before)
         if answer is None and "boxed" not in text and not _RULE.match(text, start):
-            answer = _unstated(before, "eos")
+            answer = _find_unstated(before, _ENDED_BY_ITSELF)
         if answer is not None:
             return before
-        start = _first_opening(text, start + 1)
+        start = find_opening(text, start + 1)
     return text
 
 
-def _first_opening(text: str, start: int = 0) -> int | None:
+def find_opening(text: str, start: int = 0) -> int | None:
     """Return where another task may begin, from a position on."""
-    small = text.lower()
-    if len(small) != len(text):
-        small = text  # a letter such as İ, which is two small ones
-    openings = [_OPENING.search(small, start)]
-    if any(stem in small for stem in _SLOW_STEMS):
-        openings.append(_SLOW_OPENING.search(small, start))
+    lower_text = text.lower()
+    if len(lower_text) != len(text):
+        lower_text = text  # a letter such as İ, which is two small ones
+    openings = (_OPENING.search(lower_text, start), _INSTRUCTION.search(lower_text, start))
     return min((opening.start() for opening in openings if opening is not None), default=None)

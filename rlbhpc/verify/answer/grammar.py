@@ -6,532 +6,474 @@ ever read as something smaller than it is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from rlbhpc.verify.answer.lexer import FUNCTIONS, Token
-from rlbhpc.verify.answer.value import Node, has_const, num
+from rlbhpc.verify.answer.lexer import (
+    CLOSE_BRACE,
+    CLOSE_PARENTHESIS,
+    FUNCTION_NAMES,
+    OPEN_BRACE,
+    OPEN_PARENTHESIS,
+    Kind,
+    Token,
+    Tokens,
+    mark,
+)
+from rlbhpc.verify.answer.value import (
+    INFINITY,
+    PI,
+    ZERO,
+    E,
+    I,
+    Node,
+    Op,
+    add,
+    contains_node,
+    divide,
+    multiply,
+    negate,
+    number_node,
+    raise_to,
+    symbol_node,
+)
 
-# --- number literals -----------------------------------------------------------------------------
+_MAX_DIGITS: Final = 2000
+_MAX_EXPONENT: Final = 5000
+_MAX_PERIOD: Final = 200
+_MAX_TOKENS: Final = 600
+_MAX_DEPTH: Final = 40
+_NO_TOKEN: Final = Token(Kind.END, "")
+# Every token that a rule looks ahead or back at exists.
+_PADDING: Final = (_NO_TOKEN,) * 8
 
+_FRAC: Final = Token(Kind.FUNCTION, "frac")
+_SQRT: Final = Token(Kind.FUNCTION, "sqrt")
+_BAR_ABOVE: Final = Token(Kind.FUNCTION, "bar")
+_POWER_SIGN: Final = mark("^")
+_SUBSCRIPT_SIGN: Final = mark("_")
+_FACTORIAL_SIGN: Final = mark("!")
+_DEGREE_SIGN: Final = mark("deg")
+_DIVISION_SIGN: Final = mark("/")
+_BAR: Final = mark("|")
+_PRIME: Final = mark("'")
 
-MAX_DIGITS: Final = 2000
-MAX_EXPONENT: Final = 5000
-END: Final[Token] = ("end", "")
-_ENDS: Final = (END,) * 8
+# The tokens of a fraction of two integers: \\frac{1}{2}, and 1/2 behind a blank.
+_DIGITS: Final = "digits"
+_FRACTION_SHAPES: Final = (
+    ("frac", "{", _DIGITS, "}", "{", _DIGITS, "}"),
+    (_DIGITS, "/", _DIGITS),
+)
+
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}", "|_": "_|", "|^": "^|"}
+_SIGNS: Final = frozenset(map(mark, ("+", "-", "+-", "-+")))
+_GROUP_OPENINGS: Final = frozenset(map(mark, ("(", "{", "[", "|(", "|")))
+_TWO_SIGNS: Final = ("+-", "-+")
+_TRIGONOMETRIC: Final = frozenset("sin cos tan cot sec csc sinh cosh tanh coth".split())
+_INVERSE_NAMES: Final = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
+_EVALUATED_FUNCTIONS: Final = FUNCTION_NAMES - frozenset(
+    "deg det dim ker max min gcd lcm arg Re Im".split()
+)
+_DECORATIONS: Final = frozenset("bar dot ddot hat tilde angle".split())
+# Letters that name functions when a parenthesis follows; other letters multiply.
+_FUNCTION_LETTERS: Final = frozenset("fghFGH")
 
 
 class Unreadable(Exception):  # noqa: N818 - an outcome, not a fault
     """The tokens of an answer are nothing that can be read with certainty."""
 
 
-class Cursor:
-    """A place in a list of tokens."""
-
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        # Ends behind and before: every token that a rule looks ahead or back at exists.
-        self.tokens = [*tokens, *_ENDS]
-        self.at = 0
-        self.depth = 0
-        self.bars = 0
-
-    def peek(self, ahead: int = 0) -> Token:
-        """Return the token ``ahead`` places on without taking it."""
-        return self.tokens[self.at + ahead]
-
-    def take(self) -> Token:
-        """Take the next token."""
-        token = self.tokens[self.at]
-        self.at += token is not END
-        return token
-
-    def accept(self, text: str, kind: str = "o") -> bool:
-        """Take the next token if it is this one."""
-        token = self.tokens[self.at]
-        if token[1] == text and token[0] == kind:
-            self.at += 1
-            return True
-        return False
-
-    def expect(self, text: str) -> None:
-        """Take the next token, which must be this one."""
-        if not self.accept(text):
-            raise Unreadable(f"{text!r} missing")
-
-
-def number(text: str) -> Fraction:
-    """Read a number token; ``6.02e23`` is exact."""
-    text = text.replace(",", "")
+def parse_number(text: str) -> Fraction:
+    """Return the value of a number token; ``6.02e23`` is exact."""
     mantissa, _, exponent = text.lower().partition("e")
-    if len(mantissa) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_EXPONENT:
+    if len(mantissa) > _MAX_DIGITS or abs(int(exponent or 0)) > _MAX_EXPONENT:
         raise Unreadable("number too long")
-    return Fraction(text)
+    return Fraction(text.replace(",", ""))
 
 
-def repeating(head: str, period: str) -> Fraction:
-    """Value of a decimal such as ``0.1`` followed by the digits ``period`` without end."""
-    decimals = head.partition(".")[2]
-    unit = 10 ** len(decimals)
-    return Fraction(head.rstrip(".") or 0) + Fraction(int(period), unit * (10 ** len(period) - 1))
-
-
-def ellipsis(text: str) -> Fraction:
-    """Value of ``0.1666…``: the shortest period that the repeats digits repeat."""
-    head, _, decimals = text.partition(".")
-    for period in range(1, len(decimals) // 2 + 1):
-        repeats = 3 if period == 1 and len(set(decimals)) > 1 else 2
-        block = decimals[-period:]
-        if decimals.endswith(block * repeats):
-            start = len(decimals) - period * repeats
-            while start >= 1 and decimals[start - 1] == decimals[start - 1 + period]:
-                start -= 1
-            lead = decimals[:start]
-            block = decimals[start : start + period]
-            return repeating(f"{head}.{lead}", block)
-    raise Unreadable("decimals that do not repeat")
-
-
-def read_number(cursor: Cursor, text: str) -> Node:
-    """Read what begins with a number token: a mixed number, a repeating decimal, ``5C2``."""
-    value = number(text)
-    if cursor.peek() is END:
-        return num(value)
-    if "e" not in text.lower():
-        repeated = _repeating(cursor, text)
-        if repeated is not None:
-            return num(repeated)
-    whole = text.isdigit()
-    if whole and cursor.peek() == ("f", "frac"):
-        part = _literal_fraction(cursor)
-        if part is not None and 0 < part[0] < 1:
-            cursor.at = part[1]
-            return num(value + part[0])
-    if whole and [cursor.peek(n)[0] for n in (0, 2)] == ["n", "n"] and cursor.peek(1)[1] == "/":
-        top, bottom = cursor.peek(0)[1], cursor.peek(2)[1]
-        if top.isdigit() and bottom.isdigit() and 0 < number(top) < number(bottom):
-            cursor.at += 3
-            return num(value + number(top) / number(bottom))
-    if whole and cursor.peek() in (("s", "C"), ("s", "P")) and cursor.peek(1)[0] == "n":
-        kind = "binom" if cursor.take()[1] == "C" else "perm"
-        return Node(kind, (num(value), num(number(cursor.take()[1]))))
-    return num(value)
-
-
-def _literal_fraction(cursor: Cursor) -> tuple[Fraction, int] | None:
-    r"""``\frac{a}{b}`` of two integers: its value and where it ends."""
-    following = cursor.tokens[cursor.at + 1 : cursor.at + 7]
-    shape = "".join("n" if kind == "n" else text for kind, text in following)
-    if not shape.startswith(("{n}{n}", "{n}n")):
-        return None
-    top, bottom = [number(text) for kind, text in following if kind == "n"][:2]
-    size = 7 if shape.startswith("{n}{n}") else 5
-    return (top / bottom, cursor.at + size) if bottom else None
-
-
-def _repeating(cursor: Cursor, text: str) -> Fraction | None:
-    r"""``0.1\overline{6}``, ``0.\dot{3}``, ``0.\dot{1}4285\dot{7}``, ``0.(3)``, ``0.333…``."""
-    start = cursor.at
-    if "." in text and cursor.accept("..."):
-        return ellipsis(text)
-    if "." not in text and not cursor.accept("."):
-        return None
-    head, period = text if "." in text else text + ".", ""
-    if cursor.accept("bar", "f"):
-        period = _digits_in_braces(cursor)
-    elif cursor.accept("(") and cursor.peek()[0] == "n" and cursor.peek(1) == ("o", ")"):
-        period = cursor.take()[1]
-        cursor.take()
-    elif cursor.accept("dot", "f"):
-        period = _digits_in_braces(cursor)
-        if cursor.peek()[0] == "n" and cursor.peek(1) == ("f", "dot"):
-            period += cursor.take()[1]
-        if period and cursor.accept("dot", "f"):
-            period += _digits_in_braces(cursor)
-    if not period.isdigit() or len(period) > 200:
-        cursor.at = start
-        return None
-    cursor.accept("...")
-    return repeating(head, period)
-
-
-def _digits_in_braces(cursor: Cursor) -> str:
-    if cursor.accept("{") and cursor.peek()[0] == "n" and cursor.peek(1) == ("o", "}"):
-        digits = cursor.take()[1]
-        cursor.take()
-        return digits
-    # Without braces a mark stands over one digit: of ``0.\bar36`` over the 3 alone.
-    if cursor.peek()[0] == "n" and len(cursor.peek()[1]) == 1:
-        return cursor.take()[1]
-    return ""
-
-
-# --- expressions ---------------------------------------------------------------------------------
-
-
-MAX_TOKENS: Final = 600
-MAX_DEPTH: Final = 40
-
-
-_CLOSERS: Final = {"(": ")", "[": "]", "{": "}", "|(": "|)", "|_": "_|", "|^": "^|", "<(": ">)"}
-_TRIG: Final = frozenset("sin cos tan cot sec csc sinh cosh tanh coth".split())
-_INVERSE: Final = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
-_MANY: Final = frozenset("max min gcd lcm".split())
-_DECORATIONS: Final = frozenset("bar dot ddot hat tilde angle".split())
-# Letters that name functions when a parenthesis follows; other letters multiply.
-_FUNCTION_LETTERS: Final = frozenset("fghFGH")
-
-
-def parse(tokens: Sequence[Token]) -> Node:
+def parse(tokens: Tokens) -> Node:
     """Parse all tokens as one expression, or raise :class:`Unreadable`."""
-    if len(tokens) > MAX_TOKENS:
+    if len(tokens) > _MAX_TOKENS:
         raise Unreadable("too long")
     parser = _Parser(tokens)
-    node = parser.sum()
-    if parser.accept("choose"):
-        node = Node("binom", (node, parser.sum()))
-    if parser.peek() != END:
-        raise Unreadable(f"unexpected {parser.peek()[1]!r}")
+    node = parser.read_sum()
+    if parser.peek() is not _NO_TOKEN:
+        raise Unreadable(f"unexpected {parser.peek().text!r}")
     return node
 
 
-class _Parser(Cursor):
-    """Recursive descent over one list of tokens."""
+def parse_if_readable(tokens: Tokens) -> Node | None:
+    """Parse all tokens as one expression; None if they are none."""
+    try:
+        return parse(tokens)
+    except Unreadable:
+        return None
+
+
+class _Parser:
+    """Recursive descent over one list of tokens; each ``read_`` method takes what it reads."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = [*tokens, *_PADDING]
+        self.position = 0
+        self.depth = 0
+        self.open_bars = 0
+
+    def peek(self, ahead: int = 0) -> Token:
+        """Return the token ``ahead`` places on without taking it."""
+        return self.tokens[self.position + ahead]
+
+    def take(self) -> Token:
+        """Take the next token."""
+        token = self.peek()
+        if token is not _NO_TOKEN:
+            self.position += 1
+        return token
+
+    def accept(self, token: Token) -> bool:
+        """Take the next token if it is this one."""
+        if self.peek() != token:
+            return False
+        self.position += 1
+        return True
+
+    def expect(self, token: Token) -> None:
+        """Take the next token, which must be this one."""
+        if not self.accept(token):
+            raise Unreadable(f"{token.text!r} missing")
 
     # --- sums and products -----------------------------------------------------------------------
 
-    def sum(self) -> Node:
+    def read_sum(self) -> Node:
         self.depth += 1
-        if self.depth > MAX_DEPTH:
+        if self.depth > _MAX_DEPTH:
             raise Unreadable("nested too deeply")
         terms: list[Node] = []
-        sign = self._sign()
-        if sign in ("+-", "-+"):
-            terms.append(num(0))
+        sign = self.read_sign()
         while True:
-            term = self.product()
-            if sign in ("+-", "-+"):
-                left = terms[0] if len(terms) == 1 else Node("add", tuple(terms))
-                terms = [Node("pm", (left, term), sign)]
+            term = self.read_product()
+            if sign in _TWO_SIGNS:
+                terms = [Node(Op.PLUS_MINUS, (_sum_of(terms), term), sign)]
             else:
-                terms.append(Node("neg", (term,)) if sign == "-" else term)
-            if self.peek()[1] not in ("+", "-", "+-", "-+") or self.peek()[0] != "o":
+                terms.append(negate(term) if sign == "-" else term)
+            if self.peek() not in _SIGNS:
                 break
-            sign = self._sign()
+            sign = self.read_sign()
         self.depth -= 1
-        return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
+        return _sum_of(terms)
 
-    def _sign(self) -> str:
+    def read_sign(self) -> str:
+        """Take all signs that follow and return the one that they make."""
         sign = "+"
-        while self.peek()[0] == "o" and self.peek()[1] in ("+", "-", "+-", "-+"):
-            text = self.take()[1]
-            if len(text) == 2:
+        while self.peek() in _SIGNS:
+            text = self.take().text
+            if text in _TWO_SIGNS:
                 return text
             if text == "-":
                 sign = "-" if sign == "+" else "+"
         return sign
 
-    def product(self) -> Node:
-        node = self.factor()
-        while self.peek() is not END:
-            kind, text = self.peek()
-            if kind == "o" and text == "*":
-                self.take()
-                node = Node("mul", (node, self.signed_factor()))
-            elif kind == "o" and text == "/":
-                self.take()
-                node = Node("div", (node, self.signed_factor()))
-            elif self._starts_factor():
-                node = Node("mul", (node, self.factor()))
+    def read_product(self) -> Node:
+        node = self.read_factor()
+        while True:
+            if self.accept(mark("*")):
+                node = multiply(node, self.read_signed_factor())
+            elif self.accept(_DIVISION_SIGN):
+                node = divide(node, self.read_signed_factor())
+            elif self.factor_follows():
+                node = multiply(node, self.read_factor())
             else:
-                break
-        return node
+                return node
 
-    def _starts_factor(self) -> bool:
+    def factor_follows(self) -> bool:
+        """Whether the next token begins a factor that stands beside the last one."""
         kind, text = self.peek()
-        if kind in ("s", "f") or (kind == "w" and text.isupper()):
-            return True
-        if kind == "n":
-            power = self.peek(-1)[0] == "s" and self.peek(1) == ("o", "^")  # n2^n
-            if self.peek(-1) == ("o", "}"):
-                return self.peek(1) == ("o", "!")
-            return power or self.peek(-1) in (("o", ")"), ("o", "!"), ("s", "i"))
-        return kind == "o" and (
-            text in ("(", "[", "{", "|(", "|_", "|^") or (text == "|" and not self.bars)
-        )
+        if kind is Kind.NUMBER:
+            # Two numbers side by side are no product, but n2^n and (n+1)2 are.
+            previous = self.peek(-1)
+            if previous.kind is Kind.SYMBOL:
+                return self.peek(1) == _POWER_SIGN or previous.text == "i"
+            return previous in (CLOSE_PARENTHESIS, _FACTORIAL_SIGN)
+        if kind is Kind.MARK:
+            is_opening_bar = text == "|" and not self.open_bars
+            return text in _CLOSING or text == "|(" or is_opening_bar
+        is_segment = kind is Kind.WORD and text.isupper()
+        return is_segment or kind in (Kind.SYMBOL, Kind.FUNCTION)
 
-    def signed_factor(self) -> Node:
-        return Node("neg", (self.factor(),)) if self._sign() == "-" else self.factor()
+    def read_signed_factor(self) -> Node:
+        is_negative = self.read_sign() == "-"
+        factor = self.read_factor()
+        return negate(factor) if is_negative else factor
 
     # --- factors ---------------------------------------------------------------------------------
 
-    def factor(self) -> Node:
-        node = self.atom()
-        while self.peek()[0] == "o":
-            if self.accept("!"):
-                if self.peek() == ("o", "!"):
+    def read_factor(self) -> Node:
+        """Read an atom and what stands behind it: factorials, percent signs, powers."""
+        node = self.read_atom()
+        while True:
+            if self.accept(_FACTORIAL_SIGN):
+                if self.peek() == _FACTORIAL_SIGN:
                     raise Unreadable("a double factorial")
-                node = Node("fact", (node,))
-            elif self.accept("%"):
-                node = Node("mul", (node, num(Fraction(1, 100))))
-            elif self.accept("^") or self.peek() == ("o", "deg"):
-                if self._degree_sign():
-                    node = Node("deg", (node,))
-                else:
-                    node = Node("pow", (node, self.exponent()))
+                node = Node(Op.FACTORIAL, (node,))
+            elif self.accept(mark("%")):
+                node = multiply(node, number_node(Fraction(1, 100)))
+            elif self.accept(_DEGREE_SIGN):
+                node = Node(Op.DEGREES, (node,))
+            elif self.accept(_POWER_SIGN):
+                is_angle = self.accept_degree_sign()
+                node = Node(Op.DEGREES, (node,)) if is_angle else raise_to(node, self.read_script())
             else:
-                break
-        return node
+                return node
 
-    def _degree_sign(self) -> bool:
-        if self.accept("deg"):
+    def accept_degree_sign(self) -> bool:
+        r"""Take the rest of ``^\circ`` or ``^{\circ}``, if that is what follows."""
+        if self.accept(_DEGREE_SIGN):
             return True
-        if [self.peek(n)[1] for n in range(3)] == ["{", "deg", "}"]:
-            self.at += 3
-            return True
-        return False
+        if [self.peek(), self.peek(1), self.peek(2)] != [OPEN_BRACE, _DEGREE_SIGN, CLOSE_BRACE]:
+            return False
+        self.position += 3
+        return True
 
-    def exponent(self) -> Node:
-        """``^{…}``, ``^2``, ``^-1``, ``^(1/2)`` and the tower ``a^b^c``."""
-        if self._sign() == "-":
-            return Node("neg", (self.exponent(),))
-        # A bare number ends with its digits: the fraction after ``_2`` or ``^2`` is a factor.
-        node = num(number(self.take()[1])) if self.peek()[0] == "n" else self.atom()
-        if self.accept("^"):
-            node = Node("pow", (node, self.exponent()))
-        return node
+    def read_script(self) -> Node:
+        """Read an exponent or a base: ``^{…}``, ``^2``, ``^-1``, the tower ``a^b^c``."""
+        if self.read_sign() == "-":
+            return negate(self.read_script())
+        if self.peek().kind is Kind.NUMBER:
+            # A bare number ends with its digits: the fraction after ^2 is a factor.
+            node = number_node(parse_number(self.take().text))
+        else:
+            node = self.read_atom()
+        return raise_to(node, self.read_script()) if self.accept(_POWER_SIGN) else node
 
-    def atom(self) -> Node:
+    def read_atom(self) -> Node:
         kind, text = self.take()
-        if kind == "n":
-            return read_number(self, text)
-        if kind == "s":
-            return self._symbol(text)
-        if kind == "w" and text.isupper():
-            return Node("sym", (), text + self._subscript())
-        if kind == "f":
-            return self._function(text)
-        if kind != "o":
+        if kind is Kind.NUMBER:
+            return self.read_number(text)
+        if kind is Kind.SYMBOL:
+            return self.read_symbol(text)
+        if kind is Kind.FUNCTION:
+            return self.read_function(text)
+        if kind is Kind.WORD and text.isupper():
+            return symbol_node(text + self.read_subscript())
+        if kind is not Kind.MARK:
             raise Unreadable(f"{text!r} in an expression")
-        if text == "." and self.peek() in (("f", "bar"), ("f", "dot")):
-            self.at -= 1
-            return read_number(self, "0")
-        if text in ("^", "_") or (text == "{" and self.peek() == ("o", "}")):
-            self.at -= 1
-            return self._prescripted()
-        if text in ("(", "[", "{"):
-            node = self.sum()
-            if text == "{" and self.accept("choose"):
-                node = Node("binom", (node, self.sum()))
-            self.expect(_CLOSERS[text])
-            return node
         if text in ("|(", "|"):
-            self.bars += 1
-            node = self.sum()
-            self.bars -= 1
-            if not (self.accept("|)") or self.accept("|")):
-                raise Unreadable("open absolute value")
-            return Node("abs", (node,))
-        if text in ("|_", "|^"):
-            node = self.sum()
-            self.expect(_CLOSERS[text])
-            return Node("floor" if text == "|_" else "ceil", (node,))
-        raise Unreadable(f"{text!r} in an expression")
+            return self.read_absolute_value()
+        if text not in _CLOSING:
+            raise Unreadable(f"{text!r} in an expression")
+        node = self.read_sum()
+        self.expect(mark(_CLOSING[text]))
+        if text == "|_":
+            return Node(Op.FLOOR, (node,))
+        return Node(Op.CEILING, (node,)) if text == "|^" else node
+
+    def read_absolute_value(self) -> Node:
+        self.open_bars += 1
+        node = self.read_sum()
+        self.open_bars -= 1
+        if not (self.accept(mark("|)")) or self.accept(_BAR)):
+            raise Unreadable("open absolute value")
+        return Node(Op.ABSOLUTE, (node,))
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    def read_number(self, digits: str) -> Node:
+        r"""Read what begins with a number: also ``0.1\overline{6}``, ``3\frac12`` and ``3 1/2``."""
+        value = parse_number(digits)
+        period = self.read_period(digits)
+        if period:
+            return number_node(_repeating_decimal(digits, period))
+        if digits.isdigit():
+            value += self.read_proper_fraction()
+        return number_node(value)
+
+    def read_period(self, digits: str) -> str:
+        r"""Take ``\overline{6}`` behind a decimal and return the digits that repeat."""
+        is_decimal = "." in digits or self.peek() == mark(".")
+        ahead = 0 if "." in digits else 1
+        if not is_decimal or self.peek(ahead) != _BAR_ABOVE:
+            return ""
+        period = self.peek(ahead + 2).text
+        in_braces = self.peek(ahead + 1) == OPEN_BRACE and self.peek(ahead + 3) == CLOSE_BRACE
+        if not in_braces or not period.isdigit() or len(period) > _MAX_PERIOD:
+            return ""
+        self.position += ahead + 4
+        self.accept(mark("..."))
+        return period
+
+    def read_proper_fraction(self) -> Fraction:
+        """Take the fraction of a mixed number and return its value; 0 if none follows."""
+        for shape in _FRACTION_SHAPES:
+            tokens = self.tokens[self.position : self.position + len(shape)]
+            digits = [token.text for token in tokens if token.text.isdigit()]
+            has_shape = all(
+                token.text.isdigit() if expected == _DIGITS else token.text == expected
+                for token, expected in zip(tokens, shape, strict=False)
+            )
+            if not has_shape:
+                continue
+            top, bottom = map(parse_number, digits)
+            if 0 < top < bottom:
+                self.position += len(shape)
+                return top / bottom
+        return Fraction(0)
 
     # --- symbols ---------------------------------------------------------------------------------
 
-    def _symbol(self, text: str) -> Node:
+    def read_symbol(self, text: str) -> Node:
         if text == "oo":
-            return Node("const", (), "oo")
-        if text in ("C", "P") and self.peek() == ("o", "("):
-            pair = self._pair()
-            if pair is not None:
-                return Node("binom" if text == "C" else "perm", pair)
-        if text in ("C", "P", "A") and self.peek()[1] in ("_", "^"):
-            scripts = self._numeric_scripts("binom" if text == "C" else "perm")
-            if scripts is not None:
-                return scripts
-        name = text + self._subscript() + self._primes()
-        # f(0): a symbol is applied to a number, since nobody multiplies like that.
-        at_a_number = self.peek(1)[0] == "n" and self.peek(2) == ("o", ")")
-        if self.peek() == ("o", "(") and (name[0] in _FUNCTION_LETTERS or at_a_number):
-            return Node("app", self._arguments(), name)
-        if name == "\\pi":
-            return Node("const", (), "pi")
-        if name in ("e", "i"):
-            return Node("const", (), name)
-        return Node("sym", (), name)
+            return INFINITY
+        name = text + self.read_subscript() + self.read_primes()
+        if self.peek() == OPEN_PARENTHESIS:
+            # Nobody multiplies a letter by a number behind it, so f(0) and a(0) apply it.
+            at_a_number = self.peek(1).kind is Kind.NUMBER and self.peek(2) == CLOSE_PARENTHESIS
+            if name[0] in _FUNCTION_LETTERS or at_a_number:
+                return Node(Op.UNKNOWN_FUNCTION, self.read_arguments(), name)
+        constants = {"\\pi": PI, "e": E, "i": I}
+        return constants.get(name) or symbol_node(name)
 
-    @staticmethod
-    def _is_prime(first: Token, second: Token) -> bool:
-        return first[1] == "'" or (first[1] == "{" and second[1] == "'")
-
-    def _primes(self) -> str:
-        r"""Read ``'`` and ``^{\prime\prime}`` as part of the name."""
+    def read_primes(self) -> str:
+        r"""Read ``'`` and ``^{\prime\prime}`` as part of a name."""
         primes = ""
-        while self.peek() == ("o", "'") or (
-            self.peek()[1] == "^" and self._is_prime(self.peek(1), self.peek(2))
-        ):
-            braced = self.accept("^") and self.accept("{")
-            while self.accept("'"):
+        while self.peek() == _PRIME or self.primes_are_raised():
+            is_braced = self.accept(_POWER_SIGN) and self.accept(OPEN_BRACE)
+            while self.accept(_PRIME):
                 primes += "'"
-            if braced:
-                self.expect("}")
+            if is_braced:
+                self.expect(CLOSE_BRACE)
         return primes
 
-    def _subscript(self) -> str:
-        r"""Read ``_0``, ``_{\text{max}}`` and the like as part of the name."""
-        if not self.accept("_"):
+    def primes_are_raised(self) -> bool:
+        first, second = self.peek(1), self.peek(2)
+        is_prime = first == _PRIME or (first == OPEN_BRACE and second == _PRIME)
+        return self.peek() == _POWER_SIGN and is_prime
+
+    def read_subscript(self) -> str:
+        r"""Read ``_0``, ``_{\text{max}}`` and the like as part of a name."""
+        if not self.accept(_SUBSCRIPT_SIGN):
             return ""
-        if not self.accept("{"):
+        if not self.accept(OPEN_BRACE):
             kind, text = self.take()
-            if kind not in ("n", "s", "w", "u"):
+            if kind in (Kind.MARK, Kind.END):
                 raise Unreadable("odd subscript")
             return "_" + text
-        parts, depth = [], 1
-        while depth:
+        subscript = "_"
+        open_braces = 1
+        while open_braces:
             token = self.take()
-            if token == END:
+            if token is _NO_TOKEN:
                 raise Unreadable("open subscript")
-            depth += {"{": 1, "}": -1}.get(token[1], 0)
-            parts.append(token[1])
-        return "_" + "".join(part for part in parts if part not in "{}")
+            if token == OPEN_BRACE:
+                open_braces += 1
+            elif token == CLOSE_BRACE:
+                open_braces -= 1
+            else:
+                subscript += token.text
+        return subscript
 
-    def _pair(self) -> tuple[Node, Node] | None:
-        """Take ``(a, b)`` after a name, or nothing."""
-        start = self.at
-        try:
-            arguments = self._arguments()
-        except Unreadable:
-            arguments = ()
-        if len(arguments) == 2:
-            return arguments[0], arguments[1]
-        self.at = start
-        return None
-
-    def _arguments(self) -> tuple[Node, ...]:
-        self.expect("(")
-        arguments = [self.sum()]
-        while self.accept(","):
-            arguments.append(self.sum())
-        self.expect(")")
+    def read_arguments(self) -> tuple[Node, ...]:
+        self.expect(OPEN_PARENTHESIS)
+        arguments = [self.read_sum()]
+        while self.accept(mark(",")):
+            arguments.append(self.read_sum())
+        self.expect(CLOSE_PARENTHESIS)
         return tuple(arguments)
-
-    def _numeric_scripts(self, op: str) -> Node | None:
-        """``C_5^2``, ``P^2_5`` as a number of choices or permutations; else it is a symbol."""
-        start = self.at
-        scripts: dict[str, Fraction] = {}
-        while self.peek()[1] in ("_", "^") and len(scripts) < 2:
-            mark = self.take()[1]
-            braced = self.accept("{")
-            kind, text = self.take()
-            if kind != "n" or not text.isdigit() or (braced and not self.accept("}")):
-                break
-            scripts[mark] = number(text)
-        if len(scripts) == 2 and scripts["_"] >= scripts["^"] and scripts["_"] > 2:
-            return Node(op, (num(scripts["_"]), num(scripts["^"])))
-        self.at = start
-        return None
-
-    def _prescripted(self) -> Node:
-        """``{}^5C_2``, ``_{5}C_{2}`` and the same with P."""
-        if self.accept("{"):
-            self.expect("}")
-        if not (self.accept("^") or self.accept("_")):
-            raise Unreadable("empty group")
-        top = self.exponent()
-        kind = self.take()
-        if kind not in (("s", "C"), ("s", "P")) or not self.accept("_"):
-            raise Unreadable("script without a base")
-        return Node("binom" if kind[1] == "C" else "perm", (top, self.exponent()))
 
     # --- functions -------------------------------------------------------------------------------
 
-    def _function(self, name: str) -> Node:
+    def read_function(self, name: str) -> Node:
         if name == "frac":
-            return _quotient(self.atom(), self.atom())
+            return _fraction(self.read_atom(), self.read_atom())
         if name == "binom":
-            return Node("binom", (self.atom(), self.atom()))
+            return Node(Op.CHOOSE, (self.read_atom(), self.read_atom()))
         if name == "sqrt":
-            degree = num(2)
-            if self.accept("["):
-                degree = self.sum()
-                self.expect("]")
-            return Node("root", (degree, self.atom()))
-        if name == "cbrt":
-            return Node("root", (num(3), self.atom()))
-        if name in ("abs", "floor", "ceil"):
-            return Node(name, (self.atom(),))
+            degree = number_node(2)
+            if self.accept(mark("[")):
+                degree = self.read_sum()
+                self.expect(mark("]"))
+            return Node(Op.ROOT, (degree, self.read_atom()))
         if name in _DECORATIONS:
-            return self._decorated(name)
-        if name not in FUNCTIONS or name in ("deg", "det", "dim", "ker"):
+            return self.read_decorated_name(name)
+        if name not in _EVALUATED_FUNCTIONS:
             raise Unreadable(f"\\{name} is not evaluated")
-        return self._application(_INVERSE.get(name, name))
+        return self.read_application(_INVERSE_NAMES.get(name, name))
 
-    def _decorated(self, name: str) -> Node:
-        r"""``\bar x``, ``\ddot{\theta}``, ``\angle ABC``: a symbol with a longer name."""
+    def read_decorated_name(self, decoration: str) -> Node:
+        r"""Read ``\bar x``, ``\hat{\theta}``, ``\angle ABC``: a symbol with a longer name."""
         letters = ""
-        braced = self.accept("{")
-        while self.peek()[0] == "s" or (self.peek()[0] == "w" and self.peek()[1].isupper()):
-            letters += self.take()[1]
-            if not braced and name != "angle":
+        is_braced = self.accept(OPEN_BRACE)
+        while self.peek().kind is Kind.SYMBOL or self.peek().text.isupper():
+            letters += self.take().text
+            if not is_braced and decoration != "angle":
                 break
-        letters += self._subscript()
+        letters += self.read_subscript()
         if not letters:
-            raise Unreadable(f"{name} of nothing")
-        if braced:
-            self.expect("}")
-        return Node("sym", (), f"{name} {letters}{self._subscript()}")
+            raise Unreadable(f"{decoration} of nothing")
+        if is_braced:
+            self.expect(CLOSE_BRACE)
+        return symbol_node(f"{decoration} {letters}{self.read_subscript()}")
 
-    def _application(self, name: str) -> Node:
+    def read_application(self, name: str) -> Node:
+        r"""Read what follows a function's name: ``\log_2 x``, ``\sin^2 x``, ``\tan^{-1} x``."""
         base: Node | None = None
         power: Node | None = None
-        while self.peek()[1] in ("_", "^") and self.peek()[0] == "o":
-            if self.take()[1] == "_":
-                base = self.exponent()
+        while self.peek() in (_SUBSCRIPT_SIGN, _POWER_SIGN):
+            if self.take() == _SUBSCRIPT_SIGN:
+                base = self.read_script()
             else:
-                power = self.exponent()
-        if name in _TRIG and power == Node("neg", (num(1),)):
+                power = self.read_script()
+        if name in _TRIGONOMETRIC and power == negate(number_node(1)):
             name, power = "arc" + name, None
-        arguments = (
-            self._arguments()
-            if name in _MANY and self.peek() == ("o", "(")
-            else (self._function_argument(),)
-        )
+        argument = self.read_function_argument()
         if name == "exp":
-            node = Node("pow", (Node("const", (), "e"), arguments[0]))
-        elif base is not None:
-            if name != "log":
-                raise Unreadable("subscript of a function")
-            node = Node("fn", (*arguments, base), "log")
+            node = raise_to(E, argument)
+        elif base is None:
+            node = Node(Op.KNOWN_FUNCTION, (argument,), name)
+        elif name == "log":
+            node = Node(Op.KNOWN_FUNCTION, (argument, base), name)
         else:
-            node = Node("fn", arguments, name)
-        return node if power is None else Node("pow", (node, power))
+            raise Unreadable("subscript of a function")
+        return node if power is None else raise_to(node, power)
 
-    def _function_argument(self) -> Node:
-        """Take a group, or the factors that stand side by side up to the next sign or function."""
-        if self.peek()[0] == "o" and self.peek()[1] in ("(", "{", "[", "|(", "|"):
-            return self.atom()
-        negative = self._sign() == "-"
-        node = self.factor()
-        while self.peek()[0] == "s" or self.peek() in (("f", "frac"), ("f", "sqrt"), ("o", "(")):
-            node = Node("mul", (node, self.factor()))
-        if has_const(node, "pi") and self.peek() == ("o", "/") and self.peek(1)[0] == "n":
+    def read_function_argument(self) -> Node:
+        """Read a group, or the factors that stand side by side up to the next sign or function."""
+        if self.peek() in _GROUP_OPENINGS:
+            return self.read_atom()
+        is_negative = self.read_sign() == "-"
+        node = self.read_factor()
+        while self.peek().kind is Kind.SYMBOL or self.peek() in (_FRAC, _SQRT, OPEN_PARENTHESIS):
+            node = multiply(node, self.read_factor())
+        is_divided = self.peek() == _DIVISION_SIGN and self.peek(1).kind is Kind.NUMBER
+        if is_divided and contains_node(node, PI):  # sin 2pi/3
             self.take()
-            node = Node("div", (node, self.factor()))
-        return Node("neg", (node,)) if negative else node
+            node = divide(node, self.read_factor())
+        return negate(node) if is_negative else node
 
 
-def _quotient(top: Node, bottom: Node) -> Node:
+def _sum_of(terms: list[Node]) -> Node:
+    if not terms:
+        return ZERO
+    return terms[0] if len(terms) == 1 else add(*terms)
+
+
+def _repeating_decimal(digits: str, period: str) -> Fraction:
+    """Return the value of a decimal such as ``0.1`` followed by a period without end."""
+    decimal_count = len(digits.partition(".")[2])
+    nines = int("9" * len(period) + "0" * decimal_count)
+    return Fraction(digits) + Fraction(int(period), nines)
+
+
+def _fraction(top: Node, bottom: Node) -> Node:
     """Return a fraction, or the symbol that a derivative such as ``dy/dx`` is."""
-    if bottom.op == "mul" and _is_d(bottom.args[0]):
-        if _is_d(top):
+    if bottom.op is Op.MULTIPLY and _is_differential(bottom.args[0]):
+        if _is_differential(top):
             raise Unreadable("a derivative to be taken")
-        if top.op == "mul" and _is_d(top.args[0]):
-            return Node("sym", (), f"d{top.args[1:]}/d{bottom.args[1:]}")
-    return Node("div", (top, bottom))
+        if top.op is Op.MULTIPLY and _is_differential(top.args[0]):
+            return symbol_node(f"d{top.args[1:]}/d{bottom.args[1:]}")
+    return divide(top, bottom)
 
 
-def _is_d(node: Node) -> bool:
-    base = node.args[0] if node.op == "pow" else node
-    return base == Node("sym", (), "d")
+def _is_differential(node: Node) -> bool:
+    """Whether a factor is the d of a derivative, or a power of it."""
+    base = node.args[0] if node.op is Op.POWER else node
+    return base == symbol_node("d")

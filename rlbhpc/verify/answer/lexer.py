@@ -1,78 +1,157 @@
-"""LaTeX, or what a model takes for it, as a flat list of tokens.
+r"""LaTeX, or what a model takes for it, as a flat list of tokens.
 
 Everything that only styles an answer disappears here; what two writers write in two ways gets one
 name. The tokens joined by blanks are the canonical form of an answer: equal canonical forms mean
 the same answer.
-
-Kinds of tokens: ``n`` number, ``s`` symbol of one letter or macro, ``w`` word, ``f`` function,
-``r`` relation, ``c`` currency, ``b``/``e`` begin and end of an environment, ``o`` the rest.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from rlbhpc.verify.answer.glyphs import Token as Token
-from rlbhpc.verify.answer.glyphs import foreign_tokens, lines, to_latex
-from rlbhpc.verify.answer.units import unit_named
+from rlbhpc.verify.answer.value import table_lines, unit_named
+
+
+class Kind(StrEnum):
+    """What a token is. ``commands.txt`` has the same words."""
+
+    NUMBER = "number"
+    SYMBOL = "symbol"  # a letter, or a macro that stands for one
+    WORD = "word"
+    FUNCTION = "function"
+    RELATION = "relation"
+    CURRENCY = "currency"
+    BEGIN = "begin"  # of an environment
+    END = "end"
+    MARK = "mark"  # operators, brackets and punctuation
+    UNKNOWN = "unknown"  # a macro that means nothing here
+
+
+class Token(NamedTuple):
+    """A piece of an answer."""
+
+    kind: Kind
+    text: str
+
+
+Tokens: TypeAlias = Sequence[Token]
+
+
+def mark(text: str) -> Token:
+    """Return the token of an operator, a bracket or a punctuation mark."""
+    return Token(Kind.MARK, text)
+
+
+COMMA: Final = mark(",")
+COLON: Final = mark(":")
+OPEN_PARENTHESIS: Final = mark("(")
+CLOSE_PARENTHESIS: Final = mark(")")
+OPEN_BRACE: Final = mark("{")
+CLOSE_BRACE: Final = mark("}")
+EQUALS: Final = Token(Kind.RELATION, "=")
+AND: Final = Token(Kind.WORD, "and")
+OR: Final = Token(Kind.WORD, "or")
 
 # Beyond this an answer is compared as text and not read at all.
 MAX_CHARS: Final = 4000
+_MAX_TEXT_DEPTH: Final = 8
 
-_TOKEN: Final = re.compile(
-    r"(?P<space>\s+)"
-    # 1,234 may be a number or two: the reader, which knows what stands around it, decides.
-    r"|(?P<run>(?<!\d,)\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)(?:\.\d+)?)"
-    r"|(?P<num>(?:\d+(?:\.\d+|\.(?=\s*/))?|\.\d+)(?:[eE][+-]?\d+(?!\d*[.a-zA-Z]))?)"
-    r"|(?P<word>[A-Za-z]+)"
-    r"|(?P<foreign>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0400-\u04ff]+)"
-    r"|(?P<macro>\\(?:[A-Za-z]+|.))"
-    r"|(?P<rel><=|>=|!=|==|=>|->|[=<>])"
-    r"|(?P<op>\.\.\.+|\*\*|''|[-+*/^_(){}\[\],;:!|&.%'\"~])"
-    r"|(?P<other>.)",
-    re.DOTALL,
+
+# --- Unicode mathematics as LaTeX ----------------------------------------------------------------
+
+_VULGAR_FRACTIONS: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
+
+_GREEK_SIGNS: Final = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ϵ": "epsilon",
+    "ζ": "zeta", "η": "eta", "θ": "theta", "ϑ": "theta", "κ": "kappa", "λ": "lambda", "μ": "mu",
+    "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi",
+    "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta",
+    "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+}  # fmt: skip
+
+_MATH_SIGNS: Final = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-",
+    "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ", "∙": r"\cdot ", "•": r"\cdot ",
+    "÷": r"\div ", "∕": "/", "⁄": "/", "∶": ":",
+    "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "≤": r"\le ", "≦": r"\le ", "⩽": r"\le ",
+    "≥": r"\ge ", "≧": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≅": r"\approx ",
+    "≡": r"\equiv ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ",
+    "∖": r"\setminus ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "√": r"\sqrt ", "∛": r"\sqrt[3] ", "∜": r"\sqrt[4] ",
+    "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "∘": r"\circ ",
+    "′": "'", "’": "'", "‘": "'", "″": "''", "“": '"', "”": '"',
+    "∠": r"\angle ", "△": r"\triangle ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ",
+    "⌉": r"\rceil ", "⟨": r"\langle ", "⟩": r"\rangle ", "∣": "|", "…": r"\ldots ",
+    "⋯": r"\ldots ", "→": r"\to ", "⇒": r"\implies ", "∑": r"\sum ", "∏": r"\prod ",
+    "∫": r"\int ", "∧": r"\land ", "∨": r"\lor ", "℃": r"^\circ C", "℉": r"^\circ F",
+    "，": ",", "、": ",", "；": ";", "：": ":", "。": ".", "（": "(", "）": ")", "％": r"\%",
+    "µ": r"\mu ", "✓": "", "\u2061": "", "\u200b": "", "\ufeff": "", "\u00ad": "",
+    "£": "£", "€": "€", "¥": "¥", "₹": "₹",
+}  # fmt: skip
+
+_SUPERSCRIPTS: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
+_SUBSCRIPTS: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖₓ", "0123456789+-()nkx", strict=True))
+_RAISED_RUN: Final = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_LOWERED_RUN: Final = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
+# Digits with a bar above them, as repeating decimals are typed.
+_BARRED_DIGITS: Final = re.compile("(?:\\d[\u0304\u0305])+")
+_ROOT_OF_NUMBER: Final = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
+
+
+def _write_vulgar_fraction(sign: str) -> str:
+    top, bottom = unicodedata.normalize("NFKC", sign).split("⁄")
+    return f"\\frac{{{top}}}{{{bottom}}}"
+
+
+_UNICODE_TO_LATEX: Final = str.maketrans(
+    _MATH_SIGNS
+    | {sign: f"\\{name} " for sign, name in _GREEK_SIGNS.items()}
+    | {sign: _write_vulgar_fraction(sign) for sign in _VULGAR_FRACTIONS}
 )
+
+
+def to_latex(text: str) -> str:
+    """Write Unicode mathematics as ASCII LaTeX; what has no such form stays as it is.
+
+    Superscripts and vulgar fractions go first: NFKC would turn ``x²`` into ``x2`` and ``3½`` into
+    ``31/2``.
+    """
+    if text.isascii():
+        return text
+    text = _RAISED_RUN.sub(lambda run: f"^{{{_translate(run[0], _SUPERSCRIPTS)}}}", text)
+    text = _LOWERED_RUN.sub(lambda run: f"_{{{_translate(run[0], _SUBSCRIPTS)}}}", text)
+    text = _BARRED_DIGITS.sub(lambda run: f"\\overline{{{run[0][::2]}}}", text)
+    text = _ROOT_OF_NUMBER.sub(r"\1{\2}", text)
+    text = unicodedata.normalize("NFKC", text.translate(_UNICODE_TO_LATEX))
+    return text.translate(_UNICODE_TO_LATEX)  # NFKC may bring back signs of the table
+
+
+def _translate(signs: str, table: dict[str, str]) -> str:
+    return "".join(table[sign] for sign in signs)
+
+
+# --- the text before it is cut into tokens -------------------------------------------------------
 
 # Digit groups whose separator can only be a thousands mark: 10{,}080  11,\! 111  1~000  1 000.
-_GROUPS: Final = re.compile(
-    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| |'|_)\d{3})+(?![\d])"
+_DIGIT_GROUPS: Final = re.compile(
+    r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| )\d{3})+(?![\d])"
 )
-_GROUP_MARKS: Final = re.compile(r"[^\d]+")
+_NO_DIGITS: Final = re.compile(r"[^\d]+")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
-# 1,00,000: groups of two before the last three; one begins with a zero, or it may be a list.
-_INDIAN: Final = re.compile(r"(?<![\d.,])(?=[\d,]*,0)\d{1,2}(?:,\d{2})+,\d{3}(?![\d,])(?:\.\d+)?")
-_EUROPEAN: Final = re.compile(
-    r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])|(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}(?![\d.,])"
-)
-# Unit symbols after a number and a space: 5\,m  3~kg  9.8\ m/s^2  12 AU.
-_UNIT_TAIL: Final = re.compile(
-    r"(?:(?<=[\d}])|(?<=\\pi))((?:\s|\\[,;:! ]|~)+)"
-    r"([A-Za-z]{1,4}(?:\^\{?-?\d\}?)?(?:[\s/*]{1,3}[A-Za-z]{1,4}(?:\^\{?-?\d\}?)?){0,3})\s*\.?\s*$"
-)
-_NAMES: Final = re.compile(r"[A-Za-z]+")
-_DOLLAR: Final = re.compile(r"(?<!\\)\$")
-_ROW_SKIP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
-_DOUBLED: Final = re.compile(r"\\\\(?=[A-Za-z])")
-
-_WRITTEN: Final = (
-    ("{:}", ":"), ("{}^\\circ", "^\\circ"), ("per cent", "percent"), ("US\\$", "\\$"),
-)  # fmt: skip
+_ROW_GAP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
+_DOUBLED_BACKSLASH: Final = re.compile(r"\\\\(?=[A-Za-z])")
 _VECTOR: Final = r"\\(?:vec|mathbf|boldsymbol|bm)"
-_REWRITTEN: Final = tuple(
-    (re.compile(pattern), plain)
-    for pattern, plain in (
-        (r"(?<!\d)(\d{1,2})点(\d\d)分?", r"\1:\2"),
-        (r"\{([^{}]*)\\over(?![a-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+_REWRITES: Final = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         # TeX takes one digit where no brace stands: \frac12 is one half, \frac1{10} one tenth.
         (r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(\d)(?!\d)", r"\\\1{\2}{\3}"),
         (r"\\([dtc]?frac|[dt]?binom)\s*(\d)\s*(?=[{\\A-Za-z])", r"\\\1{\2}"),
-        (r"(?<=\d)!=(?=\s*\d)", "! ="),  # 5!=120
-        # 135^{\text{o}}: a degree sign that was typed as a letter.
-        (r"(?<=\d)\s*\^\s*(\{)?\\(?:text|mathrm)\{o\}(?(1)\})", r"^\\circ "),
-        (r"(?<=\d)\s*[xX]\s*(?=10\s?\^)", r"\\times "),
         # 12^{th}, 12th
         (r"(?<=\d)\s*\^\s*(\{)?(\\(?:text|mathrm)\{)?(?:st|nd|rd|th)(?(2)\})(?(1)\})", ""),
         (r"(?<=\d)(?:st|nd|rd|th)$", ""),
@@ -81,63 +160,8 @@ _REWRITTEN: Final = tuple(
     )
 )
 
-_DROPPED: Final = frozenset(
-    "big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-    "scriptstyle limits nolimits quad qquad enspace thinspace hfill hfil rm bf it sf tt mathstrut "
-    "nonumber therefore because middle , ; : ! ( ) [ ] / @ mathop mathrel mathbin strut left right "
-    "mathbf boldsymbol bm pmb mathit mathsf mathtt mathcal mathscr mathfrak emph underline vec "
-    "overrightarrow boxed fbox ensuremath notag smash Large large normalsize small "
-    "hline checkmark qed blacksquare".split()
-)
-_ARGUMENT_DROPPED: Final = frozenset(
-    "color textcolor colorbox hspace vspace hskip phantom vphantom hphantom tag label".split()
-)
-_TEXT: Final = frozenset(
-    "text textrm textnormal textbf textit textsf texttt mbox hbox mathrm operatorname textup "
-    "textsc mathord".split()
-)
-# Which token a command is; tokens hold no blanks.
-_COMMANDS: Final[dict[str, Token]] = {
-    command: (kind, text)
-    for kind, text, *commands in map(str.split, lines("commands.txt"))
-    for command in commands
-}
 
-FUNCTIONS: Final = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth asin acos atan log ln "
-    "lg exp max min gcd lcm det arg Re Im cis sgn sign deg ker dim erf".split()
-)
-_GREEK: Final = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
-    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega hbar "
-    "ell".split()
-)
-# Words that keep their meaning without a backslash or \text around them.
-_PLAIN: Final[dict[str, Token]] = {
-    "sqrt": ("f", "sqrt"), "pi": ("s", "\\pi"), "infinity": ("s", "oo"), "inf": ("s", "oo"),
-    "infty": ("s", "oo"), "theta": ("s", "\\theta"), "alpha": ("s", "\\alpha"),
-    "beta": ("s", "\\beta"), "lambda": ("s", "\\lambda"), "frac": ("f", "frac"),
-    "binom": ("f", "binom"), "cbrt": ("f", "cbrt"), "abs": ("f", "abs"), "floor": ("f", "floor"),
-    "ceil": ("f", "ceil"), "cup": ("o", "cup"), "choose": ("o", "choose"),
-    "times": ("o", "*"), "union": ("o", "cup"),
-}  # fmt: skip
-_MONEY: Final = {"USD": "$", "EUR": "€", "GBP": "£", "INR": "₹", "Rs": "₹"}
-_SHORT_WORDS: Final = frozenset(
-    "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
-    "gm hrs mins rad per DNE two one six ten the an not are was for see you any all but can has "
-    "its our his her who of by it is day men dog egg boy pen hat toy hen pig cow gal".split()
-)
-
-
-@lru_cache(maxsize=1024)
-def tokenize(text: str) -> tuple[Token, ...]:
-    """Cut an answer into tokens; unknown characters stay as ``o`` tokens."""
-    tokens: list[Token] = []
-    _cut(_prepare(to_latex(text)), False, tokens)
-    return tuple(tokens)
-
-
-def _prepare(text: str) -> str:
+def _normalize(text: str) -> str:
     """Settle on the text what a token at a time could not see."""
     if text.startswith("**") and text.endswith("**"):
         text = text.strip("*")
@@ -146,39 +170,231 @@ def _prepare(text: str) -> str:
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # a backslash-blank whose blank was trimmed
     if "\\\\" in text:
-        text = _ROW_SKIP.sub(r"\1", text)
+        text = _ROW_GAP.sub(r"\1", text)
     if "\\\\" in text and "\\begin" not in text:
-        text = _DOUBLED.sub(r"\\", text)
-    for written, plain in _WRITTEN:
-        text = text.replace(written, plain)
+        text = _DOUBLED_BACKSLASH.sub(r"\\", text)
+    text = text.replace("{}^\\circ", "^\\circ")
     if text.count("{,}") > 1:
         text = text.replace("{,}", ",")
-    text = _GROUPS.sub(lambda run: _GROUP_MARKS.sub("", run[0]), text)
-    if "," in text:
-        text = _DECIMAL_COMMA.sub(".", text)
-        text = _INDIAN.sub(lambda run: run[0].replace(",", ""), text)
-    text = _EUROPEAN.sub(lambda run: run[0].replace(".", "").replace(",", "."), text)
-    for pattern, plain in _REWRITTEN:
-        text = pattern.sub(plain, text)
-    text = _UNIT_TAIL.sub(_as_text, text)
-    return text.replace("np.", "").replace("math.", "")
+    text = _DIGIT_GROUPS.sub(lambda groups: _NO_DIGITS.sub("", groups[0]), text)
+    text = _DECIMAL_COMMA.sub(".", text)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    return text.replace("np.", "")  # as Minerva writes np.arcsin
 
 
-def _as_text(tail: re.Match[str]) -> str:
-    r"""Write ``\,m`` as ``\text{ m}`` where every name after the space is a unit."""
-    names = _NAMES.findall(tail[2])
-    close = tail[1].isspace() or not tail[1]
-    letter = close and len(names[0]) < 2 and "/" not in tail[2]
-    if letter or not all(unit_named(name) for name in names):
-        return tail[0]
-    return f"\\text{{ {tail[2]}}}"
+# --- tokens --------------------------------------------------------------------------------------
+
+_PIECE: Final = re.compile(
+    r"(?P<space>\s+)"
+    # 1,234 may be a number or two: the reader, which knows what stands around it, decides.
+    r"|(?P<grouped>(?<!\d,)\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)(?:\.\d+)?)"
+    r"|(?P<number>(?:\d+(?:\.\d+|\.(?=\s*/))?|\.\d+)(?:[eE][+-]?\d+(?!\d*[.a-zA-Z]))?)"
+    r"|(?P<letters>[A-Za-z]+)"
+    r"|(?P<other_script>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0400-\u04ff]+)"
+    r"|(?P<macro>\\(?:[A-Za-z]+|.))"
+    r"|(?P<relation><=|>=|!=|==|=>|->|[=<>])"
+    r"|(?P<mark>\.\.\.+|\*\*|''|[-+*/^_(){}\[\],;:!|&.%'\"~])"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
+
+# Macros that only style what they stand before.
+_STYLES: Final = frozenset(
+    "big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
+    "scriptstyle limits nolimits quad qquad enspace thinspace hfill hfil rm bf it sf tt mathstrut "
+    "nonumber therefore because middle , ; : ! ( ) [ ] / @ mathop mathrel mathbin strut left right "
+    "mathbf boldsymbol bm pmb mathit mathsf mathtt mathcal mathscr mathfrak emph underline vec "
+    "overrightarrow boxed fbox ensuremath notag smash Large large normalsize small "
+    "hline checkmark qed blacksquare".split()
+)
+# Macros that disappear with their argument.
+_INVISIBLE: Final = frozenset(
+    "color textcolor colorbox hspace vspace hskip phantom vphantom hphantom tag label".split()
+)
+_TEXT_MACROS: Final = frozenset(
+    "text textrm textnormal textbf textit textsf texttt mbox hbox mathrm operatorname textup "
+    "textsc mathord".split()
+)
 
 
+def _load_commands() -> dict[str, Token]:
+    commands = {}
+    for line in table_lines("commands.txt"):
+        kind, text, *names = line.split()
+        commands.update(dict.fromkeys(names, Token(Kind(kind), text)))
+    return commands
+
+
+_COMMANDS: Final = _load_commands()
+
+FUNCTION_NAMES: Final = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth asin acos atan log ln "
+    "lg exp max min gcd lcm det arg Re Im deg ker dim".split()
+)
+_GREEK_MACROS: Final = frozenset(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
+    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega hbar "
+    "ell".split()
+)
+# Words that keep their meaning without a backslash or \text around them.
+_BARE_COMMANDS: Final = {
+    "sqrt": _COMMANDS["sqrt"], "frac": _COMMANDS["frac"],
+    "infinity": _COMMANDS["infty"], "inf": _COMMANDS["infty"],
+    "infty": _COMMANDS["infty"], "pi": Token(Kind.SYMBOL, "\\pi"), "cup": _COMMANDS["cup"],
+    "theta": Token(Kind.SYMBOL, "\\theta"), "times": _COMMANDS["times"],
+    "percent": mark("%"), "percentage": mark("%"), "pct": mark("%"),
+}  # fmt: skip
+# Words of two and three letters; any others are products of variables.
+_SHORT_WORDS: Final = frozenset(
+    "and or no yes odd even mod cm mm km kg mg lb lbs oz ft yd mi hr min sec mph kmh mL ml dm nm "
+    "gm hrs mins rad per DNE two one six ten the an not are was for see you any all but can has "
+    "its our his her who of by it is day men dog egg boy pen hat toy hen pig cow gal".split()
+)
+_CAPITALIZED_SHORT_WORDS: Final = frozenset(map(str.capitalize, _SHORT_WORDS))
+
+
+@lru_cache(maxsize=1024)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Cut an answer into tokens; unknown characters stay as marks."""
+    lexer = _Lexer()
+    lexer.read(_normalize(to_latex(text)), is_prose=False)
+    return tuple(lexer.tokens)
+
+
+class _Lexer:
+    """Collects the tokens of a text."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+
+    def append(self, kind: Kind, text: str) -> None:
+        self.tokens.append(Token(kind, text))
+
+    def read(self, text: str, is_prose: bool, depth: int = 0) -> None:
+        """Append the tokens of a text; in prose every run of letters is a word."""
+        position = 0
+        while position < len(text):
+            match = _PIECE.match(text, position)
+            assert match is not None
+            position = match.end()
+            piece = match[0]
+            if match.lastgroup in ("number", "grouped"):
+                self.append(Kind.NUMBER, piece.rstrip("."))
+            elif match.lastgroup == "letters":
+                self.read_letters(piece, is_prose)
+            elif match.lastgroup == "other_script":
+                self.append(Kind.WORD, piece)
+            elif match.lastgroup == "macro":
+                position = self.read_macro(piece[1:], text, position, depth)
+            elif match.lastgroup == "relation":
+                self.append(Kind.RELATION, "=" if piece == "==" else piece)
+            elif match.lastgroup == "mark":
+                self.read_mark(piece, is_prose)
+            elif piece in "£€¥₹":
+                self.append(Kind.CURRENCY, piece)
+            elif match.lastgroup == "other" and piece != "$":
+                self.append(Kind.SYMBOL if piece.isalpha() else Kind.MARK, piece)
+
+    def read_letters(self, letters: str, is_prose: bool) -> None:
+        if is_prose:
+            self.append(Kind.WORD, letters)
+        elif letters in FUNCTION_NAMES:
+            self.append(Kind.FUNCTION, letters)
+        elif letters in _BARE_COMMANDS:
+            self.tokens.append(_BARE_COMMANDS[letters])
+        elif len(letters) >= 4 or letters in _SHORT_WORDS or letters in _CAPITALIZED_SHORT_WORDS:
+            self.append(Kind.WORD, letters)
+        else:
+            for letter in letters:
+                self.append(Kind.SYMBOL, letter)
+
+    def read_mark(self, text: str, is_prose: bool) -> None:
+        is_invisible = text == "~" or (is_prose and text in "{}")
+        if text == "**":
+            self.append(Kind.MARK, "^")
+        elif text.startswith("..."):
+            self.append(Kind.MARK, "...")
+        elif text == "''":
+            self.tokens += [mark("'"), mark("'")]
+        elif not is_invisible:
+            self.append(Kind.MARK, text)
+
+    def read_macro(self, name: str, text: str, position: int, depth: int) -> int:
+        """Append what the macro before a position stands for; return the position after it."""
+        if name in ("left", "right"):
+            return self.read_delimiter(name, text, position)
+        if name in _STYLES or name.isspace():
+            return position
+        if name in _INVISIBLE:
+            brace = text.find("{", position)
+            has_argument = brace >= 0 and not text[position:brace].strip()
+            return _group_end(text, brace) if has_argument else position
+        if name in ("begin", "end"):
+            return self.read_environment(name, text, position)
+        if name in _TEXT_MACROS:
+            return self.read_text_macro(name, text, position, depth)
+        if name in _COMMANDS:
+            self.tokens.append(_COMMANDS[name])
+        elif name in FUNCTION_NAMES:
+            self.append(Kind.FUNCTION, name)
+        elif name in _GREEK_MACROS:
+            self.append(Kind.SYMBOL, "\\" + name)
+        else:
+            self.append(Kind.UNKNOWN, "\\" + name)
+        return position
+
+    def read_delimiter(self, side: str, text: str, position: int) -> int:
+        r"""Read what ``\left`` and ``\right`` stand before: a bar that opens or closes, or none."""
+        delimiter = text[position : position + 1]
+        if delimiter == "|":
+            self.append(Kind.MARK, "|(" if side == "left" else "|)")
+        return position + 1 if delimiter in ("|", ".") else position
+
+    def read_environment(self, macro: str, text: str, position: int) -> int:
+        brace = text.find("{", position)
+        if brace < 0:
+            return position
+        end = _group_end(text, brace)
+        name = text[brace + 1 : end - 1].strip().rstrip("*")
+        self.append(Kind.BEGIN if macro == "begin" else Kind.END, name)
+        takes_columns = macro == "begin" and name in ("array", "tabular")
+        has_columns = takes_columns and text[end : end + 1] == "{"
+        return _group_end(text, end) if has_columns else end
+
+    def read_text_macro(self, name: str, text: str, position: int, depth: int) -> int:
+        r"""Append the words of ``\text{…}``; ``\mathrm{e}`` and the like are symbols."""
+        while text[position : position + 1] in (" ", "*"):
+            position += 1
+        if text[position : position + 1] != "{" or depth > _MAX_TEXT_DEPTH:
+            return position
+        end = _group_end(text, position)
+        content = text[position + 1 : end].removesuffix("}")
+        if content in FUNCTION_NAMES or content in _BARE_COMMANDS:
+            self.read_letters(content, is_prose=False)
+        elif name == "mathrm" and len(content) == 1 and content.isalpha():
+            self.append(Kind.WORD if self.is_unit_symbol(content) else Kind.SYMBOL, content)
+        else:
+            is_prose = _DOLLAR.search(content) is None
+            self.read(content, is_prose, depth + 1)
+        return end
+
+    def is_unit_symbol(self, letter: str) -> bool:
+        r"""Whether ``\mathrm{m}`` is metres, as it is behind a number."""
+        if not self.tokens or letter in "ei":
+            return False
+        previous = self.tokens[-1]
+        is_behind_number = previous.kind is Kind.NUMBER or previous == CLOSE_BRACE
+        return is_behind_number and unit_named(letter) is not None
+
+
+# A formula within a text: \text{$x$ or $y$}; \$ is money.
+_DOLLAR: Final = re.compile(r"(?<!\\)\$")
 _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def _group_end(text: str, position: int) -> int:
-    """Position after the brace that closes the one at ``at``; the end of the text if none does."""
+    """Return the position after the brace that closes the one at a position, or the text's end."""
     depth = 0
     for brace in _BRACE.finditer(text, position):
         if brace[0] == "{":
@@ -190,132 +406,7 @@ def _group_end(text: str, position: int) -> int:
     return len(text)
 
 
-def _cut(text: str, prose: bool, out: list[Token], depth: int = 0) -> None:
-    """Append the tokens of ``text``; in prose every run of letters is a word."""
-    position, end = 0, len(text)
-    while position < end:
-        match = _TOKEN.match(text, position)
-        assert match is not None
-        position, kind, piece = match.end(), match.lastgroup, match[0]
-        if kind == "space":
-            continue
-        if kind in ("num", "run"):
-            out.append(("n", piece.rstrip(".")))
-        elif kind == "word":
-            _word(piece, prose, out)
-        elif kind == "foreign":
-            out.extend(foreign_tokens(piece))
-        elif kind == "macro":
-            position = _macro(piece[1:], text, position, prose, out, depth)
-        elif kind == "rel":
-            out.append(("r", "=" if piece == "==" else piece))
-        elif kind == "op" or piece == '"':
-            _operator(piece, prose, out)
-        elif piece in "£€¥₹":
-            out.append(("c", piece))
-        elif piece != "$":
-            out.append(("o" if not piece.isalpha() else "s", piece))
-
-
-def _word(piece: str, prose: bool, out: list[Token]) -> None:
-    if piece in _MONEY:
-        out.append(("c", _MONEY[piece]))
-    elif prose:
-        out.append(("w", piece))
-    elif piece in FUNCTIONS:
-        out.append(("f", piece))
-    elif piece in _PLAIN:
-        out.append(_PLAIN[piece])
-    elif piece.lower() in ("percent", "percentage", "pct"):
-        out.append(("o", "%"))
-    elif len(piece) >= 4 or piece in _SHORT_WORDS or _starts_sentence(piece):
-        out.append(("w", piece))
-    else:
-        out.extend(("s", letter) for letter in piece)
-
-
-def _starts_sentence(piece: str) -> bool:
-    """Whether a short word has a capital alone; two of them name a segment."""
-    low = piece.lower()
-    return low in ("and", "or") or (low in _SHORT_WORDS and piece == low.capitalize())
-
-
-def _operator(piece: str, prose: bool, out: list[Token]) -> None:
-    if piece == "**":
-        out.append(("o", "^"))
-    elif piece.startswith("..."):
-        out.append(("o", "..."))
-    elif piece == "''" or (piece == '"' and out[-2:-1] == [("o", "'")]):
-        out.extend((("o", "'"), ("o", "'")))
-    elif piece == "~" or (piece in "{}" and prose):
-        return
-    else:
-        out.append(("o", piece))
-
-
-def _macro(name: str, text: str, position: int, prose: bool, out: list[Token], depth: int) -> int:
-    """Append what one macro stands for and return the position after it."""
-    if name in ("left", "right", "bigl", "bigr", "middle") and position < len(text):
-        if text[position] == "|":
-            out.append(("o", "|(" if name.endswith(("left", "l")) else "|)"))
-            return position + 1
-        return position + 1 if text[position] == "." else position
-    if name in _DROPPED or name.isspace():
-        return position
-    if name in _ARGUMENT_DROPPED:
-        brace = text.find("{", position)
-        return (
-            _group_end(text, brace) if brace >= 0 and not text[position:brace].strip() else position
-        )
-    if name in ("begin", "end"):
-        return _environment(name, text, position, out)
-    if name in _TEXT:
-        return _text(name, text, position, out, depth)
-    if name in _COMMANDS:
-        out.append(_COMMANDS[name])
-    elif name in FUNCTIONS:
-        out.append(("f", name))
-    elif name in _GREEK:
-        out.append(("s", "\\" + name))
-    elif name == '"' or name == "'":
-        out.append(("o", name))
-    else:
-        out.append(("u", "\\" + name))
-    return position
-
-
-def _environment(name: str, text: str, position: int, out: list[Token]) -> int:
-    brace = text.find("{", position)
-    if brace < 0:
-        return position
-    after = _group_end(text, brace)
-    kind = text[brace + 1 : after - 1].strip().rstrip("*")
-    out.append(("b" if name == "begin" else "e", kind))
-    if name == "begin" and kind in ("array", "tabular") and text[after : after + 1] == "{":
-        after = _group_end(text, after)
-    return after
-
-
-def _text(name: str, text: str, position: int, out: list[Token], depth: int) -> int:
-    r"""Append the words of ``\text{…}``; ``\mathrm{e}`` and the like are symbols."""
-    while position < len(text) and text[position] in " *":
-        position += 1
-    if position >= len(text) or text[position] != "{" or depth > 8:
-        return position
-    after = _group_end(text, position)
-    content = text[position + 1 : after - 1 if text[after - 1] == "}" else after]
-    stripped = content.strip(" ~")
-    if content == stripped and (stripped in FUNCTIONS or stripped in _PLAIN):
-        out.append(("f", stripped) if stripped in FUNCTIONS else _PLAIN[stripped])
-    elif name == "mathrm" and len(stripped) == 1 and stripped.isalpha() and content == stripped:
-        counted = bool(out) and (out[-1][0] == "n" or out[-1][1] == "}") and stripped not in "ei"
-        out.append(("w" if counted and unit_named(stripped) else "s", stripped))
-    elif _DOLLAR.search(content):
-        for index, part in enumerate(_DOLLAR.split(content)):
-            _cut(part, index % 2 == 0, out, depth + 1)
-    else:
-        _cut(content, True, out, depth + 1)
-    return after
+# --- the canonical form --------------------------------------------------------------------------
 
 
 def canonical(text: str) -> str:
@@ -330,18 +421,18 @@ def canonical(text: str) -> str:
     if len(text) > MAX_CHARS:
         return text
     tokens = tokenize(text)
-    if len(tokens) == 1 and tokens[0][0] == "n" and tokens[0][1].isdecimal():
-        return tokens[0][1].lstrip("0") or "0"
+    if len(tokens) == 1 and tokens[0].kind is Kind.NUMBER and tokens[0].text.isdecimal():
+        return tokens[0].text.lstrip("0") or "0"
     form = " ".join(map(_canonical_token, tokens))
     return "0" if form == "- 0" else form
 
 
 def _canonical_token(token: Token) -> str:
     """Write one token; a leading zero stays, for it may mean something: 9:05."""
-    kind, text = token
-    if kind == "w" and len(text) == 1:
+    text = token.text
+    if token.kind is Kind.WORD and len(text) == 1:
         return f'"{text}"'  # a unit such as m, and no letter
-    if kind != "n" or "." not in text or "e" in text.lower():
+    if token.kind is not Kind.NUMBER or "." not in text or "e" in text.lower():
         return text
     digits = text.rstrip("0").rstrip(".") or "0"
     return digits[1:] if digits.startswith("0.") else digits
@@ -349,86 +440,99 @@ def _canonical_token(token: Token) -> str:
 
 # --- lists of tokens -----------------------------------------------------------------------------
 
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "<(": ">)"}
+_CLOSING_MARKS: Final = frozenset(_CLOSING.values())
+_LIST_BRACKETS: Final = frozenset(("(", "[", "\\{", "<("))
+_LIST_ENDS: Final = frozenset((")", "]", "\\}", ">)"))
+_LIST_SEPARATORS: Final = frozenset((",", ";", "and", "or"))
+_MEANINGLESS_WORDS: Final = frozenset("about approximately exactly roughly only both".split())
 
-Tokens: TypeAlias = Sequence[Token]
 
-_OPEN: Final = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "<(": ">)"}
-_CLOSE: Final = frozenset(_OPEN.values())
-_FILLERS: Final = frozenset("about approximately exactly roughly only both".split())
-
-
-def settle_commas(tokens: Tokens, listed: bool) -> list[Token]:
+def settle_commas(tokens: Tokens, is_list_expected: bool) -> list[Token]:
     """Decide of each ``1,234`` whether it is a number or a list.
 
     Within brackets, and where a list is expected, tight digit groups are a list, unless a group
     begins with a zero, or other separators stand outside of the groups.
     """
+    has_separators = any(token.text in _LIST_SEPARATORS for token in tokens)
+    settled: list[Token] = []
     depth = 0
-    others = any(text in (",", ";", "and", "or") for _, text in tokens)
-    out: list[Token] = []
-    for kind, text in tokens:
-        depth += (text in ("(", "[", "\\{", "<(")) - (text in (")", "]", "\\}", ">)"))
-        if kind == "n" and "," in text:
-            groups = text.split(",")
-            zero = any(group.startswith("0") for group in groups[1:])
-            if not zero and (depth > 0 or (listed and not others)):
-                for group in groups:
-                    out += [("n", group), ("o", ",")]
-                out.pop()
-                continue
-            text = text.replace(",", "")
-        out.append((kind, text))
-    return out
-
-
-def cut(tokens: Tokens, *separators: Token) -> tuple[list[list[Token]], list[Token]]:
-    """Cut tokens at separators that stand outside of all brackets."""
-    if frozenset(separators).isdisjoint(tokens):
-        return [list(tokens)], []
-    pieces: list[list[Token]] = [[]]
-    separators_met: list[Token] = []
-    for token, depth in zip(tokens, _depths(tokens), strict=True):
-        if depth == 0 and token in separators:
-            pieces.append([])
-            separators_met.append(token)
+    for token in tokens:
+        depth += token.text in _LIST_BRACKETS
+        depth -= token.text in _LIST_ENDS
+        if token.kind is not Kind.NUMBER or "," not in token.text:
+            settled.append(token)
+            continue
+        groups = token.text.split(",")
+        may_be_list = depth > 0 or (is_list_expected and not has_separators)
+        if may_be_list and not any(group.startswith("0") for group in groups[1:]):
+            for group in groups:
+                settled += [Token(Kind.NUMBER, group), COMMA]
+            settled.pop()
         else:
-            pieces[-1].append(token)
+            settled.append(Token(Kind.NUMBER, "".join(groups)))
+    return settled
+
+
+def split_at(tokens: Tokens, *separators: Token) -> tuple[list[Tokens], list[Token]]:
+    """Split tokens at separators outside of all brackets; return the pieces and the separators."""
+    if frozenset(separators).isdisjoint(tokens):
+        return [tokens], []
+    pieces: list[Tokens] = []
+    separators_met: list[Token] = []
+    start = 0
+    for position, depth in enumerate(_depths(tokens)):
+        if depth == 0 and tokens[position] in separators:
+            pieces.append(tokens[start:position])
+            separators_met.append(tokens[position])
+            start = position + 1
+    pieces.append(tokens[start:])
     return pieces, separators_met
 
 
 def closes_at_end(tokens: Tokens) -> bool:
     """Whether the bracket that opens the tokens is closed by their last one."""
-    places = (place for place, depth in enumerate(_depths(tokens)) if depth == 0)
-    return next(places, None) == len(tokens) - 1
+    for position, depth in enumerate(_depths(tokens)):
+        if depth == 0:
+            return position == len(tokens) - 1
+    return False
 
 
 def _depths(tokens: Tokens) -> Iterator[int]:
     """Yield how many brackets are open behind each token."""
     depth = 0
     for kind, text in tokens:
-        if kind == "b" or (kind == "o" and text in _OPEN):
+        if kind is Kind.BEGIN or (kind is Kind.MARK and text in _CLOSING):
             depth += 1
-        elif kind == "e" or (kind == "o" and text in _CLOSE):
+        elif kind is Kind.END or (kind is Kind.MARK and text in _CLOSING_MARKS):
             depth -= 1
         yield depth
 
 
-_TRAILING: Final = frozenset((".", ",", ";", ":", '"', "\\\\"))
-_LEADING: Final = frozenset((",", ";", ":", '"'))
+_TRAILING_MARKS: Final = frozenset(map(mark, (".", ",", ";", ":", '"', "\\\\")))
+_LEADING_MARKS: Final = frozenset(map(mark, (",", ";", ":", '"')))
 
 
 def trim(tokens: Tokens) -> Tokens:
-    """Strip punctuation, quotes, fillers and braces around the whole."""
-    start, end = 0, len(tokens)
-    while start < end:
-        kind, text = tokens[start]
-        inner = tokens[start:end]
-        if tokens[end - 1][0] == "o" and tokens[end - 1][1] in _TRAILING:
-            end -= 1
-        elif (kind == "o" and text in _LEADING) or (kind == "w" and text.lower() in _FILLERS):
-            start += 1
-        elif text == "{" and len(inner) > 1 and closes_at_end(inner):
-            start, end = start + 1, end - 1
+    """Strip punctuation, quotes, empty words and braces around all tokens."""
+    while tokens:
+        first = tokens[0]
+        if tokens[-1] in _TRAILING_MARKS:
+            tokens = tokens[:-1]
+        elif first in _LEADING_MARKS or first.text.lower() in _MEANINGLESS_WORDS:
+            tokens = tokens[1:]
+        elif first == OPEN_BRACE and len(tokens) > 1 and closes_at_end(tokens):
+            tokens = tokens[1:-1]
         else:
             break
-    return tokens[start:end]
+    return tokens
+
+
+def texts_of(tokens: Tokens) -> tuple[str, ...]:
+    """Return the texts of tokens."""
+    return tuple(token.text for token in tokens)
+
+
+def last_index(tokens: Tokens, token: Token) -> int:
+    """Return where a token stands last among others, which hold it."""
+    return len(tokens) - 1 - list(reversed(tokens)).index(token)

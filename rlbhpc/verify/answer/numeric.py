@@ -1,4 +1,8 @@
-"""Values of expression trees, exact or in many digits, and whether two trees are one expression."""
+"""Values of expression trees, exact or in many digits, and whether two trees are one expression.
+
+Nothing is simplified and nothing is searched, so the time is bounded by the size of the trees; a
+magnitude above the limits is refused (:class:`Undecided`) instead of computed.
+"""
 
 from __future__ import annotations
 
@@ -12,162 +16,149 @@ from typing import Any, Final, TypeAlias
 
 from mpmath.ctx_mp import MPContext
 
-from rlbhpc.verify.answer.value import Node, has, has_const, num, rename, symbols, walk
-
-# --- exact rational values -----------------------------------------------------------------------
+from rlbhpc.verify.answer.value import I, Node, Op, contains_node, contains_op, free_names, walk
 
 
 class Undecided(Exception):  # noqa: N818 - an outcome, not a fault
     """The value is too large, undefined at every point tried, or of an unknown operation."""
 
 
-_BUDGET: Final = 400_000  # bits that one exact evaluation may produce in all
+# --- exact rational values -----------------------------------------------------------------------
+
+_MAX_BITS: Final = 400_000  # that one exact evaluation may produce in all
+_MAX_ROOT_BITS: Final = 4000
+_MAX_ROOT_DEGREE: Final = 64
 
 
-class _Exact:
-    """Exact evaluation of one tree under a budget of bits."""
+def exact_value(node: Node) -> Fraction | None:
+    """Return the exact value of a tree; None if it is not rational by sight.
+
+    Raises :class:`Undecided` where the value is undefined or has too many digits.
+    """
+    return _ExactEvaluation().evaluate(node)
+
+
+def rational_value(node: Node) -> Fraction | None:
+    """Return the exact value of a tree; None also where it is undefined or too long."""
+    try:
+        return exact_value(node)
+    except Undecided:
+        return None
+
+
+class _ExactEvaluation:
+    """Exact evaluation of one tree under a budget of bits.
+
+    Each method takes the exact values of the arguments and returns that of the operation, or None
+    if it is not rational.
+    """
 
     def __init__(self) -> None:
-        self.left = _BUDGET
+        self.bits_left = _MAX_BITS
 
-    def value(self, node: Node) -> Fraction | None:
-        if node.op == "num":
+    def evaluate(self, node: Node) -> Fraction | None:
+        if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
             return node.value
-        if node.op not in _EXACT and node.op != "fn":
+        operation = _EXACT_OPERATIONS.get(node.op)
+        if operation is None:
             return None
-        args = []
+        args: list[Fraction] = []
         for arg in node.args:
-            value = self.value(arg)
+            value = self.evaluate(arg)
             if value is None:
                 return None
             args.append(value)
-        if node.op == "fn":
-            result = self.function(str(node.value), args)
-        else:
-            result = _EXACT[node.op](self, args)
+        result = operation(self, *args)
         if result is not None:
-            self.spend(result.numerator.bit_length() + result.denominator.bit_length())
+            self.bits_left -= result.numerator.bit_length() + result.denominator.bit_length()
+        if self.bits_left < 0:
+            raise Undecided("too many digits")
         return result
 
-    def spend(self, bits: float) -> None:
-        self.left -= int(bits)
-        if self.left < 0:
-            raise Undecided("too many digits")
+    def add(self, *terms: Fraction) -> Fraction:
+        return sum(terms, Fraction(0))
 
-    def power(self, args: list[Fraction]) -> Fraction | None:
-        base, exponent = args
+    def divide(self, top: Fraction, bottom: Fraction) -> Fraction:
+        if bottom == 0:
+            raise Undecided("division by zero")
+        return top / bottom
+
+    def power(self, base: Fraction, exponent: Fraction) -> Fraction | None:
         if exponent.denominator != 1:
-            root = self.root([Fraction(exponent.denominator), base])
-            return None if root is None else self.power([root, Fraction(exponent.numerator)])
+            root = self.root(Fraction(exponent.denominator), base)
+            return None if root is None else self.power(root, Fraction(exponent.numerator))
         if base == 0 and exponent <= 0:
             raise Undecided("0 to a power that is not positive")
         if base in (0, 1):
             return base
         if base == -1:
             return Fraction(-1 if exponent % 2 else 1)
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent) * bits > self.left:
+        base_bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if abs(exponent) * base_bits > self.bits_left:
             raise Undecided("power too large")
         return base ** int(exponent)
 
-    def root(self, args: list[Fraction]) -> Fraction | None:
-        degree, value = args
-        if degree.denominator != 1 or not 1 <= degree <= 64:
+    def root(self, degree: Fraction, radicand: Fraction) -> Fraction | None:
+        if degree.denominator != 1 or not 1 <= degree <= _MAX_ROOT_DEGREE:
             return None
-        n = int(degree)
-        if value < 0:
-            inner = self.root([degree, -value]) if n % 2 else None
-            return None if inner is None else -inner
-        top, bottom = _integer_root(value.numerator, n), _integer_root(value.denominator, n)
+        if radicand < 0:
+            positive_root = self.root(degree, -radicand) if degree % 2 else None
+            return None if positive_root is None else -positive_root
+        top = _integer_root(radicand.numerator, int(degree))
+        bottom = _integer_root(radicand.denominator, int(degree))
         return None if top is None or bottom is None else Fraction(top, bottom)
 
-    def factorial(self, args: list[Fraction]) -> Fraction | None:
-        n = args[0]
-        if n.denominator != 1 or n < 0:
+    def factorial(self, number: Fraction) -> Fraction | None:
+        if number.denominator != 1 or number < 0:
             return None
-        if n > 20 and n * n.numerator.bit_length() > self.left:
+        if number > 20 and number * number.numerator.bit_length() > self.bits_left:
             raise Undecided("factorial too large")
-        return Fraction(math.factorial(int(n)))
+        return Fraction(math.factorial(int(number)))
 
-    def function(self, name: str, args: list[Fraction]) -> Fraction | None:
-        if name in ("max", "min"):
-            return max(args) if name == "max" else min(args)
-        if name not in ("gcd", "lcm") or any(arg.denominator != 1 for arg in args):
+    def choose(self, total: Fraction, chosen: Fraction) -> Fraction | None:
+        if total.denominator != 1 or chosen.denominator != 1 or total < 0 or chosen < 0:
             return None
-        return Fraction((math.gcd if name == "gcd" else math.lcm)(*map(int, args)))
-
-    def choose(self, args: list[Fraction], ordered: bool) -> Fraction | None:
-        n, k = args
-        if n.denominator != 1 or k.denominator != 1 or n < 0 or k < 0:
-            return None
-        few = k if ordered else min(k, n - k)
-        if few * n.numerator.bit_length() > self.left:
+        factor_count = min(chosen, total - chosen)
+        if factor_count * total.numerator.bit_length() > self.bits_left:
             raise Undecided("binomial too large")
-        return Fraction((math.perm if ordered else math.comb)(int(n), int(k)))
+        return Fraction(math.comb(int(total), int(chosen)))
 
 
-def _integer_root(value: int, n: int) -> int | None:
-    if value in (0, 1) or n == 1:
-        return value
-    if n == 2:
-        root = math.isqrt(value)
-        return root if root * root == value else None
-    if value.bit_length() > 4000:
-        return None
-    low, high = 1, 1 << (value.bit_length() // n + 1)
-    while low < high:
-        middle = (low + high) // 2
-        if middle**n < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low**n == value else None
-
-
-def _divide(_: _Exact, args: list[Fraction]) -> Fraction | None:
-    if args[1] == 0:
-        raise Undecided("division by zero")
-    return args[0] / args[1]
-
-
-_EXACT: Final[dict[str, Callable[[_Exact, list[Fraction]], Fraction | None]]] = {
-    "add": lambda _, args: sum(args, Fraction(0)),
-    "mul": lambda _, args: args[0] * args[1],
-    "div": _divide,
-    "neg": lambda _, args: -args[0],
-    "abs": lambda _, args: abs(args[0]),
-    "floor": lambda _, args: Fraction(math.floor(args[0])),
-    "ceil": lambda _, args: Fraction(math.ceil(args[0])),
-    "pow": _Exact.power,
-    "root": _Exact.root,
-    "fact": _Exact.factorial,
-    "binom": lambda self, args: self.choose(args, ordered=False),
-    "perm": lambda self, args: self.choose(args, ordered=True),
+_EXACT_OPERATIONS: Final[dict[Op, Callable[..., Fraction | None]]] = {
+    Op.ADD: _ExactEvaluation.add,
+    Op.MULTIPLY: lambda _, left, right: left * right,
+    Op.DIVIDE: _ExactEvaluation.divide,
+    Op.NEGATE: lambda _, number: -number,
+    Op.ABSOLUTE: lambda _, number: abs(number),
+    Op.FLOOR: lambda _, number: Fraction(math.floor(number)),
+    Op.CEILING: lambda _, number: Fraction(math.ceil(number)),
+    Op.POWER: _ExactEvaluation.power,
+    Op.ROOT: _ExactEvaluation.root,
+    Op.FACTORIAL: _ExactEvaluation.factorial,
+    Op.CHOOSE: _ExactEvaluation.choose,
 }
 
 
-def exact(node: Node) -> Fraction | None:
-    """Exact value of a tree, None if it is not rational by sight.
-
-    Raises :class:`Undecided` where the value is undefined or has too many digits.
-    """
-    return _Exact().value(node)
-
-
-def rational(node: Node) -> Fraction | None:
-    """Exact value of a tree, None also where it is undefined or too long."""
-    try:
-        return exact(node)
-    except Undecided:
+def _integer_root(value: int, degree: int) -> int | None:
+    """Return the integer whose power is a value, by bisection; None if there is none."""
+    if value in (0, 1) or degree == 1:
+        return value
+    if value.bit_length() > _MAX_ROOT_BITS:
         return None
+    low, high = 1, 1 << (value.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high) // 2
+        if middle**degree < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low**degree == value else None
 
 
 # --- values in many digits -----------------------------------------------------------------------
-# Nothing is simplified and nothing is searched, so the time is bounded by the size of the trees; a
-# magnitude above the gates is refused (:class:`Undecided`) instead of computed.
 
-
+#: A value for each name in an expression.
 Point: TypeAlias = Mapping[str, Fraction]
 
 
@@ -177,440 +168,373 @@ def _context(digits: int) -> Any:
     return context
 
 
-_LOW, _HIGH, _HIGHEST = _context(30), _context(100), _context(200)
-_HUGE: Final = 1e6  # largest exponent and largest argument of an exponential or a factorial
-_WIDE: Final = 1e30  # largest argument of a periodic function
+_30_DIGITS, _100_DIGITS, _200_DIGITS = _context(30), _context(100), _context(200)
+_MAX_EXPONENT: Final = 1e6  # of an exponential
+_MAX_PERIODIC: Final = 1e30  # argument of a periodic function
+_MAX_GROWING: Final = 1e5  # argument of a hyperbolic function, or of one of a complex number
+_MAX_GAMMA: Final = 1e4
 
 
-class _Numeric:
-    """Evaluation of trees at one point with one precision."""
+class _Evaluation:
+    """Evaluation of trees at one point with one precision.
+
+    ``left_reals`` says that reals made something complex: another branch would be as good.
+    """
 
     def __init__(self, context: Any, point: Point) -> None:
         self.mp = context
         self.point = point
         self.left_reals = False
 
-    def value(self, node: Node) -> Any:
-        mp = self.mp
-        op = node.op
-        if op == "num":
+    def evaluate(self, node: Node) -> Any:
+        if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
-            return self.rational(node.value)
-        if op == "sym":
-            return self.rational(self.point[str(node.value)])
-        if op == "const":
+            return self.to_float(node.value)
+        if node.op is Op.SYMBOL:
+            return self.to_float(self.point[str(node.value)])
+        if node.op is Op.CONSTANT:
             return self.constant(str(node.value))
-        args = [self.value(arg) for arg in node.args]
-        if op == "pow" and mp.im(args[0]) == 0 and mp.re(args[0]) < 0:
-            share = _ratio(node.args[1])
-            if share is not None and share.denominator % 2 and share.denominator > 1:
-                # A negative number has a real root of odd degree, however it is written.
-                root = -self.power(-args[0], mp.mpf(1) / share.denominator)
-                return self.power(root, mp.mpf(share.numerator))
-        if op == "fn":
-            return self.function(str(node.value), args)
-        if op == "app":
-            return self.unknown(str(node.value), args)
-        if op not in _NUMERIC:
-            raise Undecided(op)
-        return _NUMERIC[op](self, *args)
+        args = [self.evaluate(arg) for arg in node.args]
+        if node.op is Op.KNOWN_FUNCTION:
+            return self.known_function(str(node.value), args)
+        if node.op is Op.UNKNOWN_FUNCTION:
+            return self.unknown_function(str(node.value), args)
+        if node.op not in _OPERATIONS:
+            raise Undecided(node.op)
+        return _OPERATIONS[node.op](self, *args)
 
-    def rational(self, value: Fraction) -> Any:
+    def to_float(self, value: Fraction) -> Any:
         return self.mp.mpf(value.numerator) / value.denominator
 
     def constant(self, name: str) -> Any:
-        if name in ("pi", "e"):
-            return +getattr(self.mp, name)
-        if name == "i":
-            return self.mp.mpc(0, 1)
-        raise Undecided("infinity")
+        if name == "infinity":
+            raise Undecided("infinity")
+        return self.mp.mpc(0, 1) if name == "i" else +getattr(self.mp, name)
 
     def bounded(self, value: Any, limit: float) -> Any:
         if abs(value) > limit:
             raise Undecided("argument too large")
         return value
 
-    def divide(self, a: Any, b: Any) -> Any:
-        if b == 0:
+    def noting_complex(self, value: Any, *args: Any) -> Any:
+        """Return a value, and note if it is complex though its arguments are real."""
+        if self.mp.im(value) != 0 and not any(self.mp.im(arg) for arg in args):
+            self.left_reals = True
+        return value
+
+    def divide(self, top: Any, bottom: Any) -> Any:
+        if bottom == 0:
             raise Undecided("division by zero")
-        return a / b
+        return top / bottom
 
     def power(self, base: Any, exponent: Any) -> Any:
         if base == 0:
             if not self.mp._is_real_type(exponent) or exponent <= 0:
                 raise Undecided("power of zero")
             return self.mp.mpf(0)
-        self.bounded(exponent * self.mp.log(abs(base)), _HUGE)
-        self.bounded(exponent, _HUGE)
-        return self.noted(self.mp.power(base, exponent), base, exponent)
+        self.bounded(exponent * self.mp.log(abs(base)), _MAX_EXPONENT)
+        self.bounded(exponent, _MAX_EXPONENT)
+        return self.noting_complex(self.mp.power(base, exponent), base, exponent)
 
-    def noted(self, value: Any, *args: Any) -> Any:
-        """Remember that reals made something complex: another branch would be as good."""
-        if self.mp.im(value) != 0 and not any(self.mp.im(arg) for arg in args):
-            self.left_reals = True
-        return value
-
-    def root(self, degree: Any, value: Any) -> Any:
-        if value == 0:
+    def root(self, degree: Any, radicand: Any) -> Any:
+        if radicand == 0:
             return self.mp.mpf(0)
-        odd = degree == int(degree.real) and int(degree.real) % 2 == 1
-        if odd and self.mp.im(value) == 0 and self.mp.re(value) < 0:
-            return -self.mp.power(-self.mp.re(value), self.divide(self.mp.mpf(1), degree))
-        return self.noted(self.mp.power(value, self.divide(self.mp.mpf(1), degree)), value)
+        exponent = self.divide(self.mp.mpf(1), degree)
+        return self.noting_complex(self.mp.power(radicand, exponent), radicand)
 
     def real(self, value: Any) -> Any:
         if self.mp.im(value) != 0:
             raise Undecided("not real")
         return self.mp.re(value)
 
-    def gamma(self, value: Any) -> Any:
-        self.bounded(value, 1e4)
-        if self.mp.isint(value) and self.mp.re(value) <= 0:
+    def floor(self, value: Any) -> Any:
+        return self.mp.floor(self.real(self.bounded(value, _MAX_PERIODIC)))
+
+    def factorial(self, number: Any) -> Any:
+        argument = self.bounded(number + 1, _MAX_GAMMA)
+        if self.mp.isint(argument) and self.mp.re(argument) <= 0:
             raise Undecided("pole")
-        return self.mp.gamma(value)
+        return self.mp.gamma(argument)
 
-    def permutations(self, n: Any, k: Any) -> Any:
-        return self.divide(self.gamma(n + 1), self.gamma(n - k + 1))
+    def choose(self, total: Any, chosen: Any) -> Any:
+        bottom = self.factorial(chosen) * self.factorial(total - chosen)
+        return self.divide(self.factorial(total), bottom)
 
-    def binomial(self, n: Any, k: Any) -> Any:
-        return self.divide(self.permutations(n, k), self.gamma(k + 1))
-
-    def unknown(self, name: str, args: list[Any]) -> Any:
-        """Give an unknown function a value that depends on nothing but its name and arguments."""
-        value = self.rational(pick(name, 0))
+    def unknown_function(self, name: str, args: list[Any]) -> Any:
+        """Return a value that depends on nothing but the function's name and its arguments."""
+        value = self.to_float(sample_value(name, 0))
         for index, arg in enumerate(args, start=1):
-            slope = self.rational(pick(name, 2 * index))
-            bend = self.rational(pick(name, 2 * index + 1))
+            slope = self.to_float(sample_value(name, 2 * index))
+            bend = self.to_float(sample_value(name, 2 * index + 1))
             value = value * slope + arg * bend + arg * arg
         return value
 
-    def function(self, name: str, args: list[Any]) -> Any:
-        mp, x = self.mp, args[0]
-        if name in ("max", "min"):
-            return (max if name == "max" else min)(self.real(arg) for arg in args)
+    def known_function(self, name: str, args: list[Any]) -> Any:
+        argument = args[0]
         if name in ("ln", "log", "lg"):
-            if x == 0:
-                raise Undecided("log of zero")
-            base = args[1] if len(args) == 2 else mp.mpf(10) if name == "lg" else None
-            log = self.noted(mp.log(x), x)
-            return log if base is None else self.divide(log, self.noted(mp.log(base), base))
-        if name == "cis":
-            return mp.expj(self.bounded(x, _WIDE))
-        if name not in _FUNCTIONS or len(args) != 1:
-            raise Undecided(name)
-        limit = 1e5 if name.endswith("h") else _WIDE
-        if mp.im(x) != 0:
-            limit = 1e5
+            logarithm = self.logarithm(argument)
+            if len(args) == 2:
+                return self.divide(logarithm, self.logarithm(args[1]))
+            return self.divide(logarithm, self.mp.log(10)) if name == "lg" else logarithm
+        grows = name.endswith("h") or self.mp.im(argument) != 0
+        self.bounded(argument, _MAX_GROWING if grows else _MAX_PERIODIC)
+        mpmath_name = name.replace("arc", "a")
         try:
-            return self.noted(getattr(mp, _FUNCTIONS[name])(self.bounded(x, limit)), x)
+            return self.noting_complex(getattr(self.mp, mpmath_name)(argument), argument)
         except ValueError as error:
             raise Undecided(name) from error
 
-
-def _ratio(node: Node) -> Fraction | None:
-    """Return the value of a quotient of two numbers as it is written."""
-    if node.op == "neg":
-        share = _ratio(node.args[0])
-        return None if share is None else -share
-    if node.op != "div" or any(arg.op != "num" or not arg.value for arg in node.args):
-        return None
-    top, bottom = (arg.value for arg in node.args)
-    return Fraction(top) / Fraction(bottom) if top is not None and bottom is not None else None
+    def logarithm(self, value: Any) -> Any:
+        if value == 0:
+            raise Undecided("log of zero")
+        return self.noting_complex(self.mp.log(value), value)
 
 
-_NUMERIC: Final[dict[str, Callable[..., Any]]] = {
-    "add": lambda self, *args: self.mp.fsum(args),
-    "mul": lambda _, a, b: a * b,
-    "div": _Numeric.divide,
-    "neg": lambda _, a: -a,
-    "abs": lambda _, a: abs(a),
-    "deg": lambda self, a: a * self.mp.pi / 180,
-    "pow": _Numeric.power,
-    "root": _Numeric.root,
-    "floor": lambda self, a: self.mp.floor(self.real(self.bounded(a, _WIDE))),
-    "ceil": lambda self, a: self.mp.ceil(self.real(self.bounded(a, _WIDE))),
-    "fact": lambda self, n: self.gamma(n + 1),
-    "binom": _Numeric.binomial,
-    "perm": _Numeric.permutations,
+_OPERATIONS: Final[dict[Op, Callable[..., Any]]] = {
+    Op.ADD: lambda evaluation, *terms: evaluation.mp.fsum(terms),
+    Op.MULTIPLY: lambda _, left, right: left * right,
+    Op.DIVIDE: _Evaluation.divide,
+    Op.NEGATE: lambda _, value: -value,
+    Op.ABSOLUTE: lambda _, value: abs(value),
+    Op.DEGREES: lambda evaluation, degrees: degrees * evaluation.mp.pi / 180,
+    Op.POWER: _Evaluation.power,
+    Op.ROOT: _Evaluation.root,
+    Op.FLOOR: _Evaluation.floor,
+    Op.CEILING: lambda evaluation, value: -evaluation.floor(-value),
+    Op.FACTORIAL: _Evaluation.factorial,
+    Op.CHOOSE: _Evaluation.choose,
 }
-_FUNCTIONS: Final = {
-    "sin": "sin", "cos": "cos", "tan": "tan", "cot": "cot", "sec": "sec", "csc": "csc",
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "sinh": "sinh",
-    "cosh": "cosh", "tanh": "tanh", "coth": "coth", "arcsinh": "asinh", "arccosh": "acosh",
-    "arctanh": "atanh", "sgn": "sign", "sign": "sign", "arg": "arg", "Re": "re", "Im": "im",
-    "erf": "erf",
-}  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
-def pick(name: str, index: int) -> Fraction:
+def sample_value(name: str, index: int) -> Fraction:
     """Return a fixed positive number in (1/3, 7/3) for each name and index, the same always."""
     return Fraction(zlib.crc32(f"{index}/{name}".encode()), 1 << 31) + Fraction(1, 3)
 
 
-def numeric(node: Node, point: Point | None = None) -> complex:
-    """Value of a tree as a complex float; raises :class:`Undecided` beyond the range of one."""
+def approximate(node: Node, point: Point | None = None) -> complex:
+    """Return the value of a tree as a complex float; :class:`Undecided` beyond its range."""
     try:
-        return complex(_Numeric(_LOW, point or {}).value(node))
+        return complex(_Evaluation(_30_DIGITS, point or {}).evaluate(node))
     except (OverflowError, ZeroDivisionError, KeyError) as error:
         raise Undecided(str(error)) from error
 
 
-def constant(node: Node) -> Any:
-    """100-digit value of a tree without symbols."""
-    return _Numeric(_HIGH, {}).value(node)
+def value_in_100_digits(node: Node) -> Any:
+    """Return the value of a tree without symbols as a number of mpmath."""
+    return _Evaluation(_100_DIGITS, {}).evaluate(node)
 
 
-# --- agreement -----------------------------------------------------------------------------------
+# --- agreement at a point ------------------------------------------------------------------------
+
+_SAME_DIGITS: Final = _100_DIGITS.mpf(10) ** -80
+# Sizes below which a value is compared again with more digits: it may be zero.
+_TINY_IN_30_DIGITS: Final = 1e-15
+_TINY_IN_100_DIGITS: Final = 1e-80
+_CLEAR_GAP_IN_30_DIGITS: Final = 1e-3
+_CLEAR_GAP_IN_100_DIGITS: Final = 1e-40
+_SHRUNK_TO_ZERO: Final = _100_DIGITS.mpf(10) ** -50
 
 
-def agree(a: Node, b: Node, point: Point) -> bool:
+def agree_at(left: Node, right: Node, point: Point) -> bool:
     """Whether two trees have one value at a point, judged at 30 digits, then at 100 and 200.
 
     Raises :class:`Undecided` where a side is undefined, or leaves the reals of its own.
     """
-    real = not has_const(a, "i") and not has_const(b, "i")
-    left, right = (_value(node, _LOW, point, real) for node in (a, b))
-    size = max(abs(left), abs(right))
-    if size > 1e-15 and abs(left - right) > size * 1e-3:
+    gap, size = _gap_and_size(left, right, _30_DIGITS, point)
+    if size > _TINY_IN_30_DIGITS and gap > size * _CLEAR_GAP_IN_30_DIGITS:
         return False
-    left, right = (_value(node, _HIGH, point, real) for node in (a, b))
-    gap, size = abs(left - right), max(abs(left), abs(right))
-    if gap <= size * _HIGH.mpf(10) ** -80:
+    gap, size = _gap_and_size(left, right, _100_DIGITS, point)
+    if gap <= size * _SAME_DIGITS:
         return True
-    if size > 1e-80 and gap > size * 1e-40:
+    if size > _TINY_IN_100_DIGITS and gap > size * _CLEAR_GAP_IN_100_DIGITS:
         return False
-    left, right = (_Numeric(_HIGHEST, point).value(node) for node in (a, b))
-    finer = max(abs(left), abs(right))
-    if finer and abs(left - right) <= finer * _HIGH.mpf(10) ** -80:
+    gap, finer_size = _gap_and_size(left, right, _200_DIGITS, point)
+    if finer_size and gap <= finer_size * _SAME_DIGITS:
         return True  # terms that nearly cancel had left too few digits
     # Both are zero or tiny: what is zero shrinks with the precision, what is tiny stays.
-    return bool(finer < size * _HIGH.mpf(10) ** -50)
+    return bool(finer_size < size * _SHRUNK_TO_ZERO)
 
 
-def _value(node: Node, context: Any, point: Point, real: bool) -> Any:
-    """Value at a point; where a variable stands, an expression of reals must stay real."""
-    evaluation = _Numeric(context, point)
-    value = evaluation.value(node)
-    if real and point and evaluation.left_reals:
-        raise Undecided("not real")
-    return value
-
-
-def real_values(a: Node, b: Node, point: Point) -> tuple[Any, Any] | None:
-    """Values of two trees at a point in 30 digits; None where one of them is not real."""
+def _gap_and_size(left: Node, right: Node, context: Any, point: Point) -> tuple[Any, Any]:
+    """Return how far two values are apart, and the larger of their sizes."""
+    must_stay_real = bool(point) and not contains_node(left, I) and not contains_node(right, I)
     values = []
-    for node in (a, b):
-        evaluation = _Numeric(_LOW, point)
-        value = evaluation.value(node)
-        if evaluation.left_reals or _LOW.im(value) != 0:
-            return None
-        values.append(_LOW.re(value))
-    return values[0], values[1]
+    for node in (left, right):
+        evaluation = _Evaluation(context, point)
+        values.append(evaluation.evaluate(node))
+        if must_stay_real and evaluation.left_reals:
+            raise Undecided("not real")
+    return abs(values[0] - values[1]), max(map(abs, values))
+
+
+def _differ_in_reals(left: Node, right: Node, point: Point) -> bool:
+    """Whether two trees have two real values at a point."""
+    values = []
+    for node in (left, right):
+        evaluation = _Evaluation(_30_DIGITS, point)
+        try:
+            value = evaluation.evaluate(node)
+        except Undecided:
+            return False
+        if evaluation.left_reals or _30_DIGITS.im(value) != 0:
+            return False
+        values.append(_30_DIGITS.re(value))
+    return bool(abs(values[0] - values[1]) > 1e-12 * max(map(abs, values)))
 
 
 # --- identity ------------------------------------------------------------------------------------
 # Analytic expressions that agree to 80 digits at a few such points are equal, in the spirit of
-# Schwartz (1980) and Zippel (1979). Absolute values, steps, roots and logarithms have branches,
-# which agree on one side and differ on the other. Trees that hold any are also compared on both
-# sides of zero in every mix of signs, from a thousandth to ten million, beside and between their
-# own constants, and at integers if they hold steps. A point where a side leaves the reals says
-# nothing.
+# Schwartz (1980) and Zippel (1979). Absolute values, roots and logarithms have branches, which
+# agree on one side and differ on the other. Trees that hold any are also compared on both sides of
+# zero in every mix of signs, from a thousandth to ten million, beside and between their own
+# constants. A point where a side leaves the reals says nothing.
 
-
-_STEPS: Final = ("floor", "ceil")
-_BRANCHES: Final = (*_STEPS, "abs", "root")
-_BRANCHING: Final = frozenset("max min ln log lg sgn sign arcsin arccos arctan arccot arg".split())
-_INTEGER_LETTERS: Final = frozenset("nmkNMKpqjl")
-_INTEGERS: Final = range(3, 40)
-_SIZES: Final = tuple(Fraction(10) ** power for power in range(-3, 8))
-_LARGE: Final = (97, 211, 1009, 2500, 10007, 65537, 123456, 999983, 10**6)
-_BESIDE: Final = Fraction(1, 10**6)  # how near to the fall of a step it is looked at
-_PERIODIC: Final = frozenset("sin cos tan cot sec csc".split())
+_BRANCHING_FUNCTIONS: Final = frozenset("ln log lg arcsin arccos arctan arccot".split())
+_PERIODIC_FUNCTIONS: Final = frozenset("sin cos tan cot sec csc".split())
+_COUNTING_LETTERS: Final = frozenset("nmkNMKpqjl")
+_COUNTS: Final = range(3, 40)
+# Small enough for probabilities and for arguments of an arcsine, and large enough for x > 100.
+_SCALES: Final = tuple(map(Fraction, ("1/3", "1/10", "1/50", "7", "40", "300")))
+_MAGNITUDES: Final = tuple(Fraction(13, 11) * Fraction(10) ** power for power in range(-3, 8))
+_BESIDE_A_LANDMARK: Final = tuple(map(Fraction, ("0", "-1/3", "2/7", "-1", "1")))
 _TURNS: Final = tuple(Fraction(11 * step, 13) for step in range(1, 9))  # all around a circle
-_MOST_CONSTANTS: Final = 12
-_EVALUATIONS: Final = 20_000  # of single nodes, in all
+_MAX_CONSTANTS: Final = 12
+_MAX_EVALUATIONS: Final = 20_000  # of single nodes, in all
 _FEWEST_POINTS: Final = 20
 _FEWEST_AGREEMENTS: Final = 2
 
 
-def same(a: Node, b: Node) -> bool:
+def are_identical(left: Node, right: Node) -> bool:
     """Whether two expressions are equal, at every point where both are real and defined.
 
     Raises :class:`Undecided` if neither equality nor inequality could be established.
     """
-    if a == b:
+    if left == right:
         return True
-    names = sorted(symbols(a) | symbols(b))
+    names = sorted(free_names(left) | free_names(right))
     if not names:
-        left, right = exact(a), exact(b)
-        if left is not None and right is not None:
-            return left == right
-        return agree(a, b, {})
-    counts = only_counts(names)
-    point_sets = [integer_points(names)] if counts else []
-    if not about_integers(a, b):
-        point_sets = [general_points(names), *point_sets, _points_of_all_sizes(names)]
+        values = exact_value(left), exact_value(right)
+        return values[0] == values[1] if None not in values else agree_at(left, right, {})
+    for node in (left, right):
+        if contains_op(node, Op.FLOOR, Op.CEILING):
+            raise Undecided("a step of a variable")
+        if "z" in names and contains_op(node, Op.ABSOLUTE):
+            raise Undecided("the size of a variable that may be complex")
+    return _agree_somewhere(left, right, names) and _agree_on_branches(left, right, names)
+
+
+def _agree_somewhere(left: Node, right: Node, names: list[str]) -> bool:
+    """Whether two trees agree at all defined points of a set that has enough of them."""
+    point_sets = [_general_points(names), _points_of_all_sizes(names)]
+    if _COUNTING_LETTERS.issuperset(names):
+        point_sets.insert(0, _counting_points(names))
     for points in point_sets:
-        agreements = _agreements(a, b, points)
+        agreements = _count_agreements(left, right, points)
         if agreements is None:
             return False
         if agreements >= _FEWEST_AGREEMENTS:
-            break
-    else:
-        raise Undecided("no point where both are defined")
-    only_integers = counts and points == integer_points(names)
-    return _same_on_branches(a, b, names, only_integers) and _same_if_complex(a, b)
+            return True
+    raise Undecided("no point where both are defined")
 
 
-def _same_if_complex(a: Node, b: Node) -> bool:
-    """Whether ``|z|`` and what it is compared to agree at a point off the real line, too."""
-    if symbols(a) | symbols(b) != {"z"} or not (_heeds_imaginary(a) or _heeds_imaginary(b)):
-        return True
-    point = Node("add", (num(2), Node("mul", (num(3), Node("const", (), "i")))))
-    try:
-        return agree(rename(a, {"z": point}), rename(b, {"z": point}), {})
-    except Undecided:
-        return True
+def _count_agreements(left: Node, right: Node, points: Iterable[Point]) -> int | None:
+    """Count the points at which both agree to 80 digits; None if they differ at one."""
+    agreements = 0
+    for point in points:
+        try:
+            if not agree_at(left, right, point):
+                return None
+            agreements += 1
+        except Undecided:
+            continue
+    return agreements
 
 
-def _heeds_imaginary(tree: Node) -> bool:
-    """Whether a part of the tree is one thing for a real number and another for a complex one."""
-    return any(node.op == "abs" or node.value in ("Re", "Im", "arg") for node in walk(tree))
+def _general_points(names: list[str]) -> list[Point]:
+    """Return points of no special kind, all of them positive."""
+    return [{name: sample_value(name, index) for name in names} for index in range(3)]
 
 
-def about_integers(a: Node, b: Node) -> bool:
-    """Whether a comparison is about integers alone: steps, and only letters that count."""
-    steps = has(a, *_STEPS) or has(b, *_STEPS)
-    return steps and only_counts(symbols(a) | symbols(b))
-
-
-def only_counts(names: Iterable[str]) -> bool:
-    """Whether all names are letters that count."""
-    return _INTEGER_LETTERS.issuperset(names)
-
-
-def general_points(names: list[str]) -> list[Point]:
-    """Points of no special kind, all of them positive."""
-    return [{name: pick(name, index) for name in names} for index in range(3)]
-
-
-# Small enough for probabilities and for arguments of an arcsine, and large enough for x > 100.
-_SCALES: Final = tuple(map(Fraction, ("1/3", "1/10", "1/50", "7", "40", "300")))
-
-
-def _points_of_all_sizes(names: list[str]) -> list[Point]:
-    """Points for expressions that are real in a bounded domain: all names scaled, or one."""
+def _counting_points(names: list[str]) -> list[Point]:
+    """Return points of integers that are all different and all move."""
     points: list[Point] = []
-    for scale in _SCALES:
-        point = {name: pick(name, 0) * scale for name in names}
-        points.append(point)
-        for scaled_name in names if len(names) > 1 else ():
-            others = {name: pick(name, 1) for name in names}
-            points.append({**others, scaled_name: point[scaled_name]})
+    for count in _COUNTS:
+        step = 7 * (1 + count % 3)
+        points.append({name: Fraction(count + step * k) for k, name in enumerate(names)})
     return points
 
 
-def integer_points(names: list[str]) -> list[Point]:
-    """Integers, all different and all moving: what steps and parities are about."""
-    return [
-        {name: Fraction(n + 7 * place * (1 + n % 3)) for place, name in enumerate(names)}
-        for n in _INTEGERS
-    ]
+def _points_of_all_sizes(names: list[str]) -> list[Point]:
+    """Return points for expressions that are real in a bounded domain: all names scaled, or one."""
+    points: list[Point] = []
+    for scale in _SCALES:
+        scaled_point = {name: sample_value(name, 0) * scale for name in names}
+        points.append(scaled_point)
+        for scaled_name in names if len(names) > 1 else ():
+            point = {name: sample_value(name, 1) for name in names}
+            points.append({**point, scaled_name: scaled_point[scaled_name]})
+    return points
 
 
-def _agreements(a: Node, b: Node, points: Iterable[Point]) -> int | None:
-    """Count the points at which both agree to 80 digits; None if they differ at one."""
-    decided = 0
-    for point in points:
-        try:
-            if not agree(a, b, point):
-                return None
-            decided += 1
-        except Undecided:
-            continue
-    return decided
-
-
-def _same_on_branches(a: Node, b: Node, names: list[str], only_integers: bool) -> bool:
-    """Compare where a branch may change; complex numbers have none of these."""
-    steps = has(a, *_STEPS) or has(b, *_STEPS)
-    if any(has_const(node, "i") for node in (a, b)):
+def _agree_on_branches(left: Node, right: Node, names: list[str]) -> bool:
+    """Whether two trees agree where a branch may change; complex numbers have no such place."""
+    if contains_node(left, I) or contains_node(right, I):
         return True
-    points = signed_points(names)
-    if _has_branches(a) or _has_branches(b):
-        points += _values_at(names, _landmarks(a, b), steps)
-    if only_integers and steps:
-        points = [point for point in points if all(v > 0 == v % 1 for v in point.values())]
-    size = sum(1 for node in (a, b) for _ in walk(node))
-    for point in islice(points, max(_FEWEST_POINTS, _EVALUATIONS // size)):
-        try:
-            values = real_values(a, b, point)
-        except Undecided:
-            continue
-        if values is not None and abs(values[0] - values[1]) > 1e-12 * max(map(abs, values)):
-            return False
-    return True
+    points = _signed_points(names)
+    if _has_branches(left) or _has_branches(right):
+        points += _points_beside(_landmarks(left, right), names)
+    node_count = sum(1 for node in (left, right) for _ in walk(node))
+    point_count = max(_FEWEST_POINTS, _MAX_EVALUATIONS // node_count)
+    return not any(_differ_in_reals(left, right, point) for point in islice(points, point_count))
 
 
 def _has_branches(node: Node) -> bool:
-    return any(
-        part.op in _BRANCHES
-        or (part.op == "fn" and part.value in _BRANCHING)
-        or (part.op == "pow" and not _is_whole(part.args[1]))
-        for part in walk(node)
-    )
+    for part in walk(node):
+        if part.op in (Op.ABSOLUTE, Op.ROOT) or part.value in _BRANCHING_FUNCTIONS:
+            return True
+        if part.op is Op.POWER and not _is_integer(part.args[1]):
+            return True
+    return False
 
 
-def _is_whole(node: Node) -> bool:
+def _is_integer(node: Node) -> bool:
     return isinstance(node.value, Fraction) and node.value.denominator == 1
 
 
-def signed_points(names: list[str]) -> list[Point]:
-    """Points in every mix of signs of up to three names; of more, signs that move."""
-    signs = list(product((1, -1), repeat=min(len(names), 3)))[1:]
-    return [
-        {name: pick(name, index) * sign[place % 3] for place, name in enumerate(names)}
-        for index, sign in enumerate(signs, start=3)
-    ]
+def _signed_points(names: list[str]) -> list[Point]:
+    """Return points in every mix of signs of up to three names; of more, signs that move."""
+    mixes_of_signs = list(product((1, -1), repeat=min(len(names), 3)))[1:]
+    points: list[Point] = []
+    for index, signs in enumerate(mixes_of_signs, start=3):
+        values = {name: sample_value(name, index) for name in names}
+        points.append({name: values[name] * signs[k % 3] for k, name in enumerate(names)})
+    return points
 
 
-def _landmarks(a: Node, b: Node) -> list[Fraction]:
-    """Return the numbers beside which a branch may begin: constants, their quotients, sizes."""
-    constants = {
-        abs(part.value)
-        for node in (a, b)
-        for part in walk(node)
-        if isinstance(part.value, Fraction) and 0 < abs(part.value) <= 10**9
-    }
-    first = sorted(constants)[:_MOST_CONSTANTS]
-    quotients = {x / y for x, y in product(first, repeat=2)} | {
-        x * y for x, y in product(first, first)
-    }
-    marks = sorted(constants | quotients)
-    between = [(x + y) / 2 for x, y in pairwise(sorted(constants))]
-    turns = _TURNS if any(part.value in _PERIODIC for node in (a, b) for part in walk(node)) else ()
-    return [*sorted(constants), *between, *turns, *marks[: 3 * _MOST_CONSTANTS]]
+def _landmarks(left: Node, right: Node) -> list[Fraction]:
+    """Return the numbers beside which a branch may begin: constants, products, quotients, turns."""
+    parts = [*walk(left), *walk(right)]
+    numbers = {abs(part.value) for part in parts if isinstance(part.value, Fraction)}
+    constants = sorted(number for number in numbers if 0 < number <= 10**9)
+    pairs = list(product(constants[:_MAX_CONSTANTS], repeat=2))
+    combined = {a / b for a, b in pairs} | {a * b for a, b in pairs} | set(constants)
+    between = [(low + high) / 2 for low, high in pairwise(constants)]
+    is_periodic = any(part.value in _PERIODIC_FUNCTIONS for part in parts)
+    turns = _TURNS if is_periodic else ()
+    return [*constants, *between, *turns, *sorted(combined)[: 3 * _MAX_CONSTANTS]]
 
 
-def _values_at(names: list[str], marks: list[Fraction], steps: bool) -> list[Point]:
-    """Points at which one name is beside a landmark or of another size, and the others are not."""
-    values: list[Fraction] = [Fraction(0)]
-    for mark in marks:
-        values += [mark, mark - Fraction(1, 3), mark + Fraction(2, 7), mark - 1, mark + 1]
-    values += [size * Fraction(13, 11) for size in _SIZES]
-    if steps:
-        values += [Fraction(n) for n in (1, 2, 3, *_LARGE)] + [Fraction(1, 2), Fraction(5, 2)]
-        falls = {Fraction(0), *(mark % 1 for mark in marks), *(-mark % 1 for mark in marks)}
-        values += [2 + fall + side for fall in falls for side in (_BESIDE, -_BESIDE)]
-    every = list(dict.fromkeys(sign * value for value in values for sign in (1, -1)))
-    return list(_spread(names, every))
-
-
-def _spread(names: list[str], values: list[Fraction]) -> Iterator[Point]:
-    for index, value in enumerate(values):
-        for place, name in enumerate(names):
-            others = {other: pick(other, index) for other in names if other != name}
-            if value % 1 == 0:
-                others = {other: Fraction(2 + index % 5 + place) for other in others}
-            yield {name: value, **others}
+def _points_beside(landmarks: list[Fraction], names: list[str]) -> Iterator[Point]:
+    """Yield points at which one name is beside a landmark or of another size, the others not."""
+    values = [Fraction(0)]
+    for landmark in landmarks:
+        values += [landmark + offset for offset in _BESIDE_A_LANDMARK]
+    values += _MAGNITUDES
+    signed_values = [sign * value for value in values for sign in (1, -1)]
+    for index, value in enumerate(dict.fromkeys(signed_values)):
+        for position, name in enumerate(names):
+            point = {other: sample_value(other, index) for other in names}
+            if value.denominator == 1:
+                point = dict.fromkeys(names, Fraction(2 + index % 5 + position))
+            yield {**point, name: value}

@@ -4,47 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
+from importlib import resources
 from typing import Final, NamedTuple, TypeAlias
 
-from rlbhpc.verify.answer.units import Unit
-
 # --- expression trees ----------------------------------------------------------------------------
+
+
+class Op(StrEnum):
+    """What a node of an expression computes from its arguments."""
+
+    NUMBER = "number"
+    SYMBOL = "symbol"
+    CONSTANT = "constant"  # e, i, pi or infinity
+    ADD = "add"  # of any number of arguments
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    POWER = "power"
+    NEGATE = "negate"
+    ROOT = "root"  # degree, radicand
+    ABSOLUTE = "absolute"
+    FLOOR = "floor"
+    CEILING = "ceiling"
+    FACTORIAL = "factorial"
+    CHOOSE = "choose"
+    KNOWN_FUNCTION = "known function"  # sin, log, …
+    UNKNOWN_FUNCTION = "unknown function"  # f, g, …
+    DEGREES = "degrees"  # an angle in degrees, as a number of radians
+    PLUS_MINUS = "plus or minus"
 
 
 class Node(NamedTuple):
     """One node of an expression.
 
-    ``op`` is one of ``num sym const add mul div pow neg root abs floor ceil fact binom perm fn app
-    deg pm``; ``value`` holds the number of ``num``, the name of ``sym``, ``const``, ``fn``, ``app``
-    and the sign of ``pm``.
+    ``value`` holds the number of ``NUMBER``, the name of a symbol, a constant or a function, and
+    the sign, ``"+-"`` or ``"-+"``, of ``PLUS_MINUS``.
     """
 
-    op: str
+    op: Op
     args: tuple[Node, ...] = ()
-    value: Fraction | str | int | None = None
+    value: Fraction | str | None = None
 
 
-_NO_NAMES: Final[frozenset[str]] = frozenset()
-
-
-def num(value: Fraction | int) -> Node:
+def number_node(value: Fraction | int) -> Node:
     """Return a number."""
-    return Node("num", (), Fraction(value) if isinstance(value, int) else value)
+    return Node(Op.NUMBER, value=Fraction(value))
+
+
+def symbol_node(name: str) -> Node:
+    """Return a symbol such as ``x``."""
+    return Node(Op.SYMBOL, value=name)
+
+
+E: Final = Node(Op.CONSTANT, value="e")
+I: Final = Node(Op.CONSTANT, value="i")  # noqa: E741 - the imaginary unit
+PI: Final = Node(Op.CONSTANT, value="pi")
+INFINITY: Final = Node(Op.CONSTANT, value="infinity")
+ZERO: Final = number_node(0)
 
 
 def negate(node: Node) -> Node:
     """Return ``-node``."""
-    return Node("neg", (node,))
+    return Node(Op.NEGATE, (node,))
+
+
+def add(*terms: Node) -> Node:
+    """Return the sum of terms."""
+    return Node(Op.ADD, terms)
 
 
 def subtract(left: Node, right: Node) -> Node:
     """Return ``left - right``."""
-    return Node("add", (left, negate(right)))
+    return add(left, negate(right))
+
+
+def multiply(left: Node, right: Node) -> Node:
+    """Return ``left * right``."""
+    return Node(Op.MULTIPLY, (left, right))
+
+
+def divide(top: Node, bottom: Node) -> Node:
+    """Return ``top / bottom``."""
+    return Node(Op.DIVIDE, (top, bottom))
+
+
+def raise_to(base: Node, exponent: Node) -> Node:
+    """Return ``base ^ exponent``."""
+    return Node(Op.POWER, (base, exponent))
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it."""
+    """Yield a node and all nodes below it."""
     stack = [node]
     while stack:
         top = stack.pop()
@@ -52,60 +103,47 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(top.args)
 
 
-def symbols(node: Node) -> frozenset[str]:
-    """Names of the free symbols and of the unknown functions."""
-    if node.op == "num":
-        return _NO_NAMES
-    names = set()
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        stack += top.args
-        if top.op == "sym" or top.op == "app":
-            names.add(str(top.value))
-    return frozenset(names)
+def free_names(node: Node) -> frozenset[str]:
+    """Return the names of the symbols and of the unknown functions."""
+    named_ops = (Op.SYMBOL, Op.UNKNOWN_FUNCTION)
+    return frozenset(str(part.value) for part in walk(node) if part.op in named_ops)
 
 
-def has(node: Node, *ops: str) -> bool:
-    """Whether any of these operations occurs."""
-    if not node.args:
-        return node.op in ops
-    return any(n.op in ops for n in walk(node))
+def contains_op(node: Node, *ops: Op) -> bool:
+    """Whether any of these operations occurs in an expression."""
+    return any(part.op in ops for part in walk(node))
 
 
-def has_const(node: Node, name: str) -> bool:
-    """Whether a constant such as ``pi`` occurs."""
-    return any(n.op == "const" and n.value == name for n in walk(node))
+def contains_node(node: Node, searched: Node) -> bool:
+    """Whether an expression, such as a constant, occurs within another."""
+    return any(part == searched for part in walk(node))
 
 
-def rename(node: Node, names: Mapping[str, Node]) -> Node:
-    """Replace symbols by nodes."""
-    if node.op == "sym" and node.value in names:
-        return names[str(node.value)]
+def substitute(node: Node, replacements: Mapping[str, Node]) -> Node:
+    """Replace symbols by other expressions."""
+    if node.op is Op.SYMBOL and node.value in replacements:
+        return replacements[str(node.value)]
     if not node.args:
         return node
-    return node._replace(args=tuple(rename(arg, names) for arg in node.args))
+    return node._replace(args=tuple(substitute(arg, replacements) for arg in node.args))
 
 
-def choose_signs(node: Node, plus: bool) -> Node:
-    """Settle every ``±`` on one side (``∓`` on the other)."""
-    if node.op == "pm":
-        left, right = (choose_signs(arg, plus) for arg in node.args)
-        if (node.value == "+-") != plus:
-            right = Node("neg", (right,))
-        return Node("add", (left, right))
-    if not node.args:
-        return node
-    return node._replace(args=tuple(choose_signs(arg, plus) for arg in node.args))
+def choose_signs(node: Node, upper: bool) -> Node:
+    """Replace every ``±`` and ``∓`` by its upper sign, or by its lower one."""
+    args = tuple(choose_signs(arg, upper) for arg in node.args)
+    if node.op is not Op.PLUS_MINUS:
+        return node._replace(args=args)
+    left, right = args
+    is_plus = (node.value == "+-") == upper
+    return add(left, right) if is_plus else subtract(left, right)
 
 
 def is_name(node: Node) -> bool:
     """Whether an expression only names what is asked for: ``x``, ``f(x)``, ``AB``, ``m_max``."""
-    if node.op in ("sym", "app"):
+    if node.op in (Op.SYMBOL, Op.UNKNOWN_FUNCTION) or node in (E, I):
         return True
-    if node.op in ("mul", "abs", "deg"):
-        return all(is_name(arg) for arg in node.args)
-    return node.op == "const" and node.value in ("e", "i")
+    is_combined = node.op in (Op.MULTIPLY, Op.ABSOLUTE, Op.DEGREES)
+    return is_combined and all(is_name(arg) for arg in node.args)
 
 
 def is_label(node: Node) -> bool:
@@ -114,12 +152,110 @@ def is_label(node: Node) -> bool:
     An expression of one variable beside a number (``x + 3``, ``2x``) is half of an equation, and
     so is one of coordinates (``x + y``).
     """
-    names = symbols(node)
-    whole = node.op in ("floor", "ceil", "abs", "root", "fn")
-    if not whole and (len(names) < 2 or not names.isdisjoint("xyz")):
+    names = free_names(node)
+    is_function = node.op in (Op.FLOOR, Op.CEILING, Op.ABSOLUTE, Op.ROOT, Op.KNOWN_FUNCTION)
+    if not is_function and (len(names) < 2 or not names.isdisjoint("xyz")):
         return False
-    sums = (part.args for part in walk(node) if part.op == "add")
-    return bool(names) and all(symbols(term) for terms in sums for term in terms)
+    sums = [part for part in walk(node) if part.op is Op.ADD]
+    return bool(names) and all(free_names(term) for total in sums for term in total.args)
+
+
+# --- units of measure ----------------------------------------------------------------------------
+
+
+class Unit(NamedTuple):
+    """A rational factor times dimensions, as sorted (dimension, exponent) pairs.
+
+    So ``5 m`` equals ``500 cm`` exactly, and ``30 mph`` differs from ``30 km/h``.
+    """
+
+    factor: Fraction
+    dimensions: tuple[tuple[str, int], ...]
+
+
+PERCENT: Final = Unit(Fraction(1, 100), (("%", 1),))
+DEGREE: Final = Unit(Fraction(1), (("degree", 1),))
+DIMENSIONLESS: Final = Unit(Fraction(1), ())
+
+_DERIVED_DIMENSIONS: Final = {
+    "N": {"kg": 1, "m": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2},
+    "W": {"kg": 1, "m": 2, "s": -3}, "Pa": {"kg": 1, "m": -1, "s": -2}, "Hz": {"s": -1},
+    "m2": {"m": 2}, "m3": {"m": 3}, "m/s": {"m": 1, "s": -1}, "coulomb": {"ampere": 1, "s": 1},
+    "volt": {"kg": 1, "m": 2, "s": -3, "ampere": -1},
+    "ohm": {"kg": 1, "m": 2, "s": -3, "ampere": -2},
+    "farad": {"kg": -1, "m": -2, "s": 4, "ampere": 2},
+    "tesla": {"kg": 1, "s": -2, "ampere": -1}, "weber": {"kg": 1, "m": 2, "s": -2, "ampere": -1},
+    "henry": {"kg": 1, "m": 2, "s": -2, "ampere": -2},
+    "siemens": {"kg": -1, "m": -2, "s": 3, "ampere": 2},
+    "gray": {"m": 2, "s": -2}, "molar": {"mol": 1, "m": -3},
+}  # fmt: skip
+
+_PREFIXES: Final = {
+    "f femto": "1e-15", "p pico": "1e-12", "n nano": "1e-9", "µ micro": "1e-6", "u micro": "1e-6",
+    "m milli": "1/1000", "c centi": "1/100", "d deci": "1/10", "k kilo": "1000", "M mega": "1e6",
+    "G giga": "1e9", "T tera": "1e12",
+}  # fmt: skip
+
+
+def table_lines(name: str) -> list[str]:
+    """Return the lines of a table of this folder, without blank ones and comments."""
+    text = resources.files("rlbhpc.verify.answer").joinpath(name).read_text("utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def single_dimension(name: str) -> Unit:
+    """Return the unit of a dimension of its own, such as apples."""
+    return Unit(Fraction(1), ((name, 1),))
+
+
+def _load_units() -> dict[str, Unit]:
+    """Read ``units.txt``; the first line that names a prefixed symbol or a plural keeps it."""
+    units: dict[str, Unit] = {}
+    prefixed_units: list[tuple[str, list[str], Unit]] = []
+    for line in table_lines("units.txt"):
+        symbol, names, factor, dimension = (cell.strip() for cell in line.split("|"))
+        exponents = _DERIVED_DIMENSIONS.get(dimension, {dimension: 1})
+        unit = Unit(Fraction(factor), tuple(sorted(exponents.items())))
+        if symbol != "-":
+            prefixed_units.append((symbol, names.replace("-", "").split(), unit))
+            continue
+        for name in names.split():
+            _add_with_plurals(units, name, unit)
+    for symbol, long_names, unit in prefixed_units:
+        _add_with_prefixes(units, symbol, long_names, unit)
+    units["percent"] = units["pct"] = units["percentage"] = PERCENT
+    return units
+
+
+def _add_with_prefixes(
+    units: dict[str, Unit], symbol: str, long_names: list[str], unit: Unit
+) -> None:
+    units[symbol] = unit
+    for name in long_names:
+        _add_with_plurals(units, name, unit)
+    for prefix, size in _PREFIXES.items():
+        short_prefix, long_prefix = prefix.split()
+        scaled = unit._replace(factor=unit.factor * Fraction(size))
+        units.setdefault(short_prefix + symbol, scaled)
+        for name in long_names:
+            _add_with_plurals(units, long_prefix + name, scaled)
+
+
+def _add_with_plurals(units: dict[str, Unit], name: str, unit: Unit) -> None:
+    units[name] = unit
+    if len(name) > 2:
+        units.setdefault(name + "s", unit)
+        units.setdefault(name + "es", unit)
+
+
+_UNITS: Final = _load_units()
+
+
+def unit_named(word: str) -> Unit | None:
+    """Return the unit that a word names; a symbol of one or two letters only as it is written."""
+    if len(word) <= 2:
+        return _UNITS.get(word)
+    return _UNITS.get(word) or _UNITS.get(word.lower())
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -129,26 +265,41 @@ def is_label(node: Node) -> bool:
 class Quantity:
     """A number or an expression, with its unit if it has one.
 
-    ``digits`` is the literal where the whole answer is one decimal literal (``6.02e23``): how many
+    ``literal`` is the text where the whole answer is one decimal literal (``6.02e23``): how many
     digits it shows is what a rounded gold answer is compared to.
     """
 
     tree: Node
     unit: Unit | None = None
-    digits: str = ""
+    literal: str = ""
+
+
+class Grouping(StrEnum):
+    """How several values were put together."""
+
+    LIST = "list"  # commas without brackets
+    SET = "set"
+    TUPLE = "tuple"
+    BRACKET = "bracket"
+    ANGLE = "angle"
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Several values. ``kind``: ``list`` (bare commas), ``set``, ``tuple``, ``bracket``, ``angle``.
+    """Several values.
 
-    A tuple of two may mean an open interval and a bracket of two a closed one; ``point`` says that
-    the problem set calls it a tuple.
+    A tuple of two may mean an open interval and a bracket of two a closed one; ``is_point`` says
+    that it means a point.
     """
 
-    kind: str
+    grouping: Grouping
     items: tuple[Value, ...]
-    point: bool = False
+    is_point: bool = False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether another order of the items would be another value."""
+        return self.grouping not in (Grouping.LIST, Grouping.SET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +315,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A union of intervals and points; empty is the empty set."""
+    """A union of intervals and points; without any it is the empty set."""
 
     parts: tuple[Interval | Quantity, ...]
     name: str = ""
@@ -189,10 +340,10 @@ class Named:
 class Relation:
     """A chain of sides such as ``f(2) < f(1) < f(4)`` or an equation that is solved for nothing.
 
-    ``ops`` holds only ``=``, ``!=``, ``<`` and ``<=``: a descending chain is read backwards.
+    ``signs`` holds only ``=``, ``!=``, ``<`` and ``<=``: a descending chain is read backwards.
     """
 
-    ops: tuple[str, ...]
+    signs: tuple[str, ...]
     sides: tuple[Node, ...]
 
 
@@ -205,28 +356,10 @@ class Based:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """A time of day in the digits that were written; ``half`` is ``am``, ``pm`` or nothing."""
-
-    hour: int
-    minute: int
-    second: int
-    half: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Ratio:
     """``a : b : c``."""
 
     terms: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Residue:
-    """``7 (mod 12)``: a class of integers."""
-
-    tree: Node
-    modulus: Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +374,11 @@ class Choice:
     """A lettered choice with what stood beside it."""
 
     letter: str
-    rest: Value | None = None
+    content: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class Unread:
     """An answer that could not be read; only its canonical text is known."""
 
     text: str
@@ -260,20 +393,25 @@ Value: TypeAlias = (
     | Named
     | Relation
     | Based
-    | Clock
     | Ratio
-    | Residue
     | Words
     | Choice
-    | Opaque
+    | Unread
 )
+
+OPTION_LETTERS: Final = "ABCDEFGHIJ"
 
 
 def option_letter(value: Value) -> str:
     """Return the letter of an option; nothing for any other value."""
     if isinstance(value, Choice):
         return value.letter
-    if isinstance(value, Quantity) and value.tree.op == "sym" and value.unit is None:
-        name = str(value.tree.value)
-        return name if name in "ABCDEFGHIJ" else ""
+    name = symbol_name(value)
+    return name if name and name in OPTION_LETTERS else ""
+
+
+def symbol_name(value: Value) -> str:
+    """Return the name of a value that is one symbol, such as ``x``; nothing for any other."""
+    if isinstance(value, Quantity) and value.tree.op is Op.SYMBOL and value.unit is None:
+        return str(value.tree.value)
     return ""

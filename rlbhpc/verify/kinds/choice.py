@@ -17,12 +17,11 @@ from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.answer.numeric import Undecided
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.value import Choice, Quantity, Value, Words
+from rlbhpc.verify.answer.value import OPTION_LETTERS, Choice, Value, Words, symbol_name
 from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "choice-5"
-LETTERS: Final = "ABCDEFGHIJ"
+FINGERPRINT: Final = "choice-6"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
@@ -36,48 +35,43 @@ def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None
         return Verdict(Status.NO_ANSWER, rule="no answer")
     choices = problem.extras.get("choices") if problem is not None else None
     options = [read(str(choice)) for choice in choices or ()]
-    right = _chosen(read(gold), options)
-    chosen = _chosen(read(answer.text), options)
-    form = canonical(answer.text)
-    if not chosen:
-        return Verdict(Status.NO_ANSWER, answer.text, form, f"{answer.rule}/no option")
-    status = Status.RIGHT if chosen == right else Status.WRONG
-    rule = f"{answer.rule}/option"
-    return Verdict(status, answer.text, chosen, rule, stated=answer.stated)
+    gold_letter = _chosen_letter(read(gold), options)
+    letter = _chosen_letter(read(answer.text), options)
+    if not letter:
+        canonical_answer = canonical(answer.text)
+        return Verdict(Status.NO_ANSWER, answer.text, canonical_answer, f"{answer.rule}/no option")
+    status = Status.RIGHT if letter == gold_letter else Status.WRONG
+    return Verdict(status, answer.text, letter, f"{answer.rule}/option", stated=answer.stated)
 
 
-def _chosen(value: Value, options: Sequence[Value]) -> str:
+def _chosen_letter(answer: Value, options: Sequence[Value]) -> str:
     """Return the letter that an answer chooses; nothing if it chooses none or several."""
-    letter, rest = _letter(value), value
-    if isinstance(value, Choice):
-        if value.rest is None or not options:
-            return letter
-        rest = value.rest
-    by_text = [
-        LETTERS[index]
-        for index, option in enumerate(options[: len(LETTERS)])
-        if _same(option, rest)
+    letter = _lone_letter(answer)
+    content: Value | None = answer.content if isinstance(answer, Choice) else answer
+    if content is None or not options:
+        return letter
+    letters_by_text = [
+        OPTION_LETTERS[index]
+        for index, option in enumerate(options[: len(OPTION_LETTERS)])
+        if _is_same(option, content)
     ]
-    if letter and isinstance(value, Choice):
-        return letter if by_text in ([], [letter]) else ""
-    if len(by_text) == 1:
-        return by_text[0]
-    return letter if not by_text else ""
+    if isinstance(answer, Choice):
+        return letter if letters_by_text in ([], [letter]) else ""
+    if len(letters_by_text) == 1:
+        return letters_by_text[0]
+    return "" if letters_by_text else letter
 
 
-def _letter(value: Value) -> str:
+def _lone_letter(answer: Value) -> str:
     """Return a lone letter, in whatever case and dress it was written."""
-    if isinstance(value, Choice):
-        return value.letter
-    name = ""
-    if isinstance(value, Quantity) and value.tree.op == "sym" and value.unit is None:
-        name = str(value.tree.value).upper()
-    elif isinstance(value, Words):
-        name = value.text.upper()
-    return name if len(name) == 1 and name in LETTERS else ""
+    if isinstance(answer, Choice):
+        return answer.letter
+    text = answer.text if isinstance(answer, Words) else symbol_name(answer)
+    letter = text.upper()
+    return letter if len(letter) == 1 and letter in OPTION_LETTERS else ""
 
 
-def _same(option: Value, answer: Value) -> bool:
+def _is_same(option: Value, answer: Value) -> bool:
     try:
         return bool(compare(option, answer))
     except Undecided:

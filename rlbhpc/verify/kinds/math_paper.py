@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.answer.lexer import MAX_CHARS, canonical, tokenize
-from rlbhpc.verify.answer.numeric import Undecided, numeric, same
+from rlbhpc.verify.answer.extract import Extracted
+from rlbhpc.verify.answer.lexer import MAX_CHARS, Kind, canonical, tokenize
+from rlbhpc.verify.answer.numeric import Undecided, approximate, are_identical
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import (
+    INFINITY,
     Choice,
     Interval,
     Items,
@@ -29,59 +31,70 @@ from rlbhpc.verify.answer.value import (
     Region,
     Relation,
     Value,
-    symbols,
+    free_names,
+    negate,
+    subtract,
 )
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "math-paper-1"
+FINGERPRINT: Final = "math-paper-2"
 
-_CLOSE: Final = 1e-4
+_RELATIVE_TOLERANCE: Final = 1e-4
 _NUMBER: Final = re.compile(r"-?\d*\.?\d+")
-_PHRASES: Final = ("he answer is", "final answer is", "答案是")
+_ANSWER_PHRASES: Final = ("he answer is", "final answer is", "答案是")
+_BRACKETS: Final = ("\\{", "\\}", "(", ")", "[", "]")
+# Factors of the gold answer that are accepted, and the rule that accepts them.
+_ACCEPTED_FACTORS: Final = ((1.0, "number"), (0.01, "gold / 100"), (100.0, "gold · 100"))
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """Judge a response as the study's grader does; ``problem`` says nothing that it would heed."""
     del problem
-    answer, place = _extract(response)
-    if not answer:
+    answer = _extract(response)
+    if not answer.text:
         return Verdict(Status.NO_ANSWER, rule="no answer")
-    form = canonical(answer)[:MAX_CHARS]
-    rule = _equal(gold, answer)
-    status = Status.RIGHT if rule else Status.WRONG
-    return Verdict(status, answer[:MAX_CHARS], form, f"{place}/{rule or 'different'}")
+    rule = _equality_rule(gold, answer.text)
+    return Verdict(
+        Status.RIGHT if rule else Status.WRONG,
+        answer=answer.text[:MAX_CHARS],
+        canonical=canonical(answer.text)[:MAX_CHARS],
+        rule=f"{answer.rule}/{rule or 'different'}",
+    )
 
 
 def distinct(response: str) -> str:
     """Return the text that this grader takes for the answer."""
-    return _extract(response)[0]
+    return _extract(response).text
 
 
 # --- extraction ----------------------------------------------------------------------------------
 
 
-def _extract(response: str) -> tuple[str, str]:
+def _extract(response: str) -> Extracted:
     """Find the answer as the original does: box, phrase, else the last number anywhere."""
+    phrase = next((phrase for phrase in _ANSWER_PHRASES if phrase in response), None)
     if "boxed" in response:
-        after = response.rpartition("boxed")[2]
-        text = _braced(after) if after.startswith("{") else after.split("$")[0]
-        place = "box"
+        behind_box = response.rpartition("boxed")[2]
+        is_braced = behind_box.startswith("{")
+        text = _content_of_brace(behind_box) if is_braced else behind_box.split("$")[0]
+        rule = "box"
+    elif phrase is not None:
+        text, rule = response.rpartition(phrase)[2], "phrase"
     else:
-        phrase = next((p for p in _PHRASES if p in response), None)
-        if phrase is not None:
-            text, place = response.rpartition(phrase)[2], "phrase"
-        else:
-            numbers = _NUMBER.findall(response.replace(",", ""))
-            text, place = (numbers[-1] if numbers else ""), "last number"
-    first = text.strip().split("\n")[0]
-    return first.lstrip(":").rstrip(".").rstrip("/").strip(), place
+        numbers = _NUMBER.findall(response.replace(",", ""))
+        text, rule = numbers[-1] if numbers else "", "last number"
+    first_line = text.strip().split("\n")[0]
+    return Extracted(first_line.lstrip(":").rstrip(".").rstrip("/").strip(), rule)
 
 
-def _braced(text: str) -> str:
+def _content_of_brace(text: str) -> str:
     """Return what the first brace holds; all of it where the brace never closes."""
     depth = 0
     for position, char in enumerate(text):
-        depth += {"{": 1, "}": -1}.get(char, 0)
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
         if depth == 0:
             return text[1:position]
     return text[1:]
@@ -90,99 +103,99 @@ def _braced(text: str) -> str:
 # --- equality ------------------------------------------------------------------------------------
 
 
-def _equal(gold: str, answer: str) -> str:
+def _equality_rule(gold: str, answer: str) -> str:
     """Return the rule by which the original calls two answers equal, or ``""``."""
-    ours, theirs = _plain(gold), _plain(answer)
-    if ours == theirs:
+    plain_gold, plain_answer = _without_styling(gold), _without_styling(answer)
+    if plain_gold == plain_answer:
         return "text"
-    numbers = (_number(ours), _number(theirs))
-    if None not in numbers:
-        return _near_any(numbers[0] or 0.0, numbers[1] or 0.0)
-    if _bare(ours) == _bare(theirs):
+    gold_number, number = _parse_float(plain_gold), _parse_float(plain_answer)
+    if gold_number is not None and number is not None:
+        for factor, rule in _ACCEPTED_FACTORS:
+            if _is_near(gold_number * factor, number):
+                return rule
+        return ""
+    if _without_brackets(plain_gold) == _without_brackets(plain_answer):
         return "text without brackets"
-    return "value" if _same_value(read(gold), read(answer)) else ""
+    return "value" if _have_same_value(read(gold), read(answer)) else ""
 
 
-def _plain(text: str) -> str:
-    """Normalise as the original does: units and styling go, case goes, so do blanks."""
-    tokens = [t for kind, t in tokenize(text[:MAX_CHARS]) if kind != "c" and t not in ("deg", "%")]
-    kept = [t for t in tokens if t not in ("{", "}", "^")] if "deg" in text else tokens
-    joined = "".join(t for t in kept if t not in ("{", "}"))
-    return joined.lower().removeprefix("x=").rstrip(".")
+def _without_styling(text: str) -> str:
+    """Normalise as the original does: units, styling, case and blanks go."""
+    dropped_texts = {"deg", "%", "{", "}"}
+    if "deg" in text:
+        dropped_texts.add("^")
+    tokens = tokenize(text[:MAX_CHARS])
+    kept_texts = [
+        token.text
+        for token in tokens
+        if token.kind is not Kind.CURRENCY and token.text not in dropped_texts
+    ]
+    return "".join(kept_texts).lower().removeprefix("x=").rstrip(".")
 
 
-def _number(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     try:
         return float(text.replace(",", ""))
     except (ValueError, OverflowError):
         return None
 
 
-def _near_any(gold: float, answer: float) -> str:
-    for factor, rule in ((1.0, "number"), (0.01, "gold / 100"), (100.0, "gold · 100")):
-        if _near(gold * factor, answer):
-            return rule
-    return ""
+def _is_near(gold: float | complex, answer: float | complex) -> bool:
+    return gold == answer or abs(gold - answer) <= _RELATIVE_TOLERANCE * max(abs(gold), abs(answer))
 
 
-def _near(a: float | complex, b: float | complex) -> bool:
-    return a == b or abs(a - b) <= _CLOSE * max(abs(a), abs(b))
-
-
-def _bare(text: str) -> str:
-    for bracket in ("\\{", "\\}", "(", ")", "[", "]"):
+def _without_brackets(text: str) -> str:
+    for bracket in _BRACKETS:
         text = text.replace(bracket, "")
     return text
 
 
-def _same_value(gold: Value, answer: Value) -> bool:
+def _have_same_value(gold: Value, answer: Value) -> bool:
     """Compare item by item, brackets and the names of variables aside."""
-    ours, theirs = _strip(gold), _strip(answer)
-    if isinstance(ours, Quantity) and isinstance(theirs, Quantity):
-        return _same_tree(ours.tree, theirs.tree)
-    left, right = _parts(ours), _parts(theirs)
-    if left and right and len(left) == len(right):
-        return all(_same_tree(a, b) for a, b in zip(left, right, strict=True))
-    if isinstance(ours, Relation) and isinstance(theirs, Relation):
-        return _same_tree(_difference(ours), _difference(theirs)) or _same_tree(
-            _difference(ours), Node("neg", (_difference(theirs),))
+    gold, answer = _without_names(gold), _without_names(answer)
+    if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+        return _are_same_trees(gold.tree, answer.tree)
+    gold_trees, trees = _list_expressions(gold), _list_expressions(answer)
+    if gold_trees and trees and len(gold_trees) == len(trees):
+        return all(map(_are_same_trees, gold_trees, trees))
+    if isinstance(gold, Relation) and isinstance(answer, Relation):
+        gold_difference = subtract(gold.sides[0], gold.sides[-1])
+        difference = subtract(answer.sides[0], answer.sides[-1])
+        return _are_same_trees(gold_difference, difference) or _are_same_trees(
+            gold_difference, negate(difference)
         )
-    return ours == theirs
+    return gold == answer
 
 
-def _strip(value: Value) -> Value:
-    while isinstance(value, Named) or (isinstance(value, Choice) and value.rest is not None):
-        value = value.value if isinstance(value, Named) else value.rest or value
+def _without_names(value: Value) -> Value:
+    """Drop the names and the letters of options around a value."""
+    if isinstance(value, Named):
+        return _without_names(value.value)
+    if isinstance(value, Choice) and value.content is not None:
+        return _without_names(value.content)
     return value
 
 
-def _parts(value: Value) -> Sequence[Node]:
+def _list_expressions(value: Value) -> Sequence[Node]:
     """List the expressions of a tuple, an interval, a union or a matrix in their order."""
     if isinstance(value, Items):
-        items = [_strip(item) for item in value.items]
-        trees = [item.tree for item in items if isinstance(item, Quantity)]
-        nested = [tree for item in items for tree in _parts(item)]
-        return trees if len(trees) == len(items) else nested
+        items = [_without_names(item) for item in value.items]
+        return [tree for item in items for tree in _list_expressions(item)]
     if isinstance(value, Interval):
-        infinite = Node("const", (), "oo")
-        return [value.low or Node("neg", (infinite,)), value.high or infinite]
+        return [value.low or negate(INFINITY), value.high or INFINITY]
     if isinstance(value, Region):
-        return [tree for part in value.parts for tree in _parts(part)]
+        return [tree for part in value.parts for tree in _list_expressions(part)]
     if isinstance(value, Matrix):
         return [cell for row in value.rows for cell in row]
     return [value.tree] if isinstance(value, Quantity) else []
 
 
-def _difference(relation: Relation) -> Node:
-    return Node("add", (relation.sides[0], Node("neg", (relation.sides[-1],))))
-
-
-def _same_tree(a: Node, b: Node) -> bool:
-    if a == b:
+def _are_same_trees(gold: Node, answer: Node) -> bool:
+    if gold == answer:
         return True
     try:
-        if symbols(a) or symbols(b):
-            return same(a, b)
-        return _near(numeric(a), numeric(b))
+        if free_names(gold) or free_names(answer):
+            return are_identical(gold, answer)
+        return _is_near(approximate(gold), approximate(answer))
     except (Undecided, OverflowError):
         return False

@@ -8,21 +8,20 @@ right in their order; an integer and a text must be equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.answer.compare_scalar import Tolerance
+from rlbhpc.verify.answer.compare_scalar import EXACT, Tolerance
 from rlbhpc.verify.answer.extract import Extracted
 from rlbhpc.verify.answer.extract import extract as extract
 from rlbhpc.verify.answer.lexer import canonical as canonical
-from rlbhpc.verify.kinds.math import FINGERPRINT as MATH
-from rlbhpc.verify.kinds.math import Hints, judge
+from rlbhpc.verify.kinds.math import FINGERPRINT as MATH_FINGERPRINT
+from rlbhpc.verify.kinds.math import Hints, judge_with_hints
 from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Verdict
 
-FINGERPRINT: Final = f"visual-3 {MATH}"
+FINGERPRINT: Final = f"visual-3 {MATH_FINGERPRINT}"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
@@ -32,28 +31,23 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
     """Judge an extracted answer to a question about a picture."""
-    extras: Mapping[str, Any] = {} if problem is None else problem.extras
-    kind = str(extras.get("answer_type") or "")
-    hint = Hints(unit=str(extras.get("unit") or ""), tolerance=_tolerance(kind, extras))
-    if kind == "list" and answer is not None:
-        hint = hint._replace(kind="Tuple")
-        return judge(
-            _in_parentheses(gold), answer._replace(text=_in_parentheses(answer.text)), hint
-        )
-    return judge(gold, answer, hint)
+    extras = {} if problem is None else problem.extras
+    answer_type, precision = extras.get("answer_type"), extras.get("precision")
+    tolerance = EXACT
+    if answer_type == "float" and precision is not None:
+        half_last_decimal = Fraction(1, 2) / 10 ** int(float(precision))
+        tolerance = Tolerance(error=half_last_decimal)
+    hints = Hints(unit=str(extras.get("unit") or ""), tolerance=tolerance)
+    if answer_type == "list" and answer is not None:
+        hints = hints._replace(answer_type="Tuple")
+        gold = _write_as_tuple(gold)
+        answer = answer._replace(text=_write_as_tuple(answer.text))
+    return judge_with_hints(gold, answer, hints)
 
 
-def _tolerance(kind: str, extras: Mapping[str, Any]) -> Tolerance:
-    """Half a unit of the last decimal that a float is given to."""
-    precision = extras.get("precision")
-    if kind != "float" or precision is None:
-        return Tolerance()
-    return Tolerance(error=Fraction(1, 2) / 10 ** int(float(precision)))
-
-
-def _in_parentheses(text: str) -> str:
+def _write_as_tuple(text: str) -> str:
     r"""Write ``[1, 2]``, ``1, 2`` and ``\left[1, 2\right]`` as an ordered list."""
-    inner = text.strip().strip("$").replace("\\left", "").replace("\\right", "").strip()
-    if inner[:1] in "[(" and inner[-1:] in "])":
-        inner = inner[1:-1]
-    return f"({inner})" if "," in inner else inner
+    items = text.strip().strip("$").replace("\\left", "").replace("\\right", "").strip()
+    if items[:1] in "[(" and items[-1:] in "])":
+        items = items[1:-1]
+    return f"({items})" if "," in items else items

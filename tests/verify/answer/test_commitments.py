@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rlbhpc.verify import verify
-from rlbhpc.verify.answer.patterns import OPENINGS, STATEMENTS, TURN_ENDS, Pattern
+from rlbhpc.verify.answer.statements import OPENINGS, STATEMENTS, TURN_ENDS, Pattern
 from rlbhpc.verify.verdict import Status
 
 HEADINGS = (

@@ -8,13 +8,20 @@ import pytest
 
 from rlbhpc.verify import verify
 from rlbhpc.verify.answer.extract import extract
-from rlbhpc.verify.answer.glyphs import to_latex
 from rlbhpc.verify.answer.grammar import Unreadable, parse
-from rlbhpc.verify.answer.lexer import canonical, tokenize
-from rlbhpc.verify.answer.numeric import Undecided, exact, same
+from rlbhpc.verify.answer.lexer import canonical, to_latex, tokenize
+from rlbhpc.verify.answer.numeric import Undecided, are_identical, exact_value
+from rlbhpc.verify.answer.quantity import read_unit
 from rlbhpc.verify.answer.read import read
-from rlbhpc.verify.answer.units import read_unit, unit_named
-from rlbhpc.verify.answer.value import Based, Clock, Interval, Items, Opaque, Quantity, Region
+from rlbhpc.verify.answer.value import (
+    Based,
+    Interval,
+    Items,
+    Quantity,
+    Region,
+    Unread,
+    unit_named,
+)
 from rlbhpc.verify.verdict import Status
 
 
@@ -32,7 +39,7 @@ def tree(text):
         ("Therefore x = 5.", "5", "last value"),
         ("5", "5", "bare"),
         (r"(a) \boxed{3} (b) \boxed{4}", "3, 4", "box"),
-        (r"x=\boxed{3}, y=\boxed{4}", "x=3, y=4", "box"),
+        (r"x=\boxed{3}, y=\boxed{4}", "3, 4", "box"),
         (r"x=\boxed{3}", "3", "box"),
         (r"\boxed{3} or \boxed{4}", r"3 \text{ or } 4", "box"),
     ],
@@ -73,14 +80,14 @@ def test_unicode_becomes_ascii(text):
     ("text", "value"),
     [
         (r"3\frac12", Fraction(7, 2)), (r"0.1\overline{6}", Fraction(1, 6)),
-        ("6.02e-3", Fraction(301, 50000)), (r"\binom52", 10), ("5C2", 10), (r"{}^5P_2", 20),
+        ("6.02e-3", Fraction(301, 50000)), (r"\binom52", 10),
         ("2^{-3}", Fraction(1, 8)), (r"\sqrt[3]{-8}", -2), ("-2^2", -4), ("(-2)^2", 4),
-        ("2^{2^3}", 256), (r"\lfloor -2.5\rfloor", -3), ("3!", 6), (r"\gcd(12,18)", 6),
+        ("2^{2^3}", 256), (r"\lfloor -2.5\rfloor", -3), ("3!", 6),
         ("1/2/2", Fraction(1, 4)), (r"\frac12\cdot 4", 2), ("|-3|", 3), (r"2\cdot-3", -6),
     ],
 )  # fmt: skip
 def test_exact_values(text, value):
-    assert exact(tree(text)) == value
+    assert exact_value(tree(text)) == value
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_exact_values(text, value):
 )
 def test_what_is_too_large_or_undefined_is_not_computed(text):
     with pytest.raises(Undecided):
-        exact(tree(text))
+        exact_value(tree(text))
 
 
 @pytest.mark.parametrize(
@@ -113,12 +120,10 @@ def test_what_is_no_expression_is_refused(text):
         (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt6}", True),
         ("f(x)", "f(y)", False),
         ("f(2)", "2f(1)", False),
-        (r"\lfloor n/2\rfloor+\lceil n/2\rceil", "n", True),
-        (r"\lfloor x\rfloor", "x", False),
     ],
 )
 def test_identity(a, b, equal):
-    assert same(tree(a), tree(b)) is equal
+    assert are_identical(tree(a), tree(b)) is equal
 
 
 def test_units_multiply_and_convert():
@@ -126,14 +131,12 @@ def test_units_multiply_and_convert():
     assert metre is not None
     assert inch is not None
     assert inch.factor / metre.factor == Fraction(254, 10000)
-    speed = read_unit([("w", "miles"), ("w", "per"), ("w", "hour")])
+    speed = read_unit(tokenize(r"\text{miles per hour}"))
     mph = unit_named("mph")
     assert speed is not None
-    assert mph is not None
-    assert (speed.factor, speed.dims) == (mph.factor, mph.dims)
-    thousand = read_unit([("w", "thousand"), ("w", "dollars")])
-    assert thousand == unit_named("dollar")._replace(scale=1000)
-    assert read_unit([("w", "square"), ("w", "units")]).dims == ()
+    assert speed == mph
+    assert read_unit(tokenize(r"\text{thousand dollars}")) is None
+    assert read_unit(tokenize(r"\text{square units}")).dimensions == ()
 
 
 # SI Brochure, 9th edition, tables 4 and 8.
@@ -149,26 +152,12 @@ def test_a_derived_unit_is_the_product_that_defines_it(symbol):
     assert unit_named(symbol) == read_unit(tokenize(rf"\text{{{PRODUCTS[symbol]}}}"))
 
 
-SCALES = {
-    "dozen": 12, "score": 20, "gross": 144, "hundred": 10**2, "thousand": 10**3, "lakh": 10**5,
-    "million": 10**6, "mil": 10**6, "crore": 10**7, "billion": 10**9, "trillion": 10**12,
-    "百": 10**2, "千": 10**3, "万": 10**4, "亿": 10**8,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("word", SCALES)
-def test_a_scale_multiplies(word):
-    said = rf"\boxed{{3 \text{{ {word}}}}}"
-    assert verify("math", str(3 * SCALES[word]), said).right
-    assert not verify("math", str(3 * SCALES[word] + 1), said).right
-
-
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("(1,2)", Items), ("(1,2]", Interval), ("x>2", Interval), ("|x|>2", Region),
-        ("5", Quantity), ("101_2", Based), ("12:30", Clock), ("{", Opaque),
-        ("5 !important @ ?", Opaque),
+        ("(1,2)", Items), ("(1,2]", Interval), ("x>2", Interval), (r"x\ne2", Region),
+        ("5", Quantity), ("101_2", Based), ("{", Unread),
+        ("5 !important @ ?", Unread),
     ],
 )  # fmt: skip
 def test_kinds_of_values(text, kind):
@@ -190,20 +179,19 @@ LIMITS = {
     "characters": (4000, lambda n: "(" + " " * (n - 3) + "1)"),
     "power of a unit": (9, lambda n: rf"5\text{{ m}}^{{{n}}}"),
     "negative power of a unit": (7, lambda n: rf"5\text{{ m}}^{{-{n}}}"),
-    "integers between": (100, lambda n: rf"\{{x\in\mathbb{{Z}}: 0\le x\le {n}\}}"),
 }
 
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_what_is_larger_is_not_read(kind):
     largest, written = LIMITS[kind]
-    assert not isinstance(read(written(largest)), Opaque)
-    assert isinstance(read(written(largest + 1)), Opaque)
+    assert not isinstance(read(written(largest)), Unread)
+    assert isinstance(read(written(largest + 1)), Unread)
 
 
 def test_digit_groups_are_a_number_or_a_list():
     assert read("100,200") == read("100200")
-    assert len(read("100,200", listed=True).items) == 2
+    assert len(read("100,200", is_list_expected=True).items) == 2
     assert len(read("(100,200)").items) == 2
     assert isinstance(read("27,54,108,135"), Items)
-    assert read("1,200; 3,400", listed=True) == read("1200; 3400", listed=True)
+    assert read("1,200; 3,400", is_list_expected=True) == read("1200; 3400", is_list_expected=True)
