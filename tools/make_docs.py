@@ -30,7 +30,7 @@ from rlbhpc.verify.answer.statements import OPENINGS, STATEMENTS, TURN_ENDS
 ROOT = Path(__file__).parents[1]
 HEADS = Path(__file__).parent / "pages"
 _TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
-_RULES = "<!-- generated from rlbhpc.verify.answer.statements.py by `make docs` -->\n"
+_RULES = "<!-- generated from rlbhpc/verify/answer/statements.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
 _BETTER = {"higher": "higher", "lower": "lower", "neither": "–"}
 # How the values of a message are said in the tables of the study file.

@@ -46,12 +46,13 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import GIVEN, Status, Verdict
 
-# A module is imported when its kind is first asked for, so a heavy one costs others nothing.
+# Where each verifier is: a module, or an object of one. A module is imported when its kind is first
+# asked for, so a heavy one costs others nothing.
 KINDS: Final[dict[str, str]] = {
     "math": "rlbhpc.verify.kinds.math",
     "math-paper": "rlbhpc.verify.kinds.math_paper",
     "code": "rlbhpc.verify.kinds.code",
-    "code-compat": "rlbhpc.verify.kinds.code_compat",
+    "code-compat": "rlbhpc.verify.kinds.code:COMPATIBLE",
     "countdown": "rlbhpc.verify.kinds.countdown",
     "visual": "rlbhpc.verify.kinds.visual",
     "choice": "rlbhpc.verify.kinds.choice",
@@ -65,7 +66,7 @@ KINDS: Final[dict[str, str]] = {
 #: The distinct part of a response that commits to no answer; no answer is equal to it.
 NO_ANSWER: Final = "\0"
 # What reward functions elsewhere call the reference answer, which they take second or third.
-_REFERENCES: Final = {
+_REFERENCE_PARAMETERS: Final = {
     "gold", "ground_truth", "gt", "gt_answer", "reference", "reference_answer", "target", "label",
     "correct_answer",
 }  # fmt: skip
@@ -114,16 +115,17 @@ class OwnVerifier:
     ) -> Verdict:
         """Judge one response; true and false are verdicts too."""
         if self._distinct is None:
-            return self._verdict(gold, response, problem, finish)
-        name = f"{problem.content_hash} {problem.id}" if problem else ""
-        part = self._distinct(response, **ending(self._distinct, finish))
-        key = (gold, name, part, finish)
-        verdict = self._verdicts.get(key) or self._verdict(gold, response, problem, finish)
+            return self._judge_one(gold, response, problem, finish)
+        problem_key = f"{problem.content_hash} {problem.id}" if problem else ""
+        deciding_part = self._distinct(response, **ending(self._distinct, finish))
+        key = (gold, problem_key, deciding_part, finish)
+        verdict = self._verdicts.get(key) or self._judge_one(gold, response, problem, finish)
         if verdict.status not in {Status.TIMEOUT, Status.ERROR}:  # those are to be tried again
             self._verdicts[key] = verdict
         return verdict
 
-    def _verdict(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
+    def _judge_one(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
+        """Call the function and turn what it returns into a verdict."""
         verdict = self._judge(gold, response, problem, **ending(self._judge, finish))
         if isinstance(verdict, Verdict):
             texts = (verdict.answer, verdict.canonical, verdict.rule)
@@ -142,12 +144,14 @@ def verifier(kind: str) -> Verifier:
     """Return the verifier of one kind: a module of the package, or one that was brought."""
     path = KINDS.get(kind)
     if path is None:
-        return _own(kind)
+        return _load_own_verifier(kind)
     plugins.reject_own_name("verifiers", kind)
-    return cast(Verifier, importlib.import_module(path))
+    module_name, _, object_name = path.partition(":")
+    module = importlib.import_module(module_name)
+    return cast(Verifier, getattr(module, object_name) if object_name else module)
 
 
-def _own(kind: str) -> OwnVerifier:
+def _load_own_verifier(kind: str) -> OwnVerifier:
     plugin = plugins.find("verifiers", kind)
     if plugin is None:
         kinds = ", ".join((*KINDS, *plugins.installed("verifiers")))
@@ -161,7 +165,7 @@ def _own(kind: str) -> OwnVerifier:
         )
     with suppress(ValueError):  # what is built in may not tell its parameters
         parameters = list(inspect.signature(plugin.value).parameters)
-        if _REFERENCES & set(parameters[1:]):
+        if _REFERENCE_PARAMETERS & set(parameters[1:]):
             raise UserError(
                 f"verifier {plugin.identity}: its parameters are {', '.join(parameters)}; it is "
                 "called as verify(gold, response, problem)"

@@ -10,7 +10,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.kinds import code, code_compat
+from rlbhpc.verify.kinds import code
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.running.batch import verify_many
 from rlbhpc.verify.sandbox.job import Limits, Tier
@@ -127,14 +127,14 @@ def test_trailing_blanks_make_no_other_program() -> None:
 
 
 def test_the_two_graders_tell_themselves_apart() -> None:
-    assert code.FINGERPRINT != code_compat.FINGERPRINT
+    assert code.FINGERPRINT != code.COMPATIBLE.FINGERPRINT
     global_statement = (
         "```python\nn = 0\ndef f():\n    global n\n    n = int(input())\nf()\nprint(n * n)\n```"
     )
     assert verify("code", "", global_statement, SQUARES).right
     verdict = verify("code-compat", "", global_statement, SQUARES)
     assert verdict.status is Status.WRONG
-    assert verdict.grader == code_compat.FINGERPRINT
+    assert verdict.grader == code.COMPATIBLE.FINGERPRINT
 
 
 def test_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,12 @@ from rlbhpc.verify.answer.value import (
     contains_op,
     free_names,
     multiply,
+    negate,
     number_node,
+    raise_to,
     substitute,
     symbol_node,
+    walk,
 )
 
 
@@ -119,10 +122,20 @@ def compare_trees(gold: Node, answer: Node) -> str:
         return "infinity" if gold_sign == sign else DIFFERENT
     if gold.op is Op.NUMBER and answer.op is Op.NUMBER:
         return "rational" if gold.value == answer.value else DIFFERENT
-    if not are_identical(gold, answer):
+    if _multiplies_inverse_matrix(gold) or not are_identical(gold, answer):
         return DIFFERENT
     is_rational = rational_value(gold) is not None and rational_value(answer) is not None
     return "rational" if is_rational else "identity"
+
+
+def _multiplies_inverse_matrix(node: Node) -> bool:
+    """Whether capital letters are matrices, of which the order counts: ``AB^{-1}``.
+
+    Real gold answers have capital letters that commute, such as ``RC``, and none with an inverse.
+    """
+    capitals = [name for name in free_names(node) if len(name) == 1 and name.isupper()]
+    inverses = {raise_to(symbol_node(name), negate(number_node(1))) for name in capitals}
+    return len(capitals) > 1 and any(part in inverses for part in walk(node))
 
 
 def _sign_of_infinity(node: Node) -> int:

@@ -110,6 +110,7 @@ _MAX_JOINED_BOXES: Final = 16
 _PLAIN: Final = r"[^{}\\]++|\\."
 _NESTED: Final = rf"\{{(?:{_PLAIN}|\{{(?:{_PLAIN}|\{{(?:{_PLAIN})*+\}})*+\}})*+\}}"
 _FLAT_BOX: Final = re.compile(rf"\\boxed\{{((?:{_PLAIN}|{_NESTED})*+)\}}", re.DOTALL)
+_FILLED_BOX: Final = re.compile(r"boxed\{[^}]")
 _EARLIER_BOX: Final = re.compile("box")
 _BOX_NAME: Final = re.compile(r"\\f?boxed|\\fbox")
 _BOX_OR_BRACE: Final = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|\\.|[{}]", re.DOTALL)
@@ -324,7 +325,8 @@ def first_task(text: str) -> str:
             return text
         before = text[:start]
         answer = _find_statement(before)
-        if answer is None and "boxed" not in text and not _RULE.match(text, start):
+        has_box = _FILLED_BOX.search(text) is not None
+        if answer is None and not has_box and not _RULE.match(text, start):
             answer = _find_unstated(before, _ENDED_BY_ITSELF)
         if answer is not None:
             return before

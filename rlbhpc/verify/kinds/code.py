@@ -41,8 +41,8 @@ UNSAFE: Final = "RLBHPC_UNSAFE_SANDBOX"
 # verify() waits for processes, so threads run programs in parallel.
 CONCURRENT: Final = True
 
-# By the module that each has loaded besides the library.
-_idle: dict[str, list[Sandbox]] = {}
+# Sandboxes that nobody uses, by the module that each has loaded besides the library.
+_idle_sandboxes: dict[str, list[Sandbox]] = {}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +77,7 @@ def reached_tier() -> Tier:
 @contextmanager
 def lent_sandbox(preload: str = "") -> Iterator[Sandbox]:
     """Lend a sandbox that nobody else uses meanwhile; they are kept, since starting one is slow."""
-    idle = _idle.setdefault(preload, [])
+    idle = _idle_sandboxes.setdefault(preload, [])
     try:
         sandbox = idle.pop()
     except IndexError:
@@ -114,3 +114,24 @@ def judge(response: str, problem: Problem | None, strictness: Strictness) -> Ver
         judgement = form.judge(program, problem, sandbox, strictness)
     digest = hashlib.sha256(program.encode("utf-8", "surrogatepass")).hexdigest()
     return Verdict(judgement.status, program, f"sha256:{digest}", judgement.reason)
+
+
+class CompatibleVerifier:
+    """Programs, judged as the benchmarks' own harnesses judge them; see :class:`Strictness`.
+
+    For holding our numbers against published ones. It misjudges some honest programs, on purpose.
+    """
+
+    CONCURRENT: Final = True
+
+    @property
+    def FINGERPRINT(self) -> str:  # noqa: N802 - the name that every verifier has
+        """Name the grader and what its verdicts stand on."""
+        return fingerprint(Strictness.COMPAT)
+
+    def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
+        """Judge a response as the benchmark's harness does; see :func:`verify`."""
+        return judge(response, problem, Strictness.COMPAT)
+
+
+COMPATIBLE: Final = CompatibleVerifier()

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import Status, Verdict
@@ -23,25 +23,9 @@ FINGERPRINT: Final = "countdown-3"
 
 # Longer than any answer from a dozen numbers; the rest of a response may be as long as it likes.
 MAX_CHARS: Final = 400
+_MAX_NUMBER_DIGITS: Final = 30
 
-_GOLD: Final = re.compile(r"([0-9]+(?: [0-9]+)+) -> (-?[0-9]+) \(([-+*/]+)\)")
-_TOKEN: Final = re.compile(r"[0-9]+|[-+*/()]")
-_ONLY_TOKENS: Final = re.compile(r"[0-9+*/() -]*")
-_STEP: Final = re.compile(r"(-?[0-9]+)([-+*/])(-?[0-9]+)=(-?[0-9]+)")
-# The signs that models write, and what may stand around an answer without being part of it.
-_SIGNS: Final = str.maketrans(
-    {"×": "*", "⋅": "*", "·": "*", "∗": "*", "✕": "*", "÷": "/", "／": "/", "−": "-", "–": "-",
-     "（": "(", "）": ")", "＝": "=", "$": ""}
-)  # fmt: skip
-_BRACKETS: Final = str.maketrans("[]{}", "()()")
-_LATEX: Final = re.compile(r"\\(times|cdot|ast|div|left|right|big|Big|[,;:!() \[\]{}])")
-_LATEX_SIGNS: Final = {"times": "*", "cdot": "*", "ast": "*", "div": "/", "{": "(", "}": ")"}
-_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_TIMES: Final = re.compile(r"(?<=[\d)\]}])(?<!\b0)\s*[xX]\s*(?=[\d(\[{])")
-_SIDE_BY_SIDE: Final = re.compile(r"(?<=[)\d])(?=\()")
-_CUE: Final = re.compile(r"(?i:answer|expression|solution)\**(?: is|:)[\s:*]*")
-_MAX_DIGITS: Final = 30
-_PRECEDENCE: Final = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "neg": 3}
+_Number: TypeAlias = int | Fraction
 
 
 class Task(NamedTuple):
@@ -52,7 +36,7 @@ class Task(NamedTuple):
     operations: str
 
 
-class _AnswerError(Exception):
+class _WrongAnswerError(Exception):
     """Why an answer is wrong; the message is the verdict's rule."""
 
 
@@ -63,185 +47,234 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     it. ``response``: what the model wrote. The last committed answer counts: the last ``<answer>``,
     else the last box, else what follows the last "answer is" or "answer:", else the last lines.
     """
-    task = _task(gold)
+    task = _parse_task(gold)
     answer = distinct(response)
-    if not any(char in answer for char in "0123456789"):
+    if not _DIGIT.search(answer):
         return Verdict(Status.NO_ANSWER, answer, rule="no answer")
-    canonical = answer
+    canonical_answer = answer
     try:
-        lines = _lines(answer)
-        canonical = ",".join(lines)
+        lines = _normalized_lines(answer)
+        canonical_answer = ",".join(lines)
         steps = [_STEP.fullmatch(line) for line in lines]
-        if len(steps) > 1 or (steps[0] and len(task.numbers) == 2):
-            rule, right = "steps", _check_steps(steps, task)
+        is_one_step = steps[0] is not None and len(task.numbers) == 2
+        if len(steps) > 1 or is_one_step:
+            rule, is_right = "steps", _steps_reach_target(steps, task)
         else:
-            rule, right = "expression", _check_expression(lines[0], task)
-    except _AnswerError as why:
-        return Verdict(Status.WRONG, answer, canonical, rule=str(why))
-    return Verdict(Status.RIGHT if right else Status.WRONG, answer, canonical, rule)
+            rule, is_right = "expression", _expression_reaches_target(lines[0], task)
+    except _WrongAnswerError as reason:
+        return Verdict(Status.WRONG, answer, canonical_answer, rule=str(reason))
+    return Verdict(Status.RIGHT if is_right else Status.WRONG, answer, canonical_answer, rule)
 
 
-def distinct(response: str) -> str:
-    """The answer in a response, cut to a length that no answer reaches; empty if there is none."""
-    text = response
-    if (end := text.rfind("</think>")) >= 0:
-        text = text[end + len("</think>") :]
-    if "<think>" in text:
-        return ""
-    marked = (start := text.rfind("<answer>")) >= 0
-    if marked:
-        text = text[start + len("<answer>") :].partition("</answer>")[0]
-    if (start := text.rfind("\\boxed{")) >= 0:
-        text = _balanced(text[start + len("\\boxed{") :][: MAX_CHARS + 1])
-    elif cues := list(_CUE.finditer(text)):
-        text = text[cues[-1].end() :].strip().partition("\n")[0]
-    elif not marked:
-        return _last_lines(text)
-    return text.strip()[: MAX_CHARS + 1]
-
-
-def _balanced(text: str) -> str:
-    """What stands before the brace that closes a box; nothing if it is never closed."""
-    depth = 1
-    for i, char in enumerate(text):
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
-            return text[:i]
-    return ""
-
-
-def _last_lines(text: str) -> str:
-    """The steps at the end of an unmarked response, or its last line if that is no step."""
-    tail = text.rstrip()[-MAX_CHARS - 1 :]
-    lines = tail.split("\n")
-    first = len(lines)
-    while first and _STEP.fullmatch(lines[first - 1].replace(" ", "")):
-        first -= 1
-    return "\n".join(lines[first:] or lines[-1:]).strip()
+_GOLD: Final = re.compile(r"([0-9]+(?: [0-9]+)+) -> (-?[0-9]+) \(([-+*/]+)\)")
 
 
 @lru_cache(maxsize=65536)
-def _task(gold: str) -> Task:
+def _parse_task(gold: str) -> Task:
     match = _GOLD.fullmatch(gold)
     if match is None:
         raise ValueError(f"gold answer {gold!r} is not of the form '3 5 7 -> 24 (+-*/)'")
-    return Task(tuple(sorted(map(int, match[1].split()))), int(match[2]), match[3])
+    numbers, target, operations = match.groups()
+    return Task(tuple(sorted(map(int, numbers.split()))), int(target), operations)
 
 
-def _lines(answer: str) -> list[str]:
-    """The answer's lines without spaces, in ASCII signs."""
+# --- extraction ----------------------------------------------------------------------------------
+
+_ANSWER_CUE: Final = re.compile(r"(?i:answer|expression|solution)\**(?: is|:)[\s:*]*")
+_BOX: Final = "\\boxed{"
+_ANSWER_TAG: Final = "<answer>"
+_THINK_END: Final = "</think>"
+
+
+def distinct(response: str) -> str:
+    """Return the answer in a response, cut to a length that no answer reaches; "" if none."""
+    text = response.rpartition(_THINK_END)[2]
+    if "<think>" in text:
+        return ""
+    is_tagged = _ANSWER_TAG in text
+    if is_tagged:
+        text = text.rpartition(_ANSWER_TAG)[2].partition("</answer>")[0]
+    cues = list(_ANSWER_CUE.finditer(text))
+    if _BOX in text:
+        text = _content_of_box(text.rpartition(_BOX)[2][: MAX_CHARS + 1])
+    elif cues:
+        text = text[cues[-1].end() :].strip().partition("\n")[0]
+    elif not is_tagged:
+        return _last_steps(text)
+    return text.strip()[: MAX_CHARS + 1]
+
+
+def _content_of_box(text: str) -> str:
+    """Return what stands before the brace that closes a box; nothing if it is never closed."""
+    depth = 1
+    for position, char in enumerate(text):
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+        if depth == 0:
+            return text[:position]
+    return ""
+
+
+def _last_steps(text: str) -> str:
+    """Return the steps at the end of an unmarked response, or its last line if that is no step."""
+    lines = text.rstrip()[-MAX_CHARS - 1 :].split("\n")
+    start = len(lines)
+    while start and _STEP.fullmatch(lines[start - 1].replace(" ", "")):
+        start -= 1
+    return "\n".join(lines[start:] or lines[-1:]).strip()
+
+
+# --- signs and brackets --------------------------------------------------------------------------
+
+_DIGIT: Final = re.compile("[0-9]")
+_TOKEN: Final = re.compile(r"[0-9]+|[-+*/()]")
+_ONLY_TOKENS: Final = re.compile(r"[0-9+*/() -]*")
+_STEP: Final = re.compile(r"(-?[0-9]+)([-+*/])(-?[0-9]+)=(-?[0-9]+)")
+# The signs that models write, and what may stand around an answer without being part of it.
+_ASCII_SIGNS: Final = str.maketrans(
+    {"×": "*", "⋅": "*", "·": "*", "∗": "*", "✕": "*", "÷": "/", "／": "/", "−": "-", "–": "-",
+     "（": "(", "）": ")", "＝": "=", "$": ""}
+)  # fmt: skip
+_PARENTHESES: Final = str.maketrans("[]{}", "()()")
+_LATEX: Final = re.compile(r"\\(times|cdot|ast|div|left|right|big|Big|[,;:!() \[\]{}])")
+_LATEX_SIGNS: Final = {"times": "*", "cdot": "*", "ast": "*", "div": "/", "{": "(", "}": ")"}
+_LATEX_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_LETTER_X: Final = re.compile(r"(?<=[\d)\]}])(?<!\b0)\s*[xX]\s*(?=[\d(\[{])")
+_IMPLIED_PRODUCT: Final = re.compile(r"(?<=[)\d])(?=\()")
+_LINE_BREAK: Final = re.compile(r"[\n,;]")
+
+
+def _normalized_lines(answer: str) -> list[str]:
+    """Return the answer's lines without spaces, in ASCII signs."""
     if len(answer) > MAX_CHARS:
-        raise _AnswerError("too long")
+        raise _WrongAnswerError("too long")
     if not answer.isascii() or "$" in answer:
-        answer = answer.translate(_SIGNS)
+        answer = answer.translate(_ASCII_SIGNS)
     if "\\" in answer:
-        answer = _without_fractions(answer)
-        answer = _LATEX.sub(lambda match: _LATEX_SIGNS.get(match[1], ""), answer)
+        answer = _without_latex_fractions(answer)
+        answer = _LATEX.sub(lambda command: _LATEX_SIGNS.get(command[1], ""), answer)
     if not _ONLY_TOKENS.fullmatch(answer):
-        answer = _TIMES.sub("*", answer).translate(_BRACKETS)
-    pieces = re.split(r"[\n,;]", answer) if len(answer) > 4 else [answer]
-    return [line for piece in pieces if (line := piece.replace(" ", "").strip("\t\r`.*"))]
+        answer = _LETTER_X.sub("*", answer).translate(_PARENTHESES)
+    lines = [line.replace(" ", "").strip("\t\r`.*") for line in _LINE_BREAK.split(answer)]
+    return [line for line in lines if line]
 
 
-def _without_fractions(text: str) -> str:
+def _without_latex_fractions(text: str) -> str:
     r"""Write ``\frac{a}{b}`` as a quotient, from the inside out."""
-    for _ in range(text.count("frac")):
-        text, count = _FRACTION.subn(r"((\1)/(\2))", text)
-        if not count:
-            break
+    replaced = 1
+    while replaced:
+        text, replaced = _LATEX_FRACTION.subn(r"((\1)/(\2))", text)
     return text
 
 
-def _check_steps(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
+# --- checking ------------------------------------------------------------------------------------
+
+
+def _steps_reach_target(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
     numbers_left = [str(number) for number in task.numbers]
     for step in steps:
         if step is None:
-            raise _AnswerError("not arithmetic")
-        for used in (step[1], step[3]):
-            if used not in numbers_left:
-                raise _AnswerError("numbers")
-            numbers_left.remove(used)
+            raise _WrongAnswerError("not arithmetic")
+        left, operation, right, stated_result = step.groups()
+        for used_number in (left, right):
+            if used_number not in numbers_left:
+                raise _WrongAnswerError("numbers")
+            numbers_left.remove(used_number)
         # The lengths are bounded by now: both numbers are given ones or results of such.
-        result = _apply(step[2], int(step[1]), int(step[3]), task.operations)
-        if str(result) != step[4]:
-            raise _AnswerError("arithmetic")
-        numbers_left.append(step[4])
+        result = _compute(operation, int(left), int(right), task.operations)
+        if str(result) != stated_result:
+            raise _WrongAnswerError("arithmetic")
+        numbers_left.append(stated_result)
     if len(numbers_left) != 1:
-        raise _AnswerError("numbers")
+        raise _WrongAnswerError("numbers")
     return numbers_left[0] == str(task.target)
 
 
-def _check_expression(line: str, task: Task) -> bool:
+def _expression_reaches_target(line: str, task: Task) -> bool:
     """Check ``expression``, ``expression = 25`` or a chain that works it out step by step."""
-    parts = [_SIDE_BY_SIDE.sub("*", part) for part in line.split("=")]
-    if not _ONLY_TOKENS.fullmatch("".join(parts)):
-        raise _AnswerError("not arithmetic")
-    chain: list[list[str]] = [_TOKEN.findall(part) for part in parts]
-    given = sorted(map(str, task.numbers))
+    sides = [_IMPLIED_PRODUCT.sub("*", side) for side in line.split("=")]
+    if not _ONLY_TOKENS.fullmatch("".join(sides)):
+        raise _WrongAnswerError("not arithmetic")
+    tokens_of_sides: list[list[str]] = [_TOKEN.findall(side) for side in sides]
+    given_numbers = sorted(map(str, task.numbers))
     # Compared as text first: int() of a very long number is slow, and it can't be one of these.
-    uses = [sorted(token for token in tokens if token[0] in "0123456789") for tokens in chain]
-    if given not in uses:
-        raise _AnswerError("numbers")
-    if any(len(token) > _MAX_DIGITS for tokens in chain for token in tokens):
-        raise _AnswerError("arithmetic")
-    value = _evaluate(chain[uses.index(given)], task.operations)
-    if any(_evaluate(tokens, task.operations + "-") != value for tokens in chain):
-        raise _AnswerError("arithmetic")
+    numbers_of_sides = [sorted(filter(str.isdigit, tokens)) for tokens in tokens_of_sides]
+    if given_numbers not in numbers_of_sides:
+        raise _WrongAnswerError("numbers")
+    if any(len(token) > _MAX_NUMBER_DIGITS for tokens in tokens_of_sides for token in tokens):
+        raise _WrongAnswerError("arithmetic")
+    expression = tokens_of_sides[numbers_of_sides.index(given_numbers)]
+    value = _evaluate(expression, task.operations)
+    operations_with_sign = task.operations + "-"  # a result may be negative
+    for tokens in tokens_of_sides:
+        if _evaluate(tokens, operations_with_sign) != value:
+            raise _WrongAnswerError("arithmetic")
     return value == task.target
 
 
-def _evaluate(tokens: Sequence[str], operations: str) -> int | Fraction:
-    """Value of an expression, by two stacks: no recursion, so no depth is too deep."""
-    values: list[int | Fraction] = []
-    waiting: list[str] = []
-    operand_next = True
+# --- arithmetic ----------------------------------------------------------------------------------
 
-    def reduce(floor: int) -> None:
-        while waiting and _PRECEDENCE[waiting[-1]] >= floor:
-            operation = waiting.pop()
-            b = values.pop()
-            values.append(
-                -b if operation == "neg" else _apply(operation, values.pop(), b, operations)
-            )
+_NEGATION: Final = "negation"
+_PRECEDENCE: Final = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, _NEGATION: 3}
+_LOWEST_PRECEDENCE: Final = 1
 
+
+def _evaluate(tokens: Sequence[str], allowed_operations: str) -> _Number:
+    """Return the value of an expression, by two stacks: no recursion, so no depth is too deep."""
+    values: list[_Number] = []
+    pending: list[str] = []  # operations and open parentheses
+    expects_operand = True
     for token in tokens:
-        if operand_next:
-            if token == "(":
-                waiting.append(token)
-            elif token == "-" and "-" in operations:
-                waiting.append("neg")
-            elif token[0] in "0123456789":
-                values.append(int(token))
-                operand_next = False
-            else:
-                raise _AnswerError("not arithmetic")
-        elif token == ")":
-            reduce(1)
-            if not waiting:
-                raise _AnswerError("not arithmetic")
-            waiting.pop()
-        elif token in _PRECEDENCE and token != "(":
-            reduce(_PRECEDENCE[token])
-            waiting.append(token)
-            operand_next = True
+        if expects_operand and token == "(":
+            pending.append(token)
+        elif expects_operand and token == "-" and "-" in allowed_operations:
+            pending.append(_NEGATION)
+        elif expects_operand and token.isdigit():
+            values.append(int(token))
+            expects_operand = False
+        elif not expects_operand and token == ")":
+            _apply_pending(values, pending, _LOWEST_PRECEDENCE, allowed_operations)
+            if not pending:
+                raise _WrongAnswerError("not arithmetic")
+            pending.pop()
+        elif not expects_operand and token in "+-*/":
+            _apply_pending(values, pending, _PRECEDENCE[token], allowed_operations)
+            pending.append(token)
+            expects_operand = True
         else:
-            raise _AnswerError("not arithmetic")
-    if operand_next or "(" in waiting:
-        raise _AnswerError("not arithmetic")
-    reduce(1)
+            raise _WrongAnswerError("not arithmetic")
+    if expects_operand or "(" in pending:
+        raise _WrongAnswerError("not arithmetic")
+    _apply_pending(values, pending, _LOWEST_PRECEDENCE, allowed_operations)
     return values[0]
 
 
-def _apply(operation: str, a: int | Fraction, b: int | Fraction, allowed: str) -> int | Fraction:
-    if operation not in allowed:
-        raise _AnswerError("operation")
+def _apply_pending(
+    values: list[_Number], pending: list[str], precedence: int, allowed_operations: str
+) -> None:
+    """Apply the last pending operations that bind at least as strongly, in place."""
+    while pending and _PRECEDENCE[pending[-1]] >= precedence:
+        operation = pending.pop()
+        right = values.pop()
+        if operation == _NEGATION:
+            values.append(-right)
+        else:
+            left = values.pop()
+            values.append(_compute(operation, left, right, allowed_operations))
+
+
+def _compute(operation: str, left: _Number, right: _Number, allowed_operations: str) -> _Number:
+    if operation not in allowed_operations:
+        raise _WrongAnswerError("operation")
     if operation == "+":
-        return a + b
+        return left + right
     if operation == "-":
-        return a - b
+        return left - right
     if operation == "*":
-        return a * b
-    if b == 0:
-        raise _AnswerError("division by zero")
-    value = Fraction(a) / b
-    return int(value) if value.denominator == 1 else value
+        return left * right
+    if right == 0:
+        raise _WrongAnswerError("division by zero")
+    quotient = Fraction(left) / right
+    return int(quotient) if quotient.denominator == 1 else quotient

@@ -21,19 +21,24 @@ FINGERPRINT: Final = f"probe-1/{math.FINGERPRINT}"
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
     """Judge one response to the beginning of a question."""
     assert problem is not None
-    rest, words = gold.split(), response.split()
-    is_completed = words[: len(rest)] == rest
+    expected_words, words = gold.split(), response.split()
+    is_completed = words[: len(expected_words)] == expected_words
     whole = whole_problem(problem)
-    answer = registry.verify(whole.verifier, whole.gold, _after(response, len(rest)), whole, finish)
+    solution = _without_first_words(response, len(expected_words))
+    answer = registry.verify(whole.verifier, whole.gold, solution, whole, finish)
     if answer.status in (Status.TIMEOUT, Status.ERROR):
         return answer
-    parts = [name for name, holds in ((COMPLETED, is_completed), (ANSWERED, answer.right)) if holds]
-    outcome = ", ".join(parts) or OUTCOMES[-1]
+    outcomes = []
+    if is_completed:
+        outcomes.append(COMPLETED)
+    if answer.right:
+        outcomes.append(ANSWERED)
+    outcome = ", ".join(outcomes) or OUTCOMES[-1]
     status = Status.RIGHT if is_completed else Status.WRONG
-    return Verdict(status, outcome, outcome, f"{COMPLETED if is_completed else 'other'}")
+    return Verdict(status, outcome, outcome, COMPLETED if is_completed else "other")
 
 
-def _after(response: str, words: int) -> str:
-    """What follows the first words, or all of it if nothing does."""
-    rest = response.split(maxsplit=words)
-    return rest[words] if len(rest) > words else response
+def _without_first_words(response: str, word_count: int) -> str:
+    """Return what follows the first words, or all of it if nothing does."""
+    pieces = response.split(maxsplit=word_count)
+    return pieces[word_count] if len(pieces) > word_count else response

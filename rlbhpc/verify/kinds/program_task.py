@@ -23,21 +23,21 @@ CONCURRENT: Final = True
 VERSION: Final = 1
 LIMITS: Final = Limits(cpu=1.0, memory=512 << 20, result=1 << 16)
 # Characters of a value and of a program; a longer one is refused, never cut and compared.
-MOST_VALUE: Final = 400
-MOST_PROGRAM: Final = 4000
-MOST_INPUTS: Final = 10
+MAX_VALUE_CHARS: Final = 400
+MAX_PROGRAM_CHARS: Final = 4000
+MAX_INPUTS: Final = 10
 # Modules whose functions differ from run to run, or reach out of a run.
-BANNED: Final = (
+BANNED_MODULES: Final = (
     "random secrets uuid time datetime calendar multiprocessing threading subprocess logging "
     "hashlib hmac os sys pebble bcrypt asyncio socket importlib"
 ).split()
-_IMPORT: Final = re.compile(
-    rf"\b(?:from|import)\b[^\n]*\b(?:{'|'.join(BANNED)})\b|__import__|\bid\(|\bhash\("
+_FORBIDDEN_CODE: Final = re.compile(
+    rf"\b(?:from|import)\b[^\n]*\b(?:{'|'.join(BANNED_MODULES)})\b|__import__|\bid\(|\bhash\("
 )
 # Both runs begin as copies of one process, in which an object lies in the same place.
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]{6,}")
-_INPUT: Final = re.compile(r"^input:(.*)$", re.MULTILINE)
-_MESSAGE: Final = re.compile(r"^message:(.*)$", re.MULTILINE)
+_MEMORY_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]{6,}")
+_INPUT_LINE: Final = re.compile(r"^input:(.*)$", re.MULTILINE)
+_MESSAGE_LINE: Final = re.compile(r"^message:(.*)$", re.MULTILINE)
 
 
 class _InvalidError(Exception):
@@ -58,22 +58,23 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     text = programs.answer_part(response)
     try:
         if problem.extras["role"] == "propose":
-            return _propose(problem.extras, text)
-        return _solve(problem.extras, text)
+            return _judge_proposal(problem.extras, text)
+        return _judge_solution(problem.extras, text)
     except _InvalidError as why:
-        return Verdict(Status.WRONG, text.strip()[:MOST_VALUE], rule=str(why))
+        return Verdict(Status.WRONG, text.strip()[:MAX_VALUE_CHARS], rule=str(why))
 
 
-def _solve(task: Any, text: str) -> Verdict:
+def _judge_solution(task: Any, text: str) -> Verdict:
+    """Judge a program, an output or an input that solves a task."""
     if task["kind"] == "induction":
-        program = _program(text)
+        program = _find_program(text)
         if not program:
             return Verdict(Status.NO_ANSWER, rule="no program")
         outputs = run(program, task["inputs"])
         right = outputs == list(task["outputs"])
         return Verdict(Status(right), program, program, "hidden inputs")
-    answer = _value_text(text)
-    value = _plain(answer)
+    answer = _last_line(text)
+    value = _normalize_json(answer)
     if value is None:
         return Verdict(Status.NO_ANSWER, answer, rule="no JSON")
     if task["kind"] == "deduction":
@@ -82,22 +83,25 @@ def _solve(task: Any, text: str) -> Verdict:
     return Verdict(Status(right), answer, value, "input")
 
 
-def _propose(task: Any, text: str) -> Verdict:
-    inputs = [_plain(match[1].strip()) for match in _INPUT.finditer(text)]
-    program = task.get("program") or _program(_INPUT.split(text)[0])
+def _judge_proposal(task: Any, text: str) -> Verdict:
+    """Judge a proposed program with its inputs: it must give the same outputs twice."""
+    inputs = [_normalize_json(line[1].strip()) for line in _INPUT_LINE.finditer(text)]
+    text_before_inputs = _INPUT_LINE.split(text)[0]
+    program = task.get("program") or _find_program(text_before_inputs)
     if not program or not inputs or None in inputs:
         return Verdict(Status.NO_ANSWER, rule="not of the form")
     message = ""
     if task["kind"] == "induction":
-        said = _MESSAGE.search(text)
-        message = said[1].strip() if said else ""
-        inputs = list(dict.fromkeys(inputs))[:MOST_INPUTS]
-        if not message or len(message) > MOST_VALUE or len(inputs) < 2:
+        message_line = _MESSAGE_LINE.search(text)
+        message = message_line[1].strip() if message_line else ""
+        inputs = list(dict.fromkeys(inputs))[:MAX_INPUTS]
+        if not message or len(message) > MAX_VALUE_CHARS or len(inputs) < 2:
             return Verdict(Status.NO_ANSWER, rule="not of the form")
     else:
         inputs = inputs[:1]
     outputs = run(program, inputs)
-    if run(program, inputs) != outputs or any(map(_ADDRESS.search, outputs)):
+    differs = run(program, inputs) != outputs
+    if differs or any(_MEMORY_ADDRESS.search(output) for output in outputs):
         raise _InvalidError("not determined")
     triplet = {"program": program, "inputs": inputs, "outputs": outputs}
     if message:
@@ -106,29 +110,29 @@ def _propose(task: Any, text: str) -> Verdict:
 
 
 def run(program: str, inputs: Sequence[str | None]) -> list[str]:
-    """Outputs of ``f`` as JSON, by the sandbox; raises where a call gives none."""
-    if len(program) > MOST_PROGRAM:
+    """Return the outputs of ``f`` as JSON, by the sandbox; raise where a call gives none."""
+    if len(program) > MAX_PROGRAM_CHARS:
         raise _InvalidError("program too long")
-    if _IMPORT.search(program):
+    if _FORBIDDEN_CODE.search(program):
         raise _InvalidError("banned import")
     calls = [json.loads(text or "null") for text in inputs]
     if not all(isinstance(call, list) for call in calls):
         raise _InvalidError("an input is a list of arguments")
     with lent_sandbox() as sandbox:
         outcome = sandbox.run(Job(program, Mode.CALL, entry="f").with_calls(calls), limits=LIMITS)
-    returned = read_call_results(outcome.result, [MOST_VALUE] * len(calls))
+    returned = read_call_results(outcome.result, [MAX_VALUE_CHARS] * len(calls))
     if len(returned) < len(calls):
         raise _InvalidError("time" if outcome.cause.is_time else f"ended by {outcome.cause}")
     outputs = []
     for result in returned:
         if result.raised:
             raise _InvalidError(f"raised {result.raised}")
-        outputs.append(_dumps(result.value))
+        outputs.append(_write_json(result.value))
     return outputs
 
 
-def _program(text: str) -> str:
-    """The last block of code, or what follows the first ``def f(`` that stands without a fence."""
+def _find_program(text: str) -> str:
+    """Return the last block of code, or what follows the first ``def f(`` without a fence."""
     blocks = [block.text for block in programs.code_blocks(text) if "def f(" in block.text]
     if blocks:
         return blocks[-1].strip()
@@ -136,29 +140,29 @@ def _program(text: str) -> str:
     return text[start:].strip() if start >= 0 and "```" not in text else ""
 
 
-def _value_text(text: str) -> str:
-    """The last line that says something, without its label."""
+def _last_line(text: str) -> str:
+    """Return the last line that says something, without its label."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip("` \t")]
     answer = lines[-1] if lines else ""
     return answer.removeprefix("output:").removeprefix("input:").strip("` ")
 
 
-def _plain(text: str) -> str | None:
-    """JSON in its one form; nothing for what is none, or is too long."""
-    if not text or len(text) > MOST_VALUE:
+def _normalize_json(text: str) -> str | None:
+    """Return JSON in its one form; None for what is no JSON, or is too long."""
+    if not text or len(text) > MAX_VALUE_CHARS:
         return None
     try:
-        return _dumps(json.loads(text))
+        return _write_json(json.loads(text))
     except (ValueError, RecursionError, _InvalidError):
         return None
 
 
-def _dumps(value: Any) -> str:
-    """Tuples are lists; what JSON has no word for is invalid."""
+def _write_json(value: Any) -> str:
+    """Write a value as JSON, tuples as lists; what JSON has no word for is invalid."""
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise _InvalidError("no JSON") from None
-    if len(text) > MOST_VALUE:
+    if len(text) > MAX_VALUE_CHARS:
         raise _InvalidError("value too long")
     return text

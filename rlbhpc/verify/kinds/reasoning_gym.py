@@ -23,23 +23,23 @@ from rlbhpc.verify.verdict import Status, Verdict
 
 CONCURRENT: Final = True
 VERSION: Final = 2
-SCORES: Final = "rlbhpc.verify.code.gym_scores"
+SCORER_MODULE: Final = "rlbhpc.verify.code.gym_scores"
 LIMITS: Final = Limits(cpu=5.0, result=1 << 10)
 # Characters of an answer; the longest that a task asks for has a tenth.
-MOST_ANSWER: Final = 20_000
-_JOB: Final = Job(f"from {SCORES} import score", Mode.CALL, entry="score")
+MAX_ANSWER_CHARS: Final = 20_000
+_JOB: Final = Job(f"from {SCORER_MODULE} import score", Mode.CALL, entry="score")
 # Tasks whose scorer evaluates the answer, in the process that tells the score: as a list, or as an
 # expression of sympy. What calls nothing can grade nothing.
-_LISTS: Final = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
-_EXPRESSIONS: Final = (
+_LIST_TASKS: Final = ("binary_matrix", "n_queens", "spiral_matrix", "string_insertion")
+_EXPRESSION_TASKS: Final = (
     "countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration",
 )  # fmt: skip
-_FUNCTIONS: Final = frozenset(
+_HARMLESS_FUNCTIONS: Final = frozenset(
     "sqrt exp log ln sin cos tan asin acos atan sinh cosh tanh Abs abs".split()
 )
 # What stands before an opening bracket, so that it is called.
-_CALLED: Final = re.compile(r"([^\W\d]\w*|[\d)\]}'\"])\s*\(")
-_NO_EXPRESSION: Final = re.compile(r"['\"\[\]{}]|\b(?:or|and|not|if|else|for|in|is|lambda)\b")
+_CALLED_NAME: Final = re.compile(r"([^\W\d]\w*|[\d)\]}'\"])\s*\(")
+_CODE: Final = re.compile(r"['\"\[\]{}]|\b(?:or|and|not|if|else|for|in|is|lambda)\b")
 
 
 def __getattr__(name: str) -> Any:
@@ -51,14 +51,14 @@ def __getattr__(name: str) -> Any:
 
 
 def distinct(response: str, finish: str = "") -> str:
-    """The answer: what the last answer tag holds, or without a tag the last box.
+    """Return what the last answer tag holds, or without a tag the last box.
 
     A response that was cut within a box has none.
     """
     text = programs.answer_part(response)
     if "<answer>" not in response:
-        cut = finish == "length" and ends_in_box(text)
-        text = "" if cut else last_balanced(text[-MOST_ANSWER:])
+        was_cut = finish == "length" and ends_in_box(text)
+        text = "" if was_cut else last_balanced(text[-MAX_ANSWER_CHARS:])
     return text.strip()
 
 
@@ -69,10 +69,10 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
     answer = distinct(response, finish)
     if not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer tag and no box")
-    if len(answer) > MOST_ANSWER or _runs(problem.extras["task"], answer):
-        return Verdict(Status.WRONG, answer[:MOST_ANSWER], rule="no answer but code")
-    call = [problem.extras["task"], answer, _entry(problem.extras["entry"])]
-    with lent_sandbox(SCORES) as sandbox:
+    if len(answer) > MAX_ANSWER_CHARS or _could_run_code(problem.extras["task"], answer):
+        return Verdict(Status.WRONG, answer[:MAX_ANSWER_CHARS], rule="no answer but code")
+    call = [problem.extras["task"], answer, _parse_entry(problem.extras["entry"])]
+    with lent_sandbox(SCORER_MODULE) as sandbox:
         outcome = sandbox.run(_JOB.with_calls([call]), limits=LIMITS)
     if outcome.cause.is_time:
         return Verdict(Status.TIMEOUT, answer, rule="time")
@@ -83,14 +83,14 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
     return Verdict(Status(score >= 1), answer, answer, f"score {score:.3g}")
 
 
-def _runs(task: str, answer: str) -> bool:
+def _could_run_code(task: str, answer: str) -> bool:
     """Whether evaluating an answer could do more than give a value."""
-    if task in _LISTS:
+    if task in _LIST_TASKS:
         return "(" in answer
-    called = set(_CALLED.findall(answer))
-    return task in _EXPRESSIONS and bool(called - _FUNCTIONS or _NO_EXPRESSION.search(answer))
+    called = set(_CALLED_NAME.findall(answer))
+    return task in _EXPRESSION_TASKS and bool(called - _HARMLESS_FUNCTIONS or _CODE.search(answer))
 
 
 @lru_cache(maxsize=64)
-def _entry(text: str) -> Any:
+def _parse_entry(text: str) -> Any:
     return ast.literal_eval(text)

@@ -30,7 +30,7 @@ def test_the_number_of_a_step_is_no_answer(heading: str) -> None:
             verdict = verify("math", "1", heading + gap + steps)
             assert verdict.strict is not Status.RIGHT, repr(gap + steps)
     if "Solution" not in heading:
-        assert verify("math", "1", f"{heading}\n\n1").right
+        assert verify("math", "1", f"{heading}\n\n1", None, "eos").right
         assert verify("math", "1", f"{heading}\n\n$1$.").right
 
 
