@@ -20,8 +20,6 @@ More is optional, and only :mod:`rlbhpc.verify.running.batch` uses it:
     The part of a response that alone decides its verdict (the extracted answer, the program).
     Equal parts are judged once per problem. Without it the whole response is that part. It need
     not ask for ``finish`` either.
-``canonical(part) -> str``
-    The form of that part under which verdicts are cached: equal forms, equal verdicts.
 ``extract(response, finish) -> Extracted | None``
 ``judge_extracted(gold, answer, problem) -> Verdict``
     ``verify`` in two steps, so that no answer is sought twice. The distinct part is its text and
@@ -65,6 +63,7 @@ KINDS: Final[dict[str, str]] = {
 
 #: The distinct part of a response that commits to no answer; no answer is equal to it.
 NO_ANSWER: Final = "\0"
+_MAX_RULE_CHARS: Final = 300
 # What reward functions elsewhere call the reference answer, which they take second or third.
 _REFERENCE_PARAMETERS: Final = {
     "gold", "ground_truth", "gt", "gt_answer", "reference", "reference_answer", "target", "label",
@@ -91,8 +90,8 @@ def takes_finish(judge: Callable[..., Any]) -> bool:
     return False
 
 
-def ending(judge: Callable[..., Any], finish: str) -> dict[str, str]:
-    """Name how a response ended, if that is known, for a function that asks for it."""
+def finish_argument(judge: Callable[..., Any], finish: str) -> dict[str, str]:
+    """Return the keyword argument that tells a function how a response ended, if it asks for it."""
     return {"finish": finish} if finish and takes_finish(judge) else {}
 
 
@@ -117,7 +116,7 @@ class OwnVerifier:
         if self._distinct is None:
             return self._judge_one(gold, response, problem, finish)
         problem_key = f"{problem.content_hash} {problem.id}" if problem else ""
-        deciding_part = self._distinct(response, **ending(self._distinct, finish))
+        deciding_part = self._distinct(response, **finish_argument(self._distinct, finish))
         key = (gold, problem_key, deciding_part, finish)
         verdict = self._verdicts.get(key) or self._judge_one(gold, response, problem, finish)
         if verdict.status not in {Status.TIMEOUT, Status.ERROR}:  # those are to be tried again
@@ -126,7 +125,7 @@ class OwnVerifier:
 
     def _judge_one(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
         """Call the function and turn what it returns into a verdict."""
-        verdict = self._judge(gold, response, problem, **ending(self._judge, finish))
+        verdict = self._judge(gold, response, problem, **finish_argument(self._judge, finish))
         if isinstance(verdict, Verdict):
             texts = (verdict.answer, verdict.canonical, verdict.rule)
             if verdict.status in GIVEN and all(isinstance(text, str) for text in texts):
@@ -195,10 +194,11 @@ def guarded(
 ) -> Verdict:
     """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
     try:
-        verdict = judge(*arguments, **ending(judge, finish))
+        verdict = judge(*arguments, **finish_argument(judge, finish))
     except (Exception, SystemExit) as error:
-        rule = " ".join(f"raised {type(error).__name__}: {error}".split())
-        verdict = Verdict(Status.ERROR, rule=rule[:300])
+        message = f"raised {type(error).__name__}: {error}"
+        one_line = " ".join(message.split())
+        verdict = Verdict(Status.ERROR, rule=one_line[:_MAX_RULE_CHARS])
     if verdict.grader == module.FINGERPRINT:
         return verdict
     return replace(verdict, grader=module.FINGERPRINT)

@@ -14,7 +14,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare import compare
 from rlbhpc.verify.answer.extract import Extracted
 from rlbhpc.verify.answer.extract import extract as extract
-from rlbhpc.verify.answer.lexer import canonical as canonical
+from rlbhpc.verify.answer.lexer import canonical
 from rlbhpc.verify.answer.numeric import Undecided
 from rlbhpc.verify.answer.read import read
 from rlbhpc.verify.answer.value import OPTION_LETTERS, Choice, Value, Words, symbol_name

@@ -60,8 +60,8 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
         if problem.extras["role"] == "propose":
             return _judge_proposal(problem.extras, text)
         return _judge_solution(problem.extras, text)
-    except _InvalidError as why:
-        return Verdict(Status.WRONG, text.strip()[:MAX_VALUE_CHARS], rule=str(why))
+    except _InvalidError as reason:
+        return Verdict(Status.WRONG, text.strip()[:MAX_VALUE_CHARS], rule=str(reason))
 
 
 def _judge_solution(task: Any, text: str) -> Verdict:
@@ -71,16 +71,21 @@ def _judge_solution(task: Any, text: str) -> Verdict:
         if not program:
             return Verdict(Status.NO_ANSWER, rule="no program")
         outputs = run(program, task["inputs"])
-        right = outputs == list(task["outputs"])
-        return Verdict(Status(right), program, program, "hidden inputs")
+        is_right = outputs == list(task["outputs"])
+        return Verdict(_status_of(is_right), program, program, "hidden inputs")
     answer = _last_line(text)
     value = _normalize_json(answer)
     if value is None:
         return Verdict(Status.NO_ANSWER, answer, rule="no JSON")
     if task["kind"] == "deduction":
-        return Verdict(Status(value == task["outputs"][0]), answer, value, "output")
-    right = run(task["program"], [value]) == [task["outputs"][0]]
-    return Verdict(Status(right), answer, value, "input")
+        is_right = value == task["outputs"][0]
+        return Verdict(_status_of(is_right), answer, value, "output")
+    is_right = run(task["program"], [value]) == [task["outputs"][0]]
+    return Verdict(_status_of(is_right), answer, value, "input")
+
+
+def _status_of(is_right: bool) -> Status:
+    return Status.RIGHT if is_right else Status.WRONG
 
 
 def _judge_proposal(task: Any, text: str) -> Verdict:

@@ -76,21 +76,25 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
         outcome = sandbox.run(_JOB.with_calls([call]), limits=LIMITS)
     if outcome.cause.is_time:
         return Verdict(Status.TIMEOUT, answer, rule="time")
-    returned = read_call_results(outcome.result, [1])
-    if not returned or returned[0].raised or not isinstance(returned[0].value, float | int):
+    results = read_call_results(outcome.result, [1])
+    if not results or results[0].raised or not isinstance(results[0].value, float | int):
         return Verdict(Status.WRONG, answer, rule="not an answer of this task")
-    score = float(returned[0].value)
-    return Verdict(Status(score >= 1), answer, answer, f"score {score:.3g}")
+    score = float(results[0].value)
+    status = Status.RIGHT if score >= 1 else Status.WRONG
+    return Verdict(status, answer, answer, f"score {score:.3g}")
 
 
 def _could_run_code(task: str, answer: str) -> bool:
     """Whether evaluating an answer could do more than give a value."""
     if task in _LIST_TASKS:
         return "(" in answer
-    called = set(_CALLED_NAME.findall(answer))
-    return task in _EXPRESSION_TASKS and bool(called - _HARMLESS_FUNCTIONS or _CODE.search(answer))
+    if task not in _EXPRESSION_TASKS:
+        return False
+    called_names = set(_CALLED_NAME.findall(answer))
+    return not called_names <= _HARMLESS_FUNCTIONS or _CODE.search(answer) is not None
 
 
 @lru_cache(maxsize=64)
 def _parse_entry(text: str) -> Any:
+    """Read a task's entry, which is written as a Python literal."""
     return ast.literal_eval(text)

@@ -15,7 +15,6 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.answer.compare_scalar import EXACT, Tolerance
 from rlbhpc.verify.answer.extract import Extracted
 from rlbhpc.verify.answer.extract import extract as extract
-from rlbhpc.verify.answer.lexer import canonical as canonical
 from rlbhpc.verify.kinds.math import FINGERPRINT as MATH_FINGERPRINT
 from rlbhpc.verify.kinds.math import Hints, judge_with_hints
 from rlbhpc.verify.kinds.math import distinct as distinct
