@@ -45,7 +45,7 @@ REGISTERING = ("click.", "xr.register", "group.", "main.")
 
 # Records that change after they are made; all others are frozen.
 CHANGING = {
-    "ArmAudit", "Bitmap", "Comparison", "Line", "Listing", "Panel", "ProblemChange", "Row", "Score",
+    "ArmAudit", "Comparison", "Listing", "Panel", "ProblemChange", "ProblemQueue", "Row", "Score",
     "Tally", "Wave", "_Call", "_Worker",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.match import match
 from rlbhpc.sweep.remember import store_study
-from rlbhpc.sweep.score import State, score_all, state
+from rlbhpc.sweep.score import ScoreState, read_score_states, score_all
 
 
 @click.command(epilog="Example: rlbhpc score math.yaml --score rl-under-base")
@@ -51,11 +51,11 @@ def score(
     answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
     reject_foreign_models(resolved, answering | {request.model for request in requests})
     store_study(resolved)
-    before = state(resolved, names)
+    before = read_score_states(resolved, names)
     with Drain(limit=limit) as drain:
         too_long = score_all(resolved, before, drain, tell)
         stopped = drain.requested
-    after = state(resolved, names)
+    after = read_score_states(resolved, names)
     rows = [row(resolved, s) for s in after]
     if as_json:
         print_json(rows)
@@ -65,19 +65,19 @@ def score(
         tell(f"{too_long:,} texts are longer than the model holds")
     if stopped and any(s.missing for s in after):
         return TRY_AGAIN
-    if any(s.missing or len(s.wanted.requests) < s.wanted.expected for s in after):
+    if any(s.missing or len(s.requested.requests) < s.requested.expected for s in after):
         return INCOMPLETE
     return DONE if any(s.missing for s in before) else NOTHING_TO_DO
 
 
-def row(study: Study, s: State) -> dict[str, Any]:
+def row(study: Study, s: ScoreState) -> dict[str, Any]:
     """One condition as JSON-ready values; the perplexity is the median over responses."""
     c = s.condition
     scores = tables.read_scores(study.layout, *c.table).to_pylist()
     mine = [r for r in scores if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
     values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
     median = summarize_perplexities(values).median
-    scored = len(s.wanted.requests) - len(s.missing)
+    scored = len(s.requested.requests) - len(s.missing)
     return {
         "score": c.score,
         "texts_of": c.source,
@@ -86,7 +86,7 @@ def row(study: Study, s: State) -> dict[str, Any]:
         "scorer": c.model,
         "scorer_step": c.scorer_step,
         "scored": scored,
-        "missing": s.wanted.expected - scored,
+        "missing": s.requested.expected - scored,
         "median_perplexity": round(median, 4) if mine else None,
     }
 
@@ -119,7 +119,7 @@ def match_entropy(
         if not as_json:
             click.echo(
                 f"{entry.arm} at temperature {matched.temperature:g} has {matched.entropy:.4f} "
-                f"nat per token, {entry.to} has {matched.wanted:.4f} "
+                f"nat per token, {entry.to} has {matched.target:.4f} "
                 f"(tolerance {entry.tolerance:g}).\n"
                 f"In the study, remove match_entropy.{name} and put under `arms`:\n"
                 f"  {arm}"

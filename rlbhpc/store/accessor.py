@@ -16,8 +16,17 @@ from rlbhpc.stats.curve import as_sizes, pass_curve, whole_sizes
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, ProblemWeights, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.store import derive, reader, samples
-from rlbhpc.store.cube_schema import CELLS, COUNT_VARIABLES, LOOKS, N_OF_ALL, STOP_AFTER, provenance
+from rlbhpc.store import reader, samples
+from rlbhpc.store.cube_schema import (
+    CELLS,
+    COUNT_VARIABLES,
+    LOOKS,
+    N_OF_ALL,
+    SAMPLES,
+    STOP_AFTER,
+    provenance,
+)
+from rlbhpc.store.derive import count_verdicts, up_to_stop
 from rlbhpc.store.reader import LOW_RATE
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -65,33 +74,36 @@ class DatasetAccessor(_Methods):
             self._require("n")
             return dataset[["n", "c"]]
         self._require(by)
-        stop_after = _common(dataset, STOP_AFTER.name)
-        verdict = _fair(dataset, stop_after)[by].variable
+        stop_after = _shared_number(dataset, STOP_AFTER.name)
+        verdict = _keep_fair_samples(dataset, stop_after)[by].variable
         # A selection may have dropped dimensions: a single sample, problem or step.
-        dims = sorted({*map(str, verdict.dims)} - {"sample"}, key=[*CELLS, *verdict.dims].index)
+        dims: list[str] = [dim for dim in CELLS if dim in verdict.dims]
+        dims += [str(dim) for dim in verdict.dims if dim not in SAMPLES]
         shape = [verdict.sizes[dim] for dim in dims]
-        n, c = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        for place in _tiles(verdict):
+        n = np.zeros(shape, np.int32)
+        c = np.zeros(shape, np.int32)
+        for tile in _tiles(verdict):
             # Loaded before it is transposed: xarray would read a lazy transpose cell by cell.
-            tile = verdict[place].load().transpose(*dims, ...).to_numpy()
-            tile = np.nan_to_num(tile, nan=Status.MISSING).astype(np.int8, copy=False)
-            index = tuple(place.get(dim, slice(None)) for dim in dims)
-            if tile.ndim == len(dims):  # of a single sample
-                tile = tile[..., np.newaxis]
-            tile = derive.up_to_stop(tile, stop_after)
-            n[index], c[index] = derive.count_verdicts(tile, -1)
+            values = verdict[tile].load().transpose(*dims, ...).to_numpy()
+            values = np.nan_to_num(values, nan=Status.MISSING).astype(np.int8, copy=False)
+            if values.ndim == len(dims):  # of a single sample
+                values = values[..., np.newaxis]
+            tile_index = tuple(tile.get(dim, slice(None)) for dim in dims)
+            n[tile_index], c[tile_index] = count_verdicts(up_to_stop(values, stop_after), axis=-1)
         if by in READINGS:
             self._reject_unjudged(by)
         if stop_after and by != VERDICT:
             self._reject_ended_by_another(by, n, c, stop_after)
-        coords = {k: v for k, v in dataset.coords.items() if {*v.dims} <= {*dims}}
-        if stop_after:
-            coords["n_max"] = xr.DataArray(verdict.sizes.get("sample", 1))
-        variables = {
-            spec.name: (dims, values, dict(spec.attrs))
-            for spec, values in zip(COUNT_VARIABLES, (n, c), strict=True)
+        coordinates = {
+            name: values for name, values in dataset.coords.items() if set(values.dims) <= set(dims)
         }
-        return xr.Dataset(variables, coords, dataset.attrs)
+        if stop_after:
+            coordinates["n_max"] = xr.DataArray(verdict.sizes.get("sample", 1))
+        variables = {
+            variable.name: (dims, values, dict(variable.attrs))
+            for variable, values in zip(COUNT_VARIABLES, (n, c), strict=True)
+        }
+        return xr.Dataset(variables, coordinates, dataset.attrs)
 
     def pass_at_k(
         self, k: ArrayLike, by: str = VERDICT, over: str | None = None, ragged: bool = False
@@ -105,28 +117,25 @@ class DatasetAccessor(_Methods):
         give them all the same, NaN among them.
         """
         counts = self.counts(by)
-        drawn = whole_sizes(k)
-        if (drawn < 1).any():
+        numbers = whole_sizes(k)
+        if (numbers < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
-        sizes = xr.DataArray(drawn, dims=["k"] if drawn.ndim else [])
-        n, c, *rule = _count_arrays(counts)
-        result: xr.DataArray = xr.apply_ufunc(pass_at_k, n, c, sizes, *rule, keep_attrs=False)
+        sizes = xr.DataArray(numbers, dims=["k"] if numbers.ndim else [])
+        n, c, *stopping = _count_arrays(counts)
+        result: xr.DataArray = xr.apply_ufunc(pass_at_k, n, c, sizes, *stopping, keep_attrs=False)
         if over is not None:
             result = result.mean(over, skipna=False)
         elif not ragged and "problem" in result.dims:
-            lacking = result.isnull()
-            if (lacking.any("problem") & ~lacking.all("problem")).any():
-                least, most = int(counts["n"].min()), int(counts["n"].max())
+            has_too_few = result.isnull()
+            is_ragged = has_too_few.any("problem") & ~has_too_few.all("problem")
+            if is_ragged.any():
                 raise UserError(
-                    f"k: found {k!r}; the problems have {least} to {most} samples, and a mean "
-                    "would be of those that have enough. Give over='problem' for a mean that is "
-                    "NaN then, ragged=True for the values, or a smaller k"
+                    f"k: found {k!r}; the problems have {int(n.min())} to {int(n.max())} samples, "
+                    "and a mean would be of those that have enough. Give over='problem' for a mean "
+                    "that is NaN then, ragged=True for the values, or a smaller k"
                 )
-        return (
-            result.rename("pass_at_k")
-            .assign_coords(k=sizes)
-            .assign_attrs(long_name="pass@k", estimator="1 - C(n - c, k) / C(n, k)")
-        )
+        result = result.rename("pass_at_k").assign_coords(k=sizes)
+        return result.assign_attrs(long_name="pass@k", estimator="1 - C(n - c, k) / C(n, k)")
 
     def difference_from(
         self, base: xr.Dataset, k: ArrayLike, by: str = VERDICT, prob: float = PROB, seed: int = 0
@@ -138,11 +147,13 @@ class DatasetAccessor(_Methods):
         ``band`` for all k together, and ``p_moved``, the probability of as large a difference
         where nothing moved.
         """
-        counts, reference = self.counts(by), base.rlb.counts(by)
+        counts = self.counts(by)
+        reference = base.rlb.counts(by)
         if reference["n"].dims != ("problem",):
             raise UserError(f"the base has dimensions {reference['n'].dims}; select one step of it")
-        problems, of_base = (data["problem"].values.tolist() for data in (counts, reference))
-        if unpaired := sorted({*problems} ^ {*of_base}):
+        problems = counts["problem"].values.tolist()
+        unpaired = sorted(set(problems) ^ set(reference["problem"].values.tolist()))
+        if unpaired:
             raise UserError(
                 f"{len(unpaired)} problems are in one arm only, the first {unpaired[0]!r}; "
                 "select the common problems of both arms"
@@ -150,9 +161,9 @@ class DatasetAccessor(_Methods):
         base_counts = Counts.of(*_count_arrays(reference.sel(problem=problems)))
 
         def compare(
-            trained: Counts, weights: ProblemWeights, k: NDArray[np.int64]
+            trained: Counts, weights: ProblemWeights, sizes: NDArray[np.int64]
         ) -> tuple[ArrayLike, ...]:
-            curve = difference_curve(base_counts, trained, weights, k, prob)
+            curve = difference_curve(base_counts, trained, weights, sizes, prob)
             pointwise = curve.pointwise
             return pointwise.estimate, pointwise.bounds, curve.band.bounds, curve.p_moved
 
@@ -168,29 +179,6 @@ class DatasetAccessor(_Methods):
         self._require("guessable")
         return self._dataset.isel(problem=np.flatnonzero(self._dataset["guessable"].values != 1))
 
-    def with_base_rate(self, base: xr.Dataset, parts: int = 4) -> xr.Dataset:
-        """Add the coordinate ``base_quantile``: from 0, the problems that the base solves least.
-
-        Even samples of the base (step 0, or its only step) sort the problems. Compare odd samples
-        only: the luck of the samples that sort is not that of the others. −1 where the base has no
-        sample.
-        """
-        step = base["step"].values.tolist()
-        first = base.isel(step=step.index(0) if 0 in step else 0)
-        stop_after = _common(base, STOP_AFTER.name)
-        # Of problems that stop, the samples that each has whatever comes out.
-        first = _fair(first, stop_after).isel(sample=slice(0, stop_after or None, 2))
-        counts = first.drop_vars(["stop_after", "sample"], errors="ignore").rlb.counts()
-        rates = (counts["c"] / counts["n"].where(counts["n"] > 0)).reindex(
-            problem=self._dataset["problem"]
-        )
-        known = rates.values[~np.isnan(rates.values)]
-        shares = np.linspace(0, 1, parts + 1)[1:-1]
-        edges = np.unique(np.quantile(known, shares)) if len(known) else known
-        part = np.searchsorted(edges, rates.values)
-        values = np.where(np.isnan(rates.values), -1, part).astype(np.int8)
-        return self._dataset.assign_coords(base_quantile=("problem", values))
-
     def texts(
         self, problem: str, sample: int | Sequence[int] | None = None, step: int | None = None
     ) -> xr.DataArray:
@@ -200,50 +188,62 @@ class DatasetAccessor(_Methods):
         (sample, step), empty where there is no sample; a scalar argument gives no dimension.
         Raises :class:`UserError` where arms or runs are joined: one must be selected, of the first.
         """
-        dataset = self._dataset
         for name in ("seed", "fingerprint", "sample"):
             self._require(name)
-        if more := [str(dim) for dim in dataset["seed"].dims if dim not in (*CELLS, "sample")]:
-            raise UserError(f"texts are those of one {more[0]}: select it first, as `.sel` does")
-        wanted = {"problem": problem} if step is None else {"problem": problem, "step": step}
+        joined_dims = [dim for dim in self._dataset["seed"].dims if dim not in SAMPLES]
+        if joined_dims:
+            dim = joined_dims[0]
+            raise UserError(f"texts are those of one {dim}: select it first, as `.sel` does")
+        selection = {"problem": problem} if step is None else {"problem": problem, "step": step}
         try:
-            chosen = dataset.sel(wanted)
+            selected = self._dataset.sel(selection)
         except KeyError:
             raise UserError(
-                f"texts: found {wanted}; this Dataset has the problems "
-                f"{', '.join(map(str, dataset['problem'].values[:3]))}, … and the steps "
-                f"{dataset['step'].values.tolist()}"
+                f"texts: found {selection}; this Dataset has the problems "
+                f"{', '.join(map(str, self._dataset['problem'].values[:3]))}, … and the steps "
+                f"{self._dataset['step'].values.tolist()}"
             ) from None
-        numbers = np.atleast_1d(chosen["sample"].values if sample is None else sample)
-        steps = np.atleast_1d(chosen["step"].values)
-        group = Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
-        source = dataset.encoding.get("source")
+        indices = np.atleast_1d(selected["sample"].values if sample is None else sample)
+        steps = np.atleast_1d(selected["step"].values)
+        layout = self._run_layout()
+        matches = samples.find_samples(
+            layout, self._group(), {problem: indices.tolist()}, set(steps.tolist())
+        )
+        fingerprints = np.atleast_1d(selected["fingerprint"].values)
+        fingerprint_of_step = dict(zip(steps.tolist(), fingerprints, strict=True))
+        texts: dict[tuple[int, int], str] = {}
+        for stored, _ in matches:
+            # A join with holes turned whole numbers into floats.
+            fingerprint = fingerprints.dtype.type(stored.fingerprint)
+            if fingerprint_of_step[stored.key.step] != fingerprint:
+                raise UserError(
+                    f"{problem}: the samples in {layout.root} answer another request; "
+                    "open the run that these come from, and take its texts before it is joined"
+                )
+            texts[stored.key.sample, stored.key.step] = stored.text
+        values = np.array(
+            [[texts.get((int(index), int(at_step)), "") for at_step in steps] for index in indices],
+            object,
+        )
+        coordinates = {"sample": indices, "step": steps, "problem": problem}
+        result = xr.DataArray(values, coordinates, ("sample", "step"), "text")
+        if isinstance(sample, int):
+            result = result.squeeze("sample")
+        return result if step is None else result.squeeze("step")
+
+    def _group(self) -> Group:
+        """The arm and problem set of this Dataset."""
+        return Group(str(self._dataset["arm"].item()), str(self._dataset["problem_set"].item()))
+
+    def _run_layout(self) -> Layout:
+        """The folder of the run that this Dataset was opened from."""
+        source = self._dataset.encoding.get("source")
         if source is None or not Layout(Path(source)).groups():
             raise UserError(
                 "the responses stand beside the cube, in the folder of the run: open that with "
                 "rlbhpc.open_cube(<folder of the run>)"
             )
-        numbers_of = {problem: numbers.tolist()}
-        matches = samples.find_samples(Layout(Path(source)), group, numbers_of, set(steps.tolist()))
-        fingerprints = np.atleast_1d(chosen["fingerprint"].values)
-        requests = dict(zip(steps.tolist(), fingerprints, strict=True))
-        # A join with holes turns whole numbers into floats.
-        as_stored = fingerprints.dtype.type
-        if any(requests[row.key.step] != as_stored(row.fingerprint) for row, _ in matches):
-            raise UserError(
-                f"{problem}: the samples in {source} answer another request; "
-                "open the run that these come from, and take its texts before it is joined"
-            )
-        texts = {(row.key.sample, row.key.step): row.text for row, _ in matches}
-        values = [[texts.get((int(n), int(s)), "") for s in steps] for n in numbers]
-        result = xr.DataArray(
-            np.array(values, object),
-            {"sample": numbers, "step": steps, "problem": problem},
-            ("sample", "step"),
-            "text",
-        )
-        given = {"sample": isinstance(sample, int), "step": step is not None}
-        return result.squeeze([dim for dim, scalar in given.items() if scalar])
+        return Layout(Path(source))
 
     def _require(self, name: str) -> None:
         if name not in self._dataset.variables:
@@ -256,14 +256,15 @@ class DatasetAccessor(_Methods):
         """Refuse verdicts that some samples do not have: their n would be smaller, unsaid."""
         if VERDICT not in self._dataset:
             return
-        unjudged = 0
-        for place in _tiles(self._dataset[by].variable):
-            exists = self._dataset[VERDICT].variable[place].load() >= 0
-            unjudged += int((exists & (self._dataset[by].variable[place].load() < 0)).sum())
-        if unjudged:
+        unjudged_count = 0
+        for tile in _tiles(self._dataset[by].variable):
+            exists = self._dataset[VERDICT].variable[tile].load() >= 0
+            is_unjudged = self._dataset[by].variable[tile].load() < 0
+            unjudged_count += int((exists & is_unjudged).sum())
+        if unjudged_count:
             raise UserError(
-                f"{by}: {unjudged:,} samples were not judged so; `rlbhpc verify RUN --into NEW` "
-                "judges all anew"
+                f"{by}: {unjudged_count:,} samples were not judged so; `rlbhpc verify RUN --into "
+                "NEW` judges all anew"
             )
 
     def _reject_ended_by_another(
@@ -322,17 +323,19 @@ class TreeAccessor(_Methods):
             return curve.interval.estimate, curve.interval.bounds, curve.support
 
         dims = {"pass_at_k": ["k"], "bounds": _BOUNDS, "support": ["k"]}
-        parts = []
+        curves_of_groups = []
         for node in self.counts(by).subtree:
             if "n" not in node.data_vars or "problem" not in node["n"].dims:
                 continue
             counts = node.to_dataset(inherit=False)
             curve = _over_problems(counts, estimate, dims, k, prob, seed)
             arm, _, problem_set = node.path.strip("/").rpartition("/")
-            parts.append(curve.expand_dims(arm=[arm], problem_set=[problem_set]))
-        if not parts:
+            curves_of_groups.append(curve.expand_dims(arm=[arm], problem_set=[problem_set]))
+        if not curves_of_groups:
             raise UserError("the tree has no group with samples or counts")
-        curves = xr.combine_by_coords(parts, join="outer", combine_attrs="drop_conflicts")
+        curves = xr.combine_by_coords(
+            curves_of_groups, join="outer", combine_attrs="drop_conflicts"
+        )
         assert isinstance(curves, xr.Dataset)
         return curves
 
@@ -342,24 +345,21 @@ class TreeAccessor(_Methods):
 
     def guessable(self, below: float = LOW_RATE) -> xr.DataTree:
         """Mark guessable problems anew, by another rate than the 5 % that the cube stands on."""
-        marked = reader.mark_guessable(
-            {node.path: node.to_dataset() for node in self._tree.subtree}, below
-        )
-        return xr.DataTree.from_dict(marked)
+        datasets = {node.path: node.to_dataset() for node in self._tree.subtree}
+        return xr.DataTree.from_dict(reader.mark_guessable(datasets, below))
 
     def _map(self, function: Callable[[xr.Dataset], xr.Dataset], by: str = VERDICT) -> xr.DataTree:
-        """Apply a function to the groups with verdicts of a kind, or with counts of the first."""
-        wanted = {VERDICT, "n"} if by == VERDICT else {by}
-        results = {
-            node.path: function(node.to_dataset())
-            for node in self._tree.subtree
-            if wanted & {*node.data_vars}
-        }
+        """Apply a function to the groups that have the variable ``by``, or counts for verdicts."""
+        results = {}
+        for node in self._tree.subtree:
+            has_counts = by == VERDICT and "n" in node.data_vars
+            if by in node.data_vars or has_counts:
+                results[node.path] = function(node.to_dataset())
         return xr.DataTree.from_dict(results)
 
 
 def _count_arrays(counts: xr.Dataset) -> list[xr.DataArray]:
-    """Take n and c, and the rule by which sampling stops where there is one."""
+    """The arguments of :meth:`Counts.of`: n and c, and where sampling stops, if it does."""
     names = [name for name in ("n", "c", "stop_after", "n_max") if name in counts]
     return [counts[name] for name in names]
 
@@ -372,15 +372,19 @@ def _over_problems(
     prob: float,
     seed: int,
 ) -> xr.Dataset:
-    """Give the values of a statistic, by their names, at each step, with the same weights."""
+    """Apply a statistic over the problems at each step, with the same bootstrap weights.
+
+    ``dims``: the names of the values that ``statistic`` gives, with their dimensions.
+    """
     sizes = as_sizes(k)
     weights = ProblemWeights.draw(counts.sizes["problem"], np.random.default_rng(seed))
-    # Without coordinates such as the rule of stopping, which another arm may not have.
+    # Coordinates such as `stop_after` go: another arm may not have them.
     inputs = [array.reset_coords(drop=True) for array in _count_arrays(counts)]
     values = xr.apply_ufunc(
         lambda *arrays: statistic(Counts.of(*arrays), weights, sizes),
         *inputs,
-        input_core_dims=[[dim for dim in array.dims if dim == "problem"] for array in inputs],
+        # Arrays of where sampling stops may be scalars.
+        input_core_dims=[["problem"] if "problem" in array.dims else [] for array in inputs],
         output_core_dims=[*dims.values()],
         vectorize=True,
         keep_attrs=False,
@@ -395,46 +399,52 @@ def _over_problems(
     )
 
 
-def _common(dataset: xr.Dataset, rule: str) -> int:
-    """A number that all joined arms share, 0 where none has it."""
-    values = np.unique(dataset[rule].values) if rule in dataset else [0]
+def _shared_number(dataset: xr.Dataset, coordinate: str) -> int:
+    """The value of a coordinate that all joined arms share; 0 where none has it."""
+    if coordinate not in dataset:
+        return 0
+    values = np.unique(dataset[coordinate].values)
     if len(values) > 1:
         raise UserError("these arms end their problems by different rules; count each by itself")
     return int(values[0])
 
 
-def _fair(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
-    """Keep the samples that every problem was to have; refuse a selection that is no fair one."""
+def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
+    """Keep the samples that every problem was to have, whatever came out.
+
+    Samples behind these exist only where earlier ones asked for them, so a selection that has some
+    of them, and not all before, is refused.
+    """
     looks = provenance(dataset.attrs).get(LOOKS)
     if isinstance(looks, list):
         raise UserError(
             "this cube was made by an earlier version, which did not store what the looks of "
             "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
         )
-    n_of_all = _common(dataset, N_OF_ALL) or (looks["n"] if looks else 0)
+    n_of_all = _shared_number(dataset, N_OF_ALL) or (looks["n"] if looks else 0)
     if not stop_after and not n_of_all:
         return dataset
-    numbers = np.atleast_1d(dataset["sample"].values)
-    n = n_of_all or len(numbers)
-    of_all = stop_after or n
-    if (numbers < of_all).all():
+    indices = np.atleast_1d(dataset["sample"].values)
+    n = n_of_all or len(indices)
+    unconditional = stop_after or n
+    if (indices < unconditional).all():
         return dataset
-    if (numbers != np.arange(len(numbers))).any():
+    if (indices != np.arange(len(indices))).any():
         raise UserError(
             f"{dataset['arm'].item()}/{dataset['problem_set'].item()}: samples behind the first "
-            f"{of_all} exist where earlier ones say so; select the first m with "
-            f"`isel(sample=slice(m))`, or any of the first {of_all}"
+            f"{unconditional} exist where earlier ones say so; select the first m with "
+            f"`isel(sample=slice(m))`, or any of the first {unconditional}"
         )
     return dataset.isel(sample=slice(n))
 
 
 def _tiles(verdict: xr.Variable) -> Iterator[dict[str, slice]]:
     """Cut an array into regions along its chunks, each small enough to hold in memory."""
-    chunks = verdict.encoding.get("preferred_chunks", {})
     sizes = verdict.sizes
-    chunk = chunks.get("problem", 1)
-    rows = max(1, _CELLS_AT_ONCE // max(1, sizes.get("sample", 1)) // chunk) * chunk
-    for first in range(0, sizes.get("problem", 1), rows):
+    chunk_problems = verdict.encoding.get("preferred_chunks", {}).get("problem", 1)
+    problems_that_fit = _CELLS_AT_ONCE // max(1, sizes.get("sample", 1))
+    problems = max(1, problems_that_fit // chunk_problems) * chunk_problems
+    for first in range(0, sizes.get("problem", 1), problems):
         for step in range(sizes.get("step", 1)):
-            place = {"problem": slice(first, first + rows), "step": slice(step, step + 1)}
-            yield {dim: part for dim, part in place.items() if dim in sizes}
+            tile = {"problem": slice(first, first + problems), "step": slice(step, step + 1)}
+            yield {dim: part for dim, part in tile.items() if dim in sizes}

@@ -27,20 +27,20 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """Read a file; ValueError if it is not as it was written."""
-    return _read(path)[0]
+    return _read_with_checksum(path)[0]
 
 
-def mark(path: Path) -> str:
+def read_checksum(path: Path) -> str:
     """Checksum of a file's values; ValueError if they are not as they were written."""
-    return _read(path)[1]
+    return _read_with_checksum(path)[1]
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str]:
+def _read_with_checksum(path: Path) -> tuple[dict[str, Any], str]:
     values = json.loads(files.retry_stale(path.read_bytes))
-    mark = values.pop("sha256", None) if isinstance(values, dict) else None
-    if mark is None or mark != digest(values):
+    checksum = values.pop("sha256", None) if isinstance(values, dict) else None
+    if checksum is None or checksum != digest(values):
         raise ValueError("its checksum does not match")
-    return values, mark
+    return values, checksum
 
 
 def digest(values: Any) -> str:
@@ -53,13 +53,16 @@ PARQUET: Final = ".parquet"
 _DIGITS: Final = 16
 
 
-def put_parquet(folder: Path, rows: pa.Table, beginning: str = "") -> Path:
-    """Write rows, synced and in one step; the same rows give the same file."""
+def put_parquet(folder: Path, rows: pa.Table, prefix: str = "") -> Path:
+    """Write rows, synced and in one step; the same rows give the same file.
+
+    Its name is ``prefix`` and the digest of its bytes.
+    """
     stream = pa.BufferOutputStream()
     # In one piece: the bytes must not tell how often a run was interrupted.
     pq.write_table(rows.combine_chunks(), stream, compression="zstd")
     data = stream.getvalue().to_pybytes()
-    path = folder / f"{beginning}{digest_of_bytes(data)}{PARQUET}"
+    path = folder / f"{prefix}{digest_of_bytes(data)}{PARQUET}"
     files.put(path, data)
     return path
 

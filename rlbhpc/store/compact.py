@@ -35,7 +35,7 @@ from rlbhpc.study.layout import Layout
 log = logging.getLogger(__name__)
 
 # How often a compactor that lost a race begins again before it leaves the field to the winners.
-_ROUNDS: Final = 5
+_MAX_ROUNDS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,20 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     has the same bytes. Raises :class:`UserError` if there are no samples, two different requests
     for one problem, or samples of the current cube that no file holds any more.
     """
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         version = cube.current_version(layout)
         sources = Sources.survey(layout)
-        base = Base.of(version, rebuild=rebuild)
+        base = Base.open(version, rebuild=rebuild)
         if base and cube.nodes_that_differ(base.store):
             # Readers of other programs stumble over it: a version is never mended, but replaced.
             base = replace(base, reusable=False)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
-        if base and base.is_of(sources) and not any(map(base.lacks, sources.groups)):
-            return _as_it_is(sources, base)
-        if done := _round(layout, sources, version, base):
-            return done
+        has_damage = base and any(base.has_damage(group) for group in sources.groups)
+        if base and base.was_made_from(sources) and not has_damage:
+            return _nothing_new(sources, base)
+        compacted = _publish_next_version(layout, sources, version, base)
+        if compacted:
+            return compacted
     raise UserError(
         f"{layout.root}: other processes kept changing the store while its cube was derived; "
         "run `rlbhpc compact` again when they have finished",
@@ -79,64 +81,73 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     )
 
 
-def _round(
-    layout: Layout, sources: Sources, old: Version | None, base: Base | None
+def _publish_next_version(
+    layout: Layout, sources: Sources, old_version: Version | None, base: Base | None
 ) -> Compacted | None:
-    """Build and publish one version; None if the ground moved meanwhile."""
+    """Build and publish a version; None if another process changed the store meanwhile."""
     try:
-        made = cube.begin_version(layout)
+        draft = cube.begin_version(layout)
     except OSError as error:
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
-        derivations = _build(made / cube.STORE, sources, base)
-        if base and base.is_of(sources) and not any(d.derived for d in derivations.values()):
-            return _as_it_is(sources, base)
-        cube.settle_version(made / cube.STORE, base.store if base else None)
-        now = cube.current_version(layout)
-        if (now and now.folder) != (old and old.folder):
+        derivations = _build(draft / cube.STORE, sources, base)
+        is_same = not any(derivation.derived for derivation in derivations.values())
+        if base and base.was_made_from(sources) and is_same:
+            return _nothing_new(sources, base)
+        cube.settle_version(draft / cube.STORE, base.store if base else None)
+        current = cube.current_version(layout)
+        if _folder_of(current) != _folder_of(old_version):
             return None
         version = cube.publish_version(
             layout,
-            made,
+            draft,
             {
                 "schema_version": cube_schema.SCHEMA_VERSION,
                 "inputs": sources.inputs,
                 "left_out": {str(group): derivations[group].notes for group in derivations},
                 "unlisted": sources.notes,
-                "base": old.folder.name if old else None,
-                "before_base": old.sources.get("base") if old else None,
+                "base": old_version.folder.name if old_version else None,
+                "before_base": old_version.sources.get("base") if old_version else None,
             },
         )
     except FileNotFoundError:
         # A journal was sealed and removed, or an old version swept, while being read.
         return None
     except OSError as error:
-        # What is read knows its file; of all else it is the cube that cannot be written.
+        # An error of reading names its file; every other one is of writing the cube.
         path = Path(error.filename or layout.cubes)
         if path.absolute().is_relative_to(layout.cubes.absolute()):
             path = layout.cubes
         raise files.explain(error, path, "; the cube is as it was") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     cube.sweep_versions(layout, version)
     return Compacted(
         version.store,
-        True,
-        sum(len(derivation.derived) for derivation in derivations.values()),
-        sum(len(derivation.kept) for derivation in derivations.values()),
-        (*sources.notes, *all_notes(version.sources)),
+        new=True,
+        bands=sum(len(derivation.derived) for derivation in derivations.values()),
+        linked=sum(len(derivation.kept) for derivation in derivations.values()),
+        notes=(*sources.notes, *all_notes(version.sources)),
     )
 
 
-def _as_it_is(sources: Sources, base: Base) -> Compacted:
-    return Compacted(base.store, False, notes=(*sources.notes, *all_notes(base.sources)))
+def _folder_of(version: Version | None) -> Path | None:
+    return version.folder if version else None
+
+
+def _nothing_new(sources: Sources, base: Base) -> Compacted:
+    """The result where the current version holds everything already."""
+    notes = (*sources.notes, *all_notes(base.sources))
+    return Compacted(base.store, new=False, notes=notes)
 
 
 def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Derivation]:
-    def link(files: Iterable[Path]) -> bool:
+    """Write a whole cube into a new folder."""
+
+    def link_from_base(names: Iterable[Path]) -> bool:
         """Take chunk files over from the base; False if one is damaged or lost."""
         assert base is not None
-        pairs = [(base.store / file, store / file) for file in files]
+        pairs = [(base.store / name, store / name) for name in names]
         if not all(cube.intact(old) for old, _ in pairs):
             return False
         for old, new in pairs:
@@ -146,7 +157,7 @@ def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Deri
         return True
 
     root = cube.create(store)
-    derivations = derive(root, sources, base, sources.groups, link)
+    derivations = derive(root, sources, base, sources.groups, link_from_base)
     tables.write_groups(root, sources.layout)
     # Reads through Zarr and xarray, for which a verb with nothing to compact has no need.
     from rlbhpc.store.reader import write_guessable

@@ -61,7 +61,7 @@ CHECKSUM: Final = "metadata_sha256"
 # A cube that holds a planned step of which nothing was sampled yet has chunks of fill values
 # only. They are written all the same: then a chunk file that is not there was lost, and a reader
 # can say so instead of showing the samples as missing.
-_CONFIG: Final = {"array.write_empty_chunks": True}
+_WRITE_EMPTY_CHUNKS: Final = {"array.write_empty_chunks": True}
 
 
 # Constant, so that a table that grows adds chunks.
@@ -97,21 +97,23 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     )
     _create_axes(group, arm, problem_set, grid, variables)
     write(group, "sample", np.arange(grid.n))
-    more: list[tuple[Variable, Any]] = []
     if stop_after := grid.provenance.get(cube_schema.STOP_AFTER.name):
-        more.append((cube_schema.STOP_AFTER, stop_after))
-    more += [
-        (stratum, [words.get(problem, "") for problem in grid.problems])
-        for stratum in cube_schema.STRATA
-        if (words := strata.get(stratum.name))
-    ]
-    for variable, values in more:
-        sizes = {"problem": len(grid.problems)}
-        create_arrays(group, [variable], sizes, {"problem": grid.chunk.problems})
-        write(group, variable.name, values)
-        coordinates = f"{group.attrs['coordinates']} {variable.name}"
-        group.update_attributes({"coordinates": coordinates})
+        _add_coordinate(group, grid, cube_schema.STOP_AFTER, stop_after)
+    for stratum in cube_schema.STRATA:
+        word_of_problem = strata.get(stratum.name)
+        if word_of_problem:
+            words = [word_of_problem.get(problem, "") for problem in grid.problems]
+            _add_coordinate(group, grid, stratum, words)
     return group
+
+
+def _add_coordinate(group: zarr.Group, grid: Grid, variable: Variable, values: Any) -> None:
+    """Add a coordinate that not every group has."""
+    sizes = {"problem": len(grid.problems)}
+    create_arrays(group, [variable], sizes, {"problem": grid.chunk.problems})
+    write(group, variable.name, values)
+    names = f"{group.attrs['coordinates']} {variable.name}"
+    group.update_attributes({"coordinates": names})
 
 
 def create_counts(
@@ -139,9 +141,9 @@ def create_table(
     """Write a group of small arrays whole: scored texts, training curves."""
     variables = list(variables)
     group = create_group(root, path, kind, {})
-    sizes = {
-        dim: np.shape(values[v.name])[axis] for v in variables for axis, dim in enumerate(v.dims)
-    }
+    sizes: dict[str, int] = {}
+    for variable in variables:
+        sizes.update(zip(variable.dims, np.shape(values[variable.name]), strict=True))
     create_arrays(group, variables, sizes, TABLE_CHUNKS)
     for variable in variables:
         write(group, variable.name, values[variable.name])
@@ -153,12 +155,16 @@ def create_arrays(
     sizes: Mapping[str, int],
     chunks: Mapping[str, int],
 ) -> None:
-    """Create arrays of a group; a dimension without a chunk length is cut into single steps."""
+    """Create arrays of a group.
+
+    ``sizes, chunks``: length of each dimension, and of a chunk along it; 1 where none is given.
+    """
     for variable in variables:
+        chunk_lengths = [max(1, chunks.get(dim, 1)) for dim in variable.dims]
         group.create_array(
             variable.name,
             shape=tuple(sizes[dim] for dim in variable.dims),
-            chunks=tuple(max(1, chunks.get(dim, 1)) for dim in variable.dims),
+            chunks=tuple(chunk_lengths),
             dtype=variable.dtype,
             fill_value=variable.fill,
             dimension_names=variable.dims,
@@ -177,7 +183,7 @@ def write_region(group: zarr.Group, name: str, region: Any, values: NDArray[Any]
     """Write a part of an array."""
     import zarr
 
-    with zarr.config.set(_CONFIG):
+    with zarr.config.set(_WRITE_EMPTY_CHUNKS):
         array: Any = group[name]
         array[region] = values
 
@@ -186,7 +192,7 @@ def append(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     """Write values behind those of an array of one dimension."""
     import zarr
 
-    with zarr.config.set(_CONFIG):
+    with zarr.config.set(_WRITE_EMPTY_CHUNKS):
         array: Any = group[name]
         array.append(values.astype(array.dtype))
 
@@ -194,28 +200,29 @@ def append(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
 def write_band(
     group: zarr.Group,
     grid: Grid,
-    row: int,
-    step: int,
+    chunk_row: int,
+    step_index: int,
     arrays: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Write the arrays of band (row of chunks, position of the step)."""
-    first = row * grid.chunk.problems
+    """Write the arrays of a band: of one row of chunks, at one step."""
+    first = chunk_row * grid.chunk.problems
     for name, values in arrays.items():
-        region = (slice(first, first + len(values)), ..., slice(step, step + 1))
+        region = (slice(first, first + len(values)), ..., slice(step_index, step_index + 1))
         write_region(group, name, region, values)
 
 
-def band_files(group: str, blocks: int, row: int, step: int) -> Iterator[Path]:
-    """Chunk files of a band, all that there should be: those with a problem and a step dimension.
+def band_files(group: str, sample_chunks: int, chunk_row: int, step_index: int) -> Iterator[Path]:
+    """Chunk files of a band, by their paths below the cube's root.
 
-    ``group``: its path. ``blocks``: chunks along its sample axis.
+    ``group``: path of the group. ``sample_chunks``: chunks along its sample axis.
     """
     for variable in (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES):
-        chunks = Path(group, variable.name, "c", str(row))
+        folder = Path(group, variable.name, "c", str(chunk_row))
         if variable.dims == cube_schema.CELLS:
-            yield chunks / str(step)
-        else:
-            yield from (chunks / str(block) / str(step) for block in range(blocks))
+            yield folder / str(step_index)
+            continue
+        for sample_chunk in range(sample_chunks):
+            yield folder / str(sample_chunk) / str(step_index)
 
 
 def intact(path: Path) -> bool:
@@ -229,9 +236,12 @@ def intact(path: Path) -> bool:
 
 
 def is_intact(store: Path, array: Any) -> bool:
-    """Whether every chunk file of an array is."""
-    keys = map(array.metadata.encode_chunk_key, np.ndindex(array.cdata_shape))
-    return all(intact(store / array.path / key) for key in keys)
+    """Whether every chunk file of a Zarr array is there, with its checksum."""
+    for chunk_index in np.ndindex(array.cdata_shape):
+        key = array.metadata.encode_chunk_key(chunk_index)
+        if not intact(store / array.path / key):
+            return False
+    return True
 
 
 def open_checked(store: Path) -> zarr.Group:
@@ -292,21 +302,20 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
         return None
     group: Any = root[path]
     verdict: Any = group["verdict"]
-    problems = [str(p) for p in _values(group, "problem")]
-    steps = [int(s) for s in _values(group, "step")]
-    fingerprints = _values(group, "fingerprint")
+    problems = [str(problem) for problem in _read_array(group, "problem")]
+    steps = [int(step) for step in _read_array(group, "step")]
+    stored_fingerprints = _read_array(group, "fingerprint")
+    fingerprints = {}
+    for problem_index, step_index in np.argwhere(stored_fingerprints >= 0).tolist():
+        key = (steps[step_index], problems[problem_index])
+        fingerprints[key] = int(stored_fingerprints[problem_index, step_index])
     return Grid(
-        str(_values(group, "model")),
-        tuple(problems),
-        tuple(steps),
-        verdict.shape[1],
-        Chunk(*verdict.chunks[:2]),
-        {
-            (step, problem): int(fingerprints[i, j])
-            for i, problem in enumerate(problems)
-            for j, step in enumerate(steps)
-            if fingerprints[i, j] >= 0
-        },
+        model=str(_read_array(group, "model")),
+        problems=tuple(problems),
+        steps=tuple(steps),
+        n=verdict.shape[1],
+        chunk=Chunk(*verdict.chunks[:2]),
+        fingerprints=fingerprints,
         provenance=cube_schema.provenance(group.attrs),
     )
 
@@ -332,20 +341,19 @@ def consolidated(top: dict[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any
     """
     nodes = dict(sorted(nodes.items()))
     checksum = metadata_checksum(top["attributes"], nodes)
-    whole = {"kind": "inline", "must_understand": False, "metadata": nodes}
     return top | {
         "attributes": top["attributes"] | {CHECKSUM: checksum},
-        "consolidated_metadata": whole,
+        "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": nodes},
     }
 
 
 def metadata_checksum(attributes: Mapping[str, Any], nodes: Mapping[str, Any]) -> str:
     """SHA-256 over the root's attributes, without this one, and the metadata of all nodes."""
-    rest = {name: value for name, value in attributes.items() if name != CHECKSUM}
-    return checked.digest([rest, nodes])
+    others = {name: value for name, value in attributes.items() if name != CHECKSUM}
+    return checked.digest([others, nodes])
 
 
-def _values(group: zarr.Group, name: str) -> NDArray[Any]:
+def _read_array(group: zarr.Group, name: str) -> NDArray[Any]:
     array: Any = group[name]
     return np.asarray(array[...])
 
@@ -392,7 +400,7 @@ SOURCES: Final = "sources.json"
 # Debris of a compactor is removed when it is this old: no compaction takes so long, and one that
 # did would fail loudly and could be run again.
 _ABANDONED_SECONDS: Final = 24 * 3600.0
-_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+_NO_LINKS_ERRORS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 @dataclass(frozen=True)
@@ -442,23 +450,28 @@ def begin_version(layout: Layout) -> Path:
 
 def settle_version(version: Path, old: Path | None) -> None:
     """Replace files that did not change by links to the old version's, and sync the others."""
-    folders = []
-    for path, _, names in os.walk(version):
-        folders.append(Path(path))
+    for folder, _, names in os.walk(version):
         for name in names:
-            file = Path(path, name)
-            twin = old / file.relative_to(version) if old else None
-            if twin and twin.exists() and filecmp.cmp(file, twin, shallow=False):
-                if file.samefile(twin):
-                    continue
-                other = files.partial_path(file.parent)
-                if hard_link(twin, other):
-                    other.rename(file)
-                    continue
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
-    for folder in folders:
-        files.sync_folder(folder)
+            file = Path(folder, name)
+            old_file = old / file.relative_to(version) if old else None
+            if old_file is None or not _link_if_equal(file, old_file):
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
+    for folder, _, _ in os.walk(version):
+        files.sync_folder(Path(folder))
+
+
+def _link_if_equal(file: Path, old_file: Path) -> bool:
+    """Replace a file by a link to an older one with the same bytes; False if that did not work."""
+    if not old_file.exists() or not filecmp.cmp(file, old_file, shallow=False):
+        return False
+    if file.samefile(old_file):
+        return True
+    link = files.partial_path(file.parent)
+    if not hard_link(old_file, link):
+        return False
+    link.rename(file)
+    return True
 
 
 def hard_link(existing: Path, new: Path) -> bool:
@@ -481,7 +494,7 @@ def publish_version(layout: Layout, partial: Path, sources: Mapping[str, Any]) -
         try:
             pointer.symlink_to(Path(layout.cubes.name, version.folder.name, STORE))
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in _NO_LINKS_ERRORS:
                 raise
             raise UserError(
                 f"{layout.cubes}: the file system has no symbolic links ({error.strerror}), which "
@@ -501,24 +514,26 @@ def sweep_versions(layout: Layout, keep: Version) -> None:
     The one before goes. All others lost a race or were never finished; they go when they are
     a day old. What may not be removed stays.
     """
-    staying = {keep.folder.name, keep.sources.get("base")}
-    if now := current_version(layout):
-        staying.add(now.folder.name)
-    older = keep.sources.get("before_base")
+    kept_names = {keep.folder.name, keep.sources.get("base")}
+    current = current_version(layout)
+    if current:
+        kept_names.add(current.folder.name)
+    outdated_name = keep.sources.get("before_base")
     for name in files.list_names(layout.cubes, ""):
         folder = layout.cubes / name
         with suppress(OSError):
-            if name not in staying and (name == older or _abandoned(folder)):
+            if name not in kept_names and (name == outdated_name or _is_abandoned(folder)):
                 # Renamed first: a folder that is half removed must not look like a version.
                 doomed = files.partial_path(layout.cubes)
                 folder.rename(doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
     for name in files.list_names(layout.cube.parent, files.PARTIAL):
-        pointer = layout.cube.parent / name
+        link = layout.cube.parent / name
         with suppress(OSError):
-            if pointer.is_symlink() and _abandoned(pointer):
-                pointer.unlink()
+            if link.is_symlink() and _is_abandoned(link):
+                link.unlink()
 
 
-def _abandoned(path: Path) -> bool:
+def _is_abandoned(path: Path) -> bool:
+    """Whether nobody has changed a file or folder for so long that its maker is gone."""
     return time.time() - path.lstat().st_mtime > _ABANDONED_SECONDS

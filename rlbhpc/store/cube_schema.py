@@ -57,9 +57,10 @@ class Variable:
 
 
 def _variable(name: str, dims: tuple[str, ...], dtype: str, meaning: str, **attrs: Any) -> Variable:
-    kind = np.dtype(dtype)
-    fill = float("nan") if kind.kind == "f" else -1
-    return Variable(name, dims, kind, fill, {"long_name": meaning} | attrs)
+    """Describe an array of numbers; a missing one is NaN, or -1 among integers."""
+    number_type = np.dtype(dtype)
+    fill = float("nan") if number_type.kind == "f" else -1
+    return Variable(name, dims, number_type, fill, {"long_name": meaning} | attrs)
 
 
 def _text(name: str, dims: tuple[str, ...], long_name: str) -> Variable:
@@ -218,9 +219,8 @@ ROLLOUT_VARIABLES: Final = (
 
 def provenance(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Read what the samples of a group stand on; cubes of schema version 2 hold no text of it."""
-    stored = attributes.get("provenance", "{}")
-    decoded: Mapping[str, Any] = json.loads(stored) if isinstance(stored, str) else stored
-    return decoded
+    stored: str | Mapping[str, Any] = attributes.get("provenance", "{}")
+    return json.loads(stored) if isinstance(stored, str) else stored
 
 
 def training_variable(metric: str) -> Variable:
@@ -249,7 +249,7 @@ def answer_id(canonical: str) -> int:
     return int.from_bytes(hashlib.sha256(canonical.encode()).digest()[:6], "big")
 
 
-def shown(answer: str) -> str:
+def shorten_answer(answer: str) -> str:
     """Shorten an answer to what the table of answers holds of it."""
     if len(answer) <= _ANSWER_CHARACTERS:
         return answer

@@ -27,7 +27,7 @@ from rlbhpc.store.cube_schema import STRING
 from rlbhpc.store.grid import UNPLANNED, Grid
 from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.store.snapshot import DistinctSamples
-from rlbhpc.store.sources import Group, Rows, Sources
+from rlbhpc.store.sources import Group, GroupFiles, Sources
 from rlbhpc.verify.verdict import Status
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _RIGHT: Final = int(Status.RIGHT)
 _LAST_JUDGED: Final = int(max(cube_schema.JUDGED))
 
 
-class Band(NamedTuple):
+class BandValues(NamedTuple):
     """Arrays of a band, the step as their last dimension of size one, and its table of answers."""
 
     arrays: dict[str, NDArray[Any]]
@@ -56,49 +56,55 @@ class Band(NamedTuple):
 
 def build_band(
     rows: pa.Table, problems: Sequence[str], fingerprints: Sequence[int], step: int, n: int
-) -> Band:
+) -> BandValues:
     """Put the samples of a band in their places.
 
-    ``rows``: samples of one step with :data:`COLUMNS`, each key once. Those of other problems, or
-    with another fingerprint than the one that is asked for, do not count. ``problems,
+    ``rows``: samples of one step with :data:`BAND_COLUMNS`, each key once. Those of other problems,
+    or with another fingerprint than the one that is asked for, do not count. ``problems,
     fingerprints``: the problems of the band and what is asked for of each. ``n``: length of the
     sample axis.
     """
-    places, kept = positions(rows["problem"], problems)
-    required = np.asarray(fingerprints, np.int64)
-    kept &= np.asarray(rows["fingerprint"]) == required[places]
-    rows, places = rows.filter(pa.array(kept)), places[kept]
-    cell = places * n + np.asarray(rows["sample"]).astype(np.int64)
+    problem_indices, is_counted = find_positions(rows["problem"], problems)
+    requested = np.asarray(fingerprints, np.int64)
+    is_counted &= np.asarray(rows["fingerprint"]) == requested[problem_indices]
+    rows = rows.filter(pa.array(is_counted))
+    problem_indices = problem_indices[is_counted]
+    flat_positions = problem_indices * n + np.asarray(rows["sample"]).astype(np.int64)
 
-    answer_ids, answered, answers = _count_answers(rows["answer"], places)
-    answers["problem"] = np.array(problems, STRING)[answered]
-    answers["step"] = np.full(len(answered), step)
+    answer_ids, answers = _count_answers(rows["answer"], problem_indices)
+    problems_of_answers = answers["problem"]
+    answers["problem"] = np.array(problems, STRING)[problems_of_answers]
+    answers["step"] = np.full(len(problems_of_answers), step)
     right = cube_schema.RIGHT_BY_VERDICT[np.asarray(rows["verdict"])]
-    derived = {"answer": answer_ids, "right": right}
+    derived_columns = {"answer": answer_ids, "right": right}
     arrays: dict[str, NDArray[Any]] = {}
     for variable in cube_schema.SAMPLE_VARIABLES:
-        name = variable.name
+        values = derived_columns.get(variable.name)
+        if values is None:
+            values = np.asarray(rows[variable.name])
         flat = np.full(len(problems) * n, variable.fill, variable.dtype)
-        flat[cell] = derived[name] if name in derived else np.asarray(rows[name])
-        arrays[name] = flat.reshape(len(problems), n, 1)
+        flat[flat_positions] = values
+        arrays[variable.name] = flat.reshape(len(problems), n, 1)
     arrays["n"], arrays["c"] = count_verdicts(arrays["verdict"], axis=1)
-    arrays["fingerprint"] = required[:, None]
-    arrays["n_answers"] = np.bincount(answered, minlength=len(problems))[:, None]
-    return Band(arrays, answers)
+    arrays["fingerprint"] = requested[:, np.newaxis]
+    n_answers = np.bincount(problems_of_answers, minlength=len(problems))
+    arrays["n_answers"] = n_answers[:, np.newaxis]
+    return BandValues(arrays, answers)
 
 
 def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
-    """Keep the samples up to the ``stop_after``-th right one, along the last axis.
+    """Keep the verdicts up to the ``stop_after``-th right one, along the last axis; 0 keeps all.
 
-    In the order of the index, and none behind a missing one: what counts follows from the samples
-    and not from which of them came first. Those left out become missing. 0 keeps all.
+    Verdicts count in the order of the sample index, and none behind a missing one: what counts
+    follows from the samples and not from which of them came first. Those left out become missing.
     """
     if not stop_after:
         return verdict
-    right = verdict == _RIGHT
-    kept = np.cumsum(right, axis=-1) - right < stop_after
-    kept &= np.logical_and.accumulate(verdict != Status.MISSING, axis=-1)
-    return np.where(kept, verdict, np.int8(Status.MISSING))
+    is_right = verdict == _RIGHT
+    right_before = np.cumsum(is_right, axis=-1) - is_right
+    has_no_gap = np.logical_and.accumulate(verdict != Status.MISSING, axis=-1)
+    is_kept = (right_before < stop_after) & has_no_gap
+    return np.where(is_kept, verdict, np.int8(Status.MISSING))
 
 
 def count_verdicts(
@@ -106,51 +112,72 @@ def count_verdicts(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Count judged samples and right ones along an axis of verdict codes."""
     # Along the last axis NumPy sums several times faster.
-    rows = np.ascontiguousarray(np.moveaxis(verdict, axis, -1))
-    # JUDGED is 0 … 3, so one unsigned comparison also drops −1.
-    n: NDArray[np.int32] = np.sum(rows.view(np.uint8) <= _LAST_JUDGED, axis=-1, dtype=np.int32)
-    return n, np.sum(rows == _RIGHT, axis=-1, dtype=np.int32)
+    verdict = np.ascontiguousarray(np.moveaxis(verdict, axis, -1))
+    # Judged verdicts are 0 to 3, so one unsigned comparison also drops -1.
+    is_judged = verdict.view(np.uint8) <= _LAST_JUDGED
+    n: NDArray[np.int32] = np.sum(is_judged, axis=-1, dtype=np.int32)
+    c: NDArray[np.int32] = np.sum(verdict == _RIGHT, axis=-1, dtype=np.int32)
+    return n, c
 
 
-def positions(
+def find_positions(
     column: pa.ChunkedArray, names: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Find where each value stands in ``names``, and whether it does (0 where not)."""
+    """Position of each value of a column in ``names``, 0 where it is none, and whether it is one.
+
+    ``column``: dictionary-encoded texts.
+    """
     if len(column) == 0:
         return np.empty(0, np.int64), np.empty(0, bool)
     column = column.unify_dictionaries().combine_chunks()
-    place: Mapping[str, int] = {name: i for i, name in enumerate(names)}
-    of_value = np.array([place.get(v, -1) for v in column.dictionary.to_pylist()], np.int64)
-    places = of_value[np.asarray(column.indices)]
-    return np.maximum(places, 0), places >= 0
+    position_of_name = {name: position for position, name in enumerate(names)}
+    distinct_values = column.dictionary.to_pylist()
+    positions = np.array([position_of_name.get(value, -1) for value in distinct_values], np.int64)
+    positions = positions[np.asarray(column.indices)]
+    return np.maximum(positions, 0), positions >= 0
 
 
 def _count_answers(
-    column: pa.ChunkedArray, places: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """Give ids of answers, −1 for none, and a row for each answer to a problem, by its position.
+    column: pa.ChunkedArray, problem_indices: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    """Count the samples with each answer to each problem.
 
-    ``places``: the position of each answer's problem. Rows are in the order of problems and ids.
+    ``column, problem_indices``: answer and problem of each sample. Gives the answer id of each
+    sample, -1 for none, and a row for each answer to a problem, in the order of problems and ids:
+    columns ``problem`` (its index), ``answer`` (its id), ``text`` and ``count``.
     """
     encoded = pc.dictionary_encode(column.combine_chunks())
     codes = np.asarray(encoded.indices)
     texts = encoded.dictionary.to_pylist()
-    id_of = np.array([cube_schema.answer_id(text) if text else -1 for text in texts], np.int64)
-    ids, rank_of = np.unique(id_of, return_inverse=True)
-    answered = np.flatnonzero(id_of[codes] >= 0)
-    pairs = places[answered] * len(ids) + rank_of[codes[answered]]
-    pairs, first, count = np.unique(pairs, return_index=True, return_counts=True)
-    problem, rank = np.divmod(pairs, len(ids))
-    shown = np.array([cube_schema.shown(text) for text in texts], STRING)
-    rows = {"answer": ids[rank], "text": shown[codes[answered[first]]], "count": count}
-    return id_of[codes], problem, rows
+    id_of_text = np.array([cube_schema.answer_id(text) if text else -1 for text in texts], np.int64)
+    ids, id_rank_of_text = np.unique(id_of_text, return_inverse=True)
+    answered = np.flatnonzero(id_of_text[codes] >= 0)
+    pairs = problem_indices[answered] * len(ids) + id_rank_of_text[codes[answered]]
+    pairs, first, counts = np.unique(pairs, return_index=True, return_counts=True)
+    problems, id_ranks = np.divmod(pairs, len(ids))
+    shortened = np.array([cube_schema.shorten_answer(text) for text in texts], STRING)
+    table = {
+        "problem": problems,
+        "answer": ids[id_ranks],
+        "text": shortened[codes[answered[first]]],
+        "count": counts,
+    }
+    return id_of_text[codes], table
 
 
-#: Row of chunks and position of the step.
-Place = tuple[int, int]
+class BandPlace(NamedTuple):
+    """Which band: its row of chunks along the problems, and the position of its step."""
+
+    chunk_row: int
+    step_index: int
+
+    def __str__(self) -> str:
+        return f"{self.chunk_row}/{self.step_index}"
+
+
 #: Takes files over from the base, by their paths below its root, and says whether it could.
-Keep = Callable[[Iterable[Path]], bool]
-_NAMED: Final = 3
+TakeOver = Callable[[Iterable[Path]], bool]
+_MAX_NAMED_FILES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -167,7 +194,7 @@ class Base:
     reusable: bool
 
     @classmethod
-    def of(cls, version: Version | None, *, rebuild: bool = False) -> Base | None:
+    def open(cls, version: Version | None, *, rebuild: bool = False) -> Base | None:
         """Open a version; None where nothing may be concluded from it."""
         if version is None:
             return None
@@ -175,28 +202,30 @@ class Base:
             root = cube.open_checked(version.store)
         except (UserError, FileNotFoundError):
             return None
-        sources = version.sources or _unknown_sources(version, root)
+        sources = version.sources or _sources_of_unknown(version, root)
         same_schema = sources.get("schema_version") == cube_schema.SCHEMA_VERSION
         return cls(version.store, root, sources, same_schema and not rebuild)
 
-    def is_of(self, sources: Sources) -> bool:
+    def was_made_from(self, sources: Sources) -> bool:
         """Whether it may stay, since it was made from the same."""
         return self.reusable and bool(self.sources["inputs"] == sources.inputs)
 
-    def files(self, group: Group) -> Mapping[str, int]:
+    def sample_counts(self, group: Group) -> Mapping[str, int]:
         """Files that a group was made from, with the samples of each."""
-        files: Mapping[str, int] = self.sources["inputs"]["groups"].get(str(group), {})
-        return files
+        counts: Mapping[str, int] = self.sources["inputs"]["groups"].get(str(group), {})
+        return counts
 
-    def notes(self, group: Group, place: Place) -> list[Note]:
+    def notes(self, group: Group, place: BandPlace) -> list[Note]:
         """What was left out of a band."""
-        bands = self.sources.get("left_out", {}).get(str(group), {})
-        return [Note(*note) for note in bands.get(_name(place), [])]
+        notes_by_band = self.sources.get("left_out", {}).get(str(group), {})
+        return [Note(*note) for note in notes_by_band.get(str(place), [])]
 
-    def lacks(self, group: Group) -> bool:
+    def has_damage(self, group: Group) -> bool:
         """Whether damage kept samples of a group out, which may be readable by now."""
-        bands = self.sources.get("left_out", {}).get(str(group), {})
-        return any(_damaged(map(Note._make, notes)) for notes in bands.values())
+        notes_by_band = self.sources.get("left_out", {}).get(str(group), {})
+        return any(
+            Note(*note).kind == DAMAGED for notes in notes_by_band.values() for note in notes
+        )
 
     def grid(self, group: Group) -> Grid | None:
         """Axes of a group; None where it has none or they cannot be read."""
@@ -205,20 +234,19 @@ class Base:
         except Exception:  # every layer down to the disk has its own exception for damaged bytes
             return None
 
-    def samples(self, group: str) -> int:
+    def count_samples(self, group_path: str) -> int:
         """How many samples a group has."""
-        return _samples(self.root.get(group))
+        return _count_present(self.root.get(group_path))
 
 
 def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list[Note]:
     """What was left out of a whole version but for some groups, by what it was made from."""
-    others = set(map(str, without))
-    groups = [bands for name, bands in sources.get("left_out", {}).items() if name not in others]
-    return [Note(*note) for bands in groups for notes in bands.values() for note in notes]
-
-
-def _damaged(notes: Iterable[Note]) -> bool:
-    return any(note.kind == DAMAGED for note in notes)
+    excluded = {str(group) for group in without}
+    notes = []
+    for group, notes_by_band in sources.get("left_out", {}).items():
+        if group not in excluded:
+            notes += [Note(*note) for band in notes_by_band.values() for note in band]
+    return notes
 
 
 class Derivation:
@@ -226,235 +254,288 @@ class Derivation:
 
     ``base``: the version before; None if there is none. ``derived, kept``: bands that were derived
     from rows, and bands that were taken over from the base. ``gone``: files that the base was made
-    from and that are not there any more. ``lost``: how many samples of a problem the base has and
-    no file holds any more. ``notes``: what was left out, by band.
+    from and that are not there any more. ``lost``: by problem, how many samples the base has and no
+    file holds any more. ``notes``: what was left out, by band.
     """
 
-    def __init__(self, rows: Rows, base: Base | None) -> None:
-        self.grid = rows.grid
-        self.derived: set[Place] = set()
-        self.kept: set[Place] = set()
+    def __init__(self, files: GroupFiles, base: Base | None) -> None:
+        self.grid = files.grid
+        self.derived: set[BandPlace] = set()
+        self.kept: set[BandPlace] = set()
         self.lost: dict[str, int] = {}
         self.notes: dict[str, list[Note]] = {}
-        self._rows = rows
+        self._group = files.group
+        self._files = files
         self._base = base
-        self._old = base.grid(rows.group) if base else None
-        self.gone = rows.gone(base.files(rows.group)) if base else []
+        self._base_grid = base.grid(files.group) if base else None
+        self.gone = files.files_gone(base.sample_counts(files.group)) if base else []
 
-    def write(self, root: zarr.Group, keep: Keep) -> None:
+    def write(self, root: zarr.Group, take_over: TakeOver) -> None:
         """Write every band, and the table of answers, in the order of that table's rows."""
-        group = self._rows.group
-        target = cube.create_samples(root, *group, self.grid)
-        answers = AnswerTable(root, group, self._base, keep)
-        untouched = self._untouched() if answers.has_base else set()
-        for step in range(len(self.grid.steps)):
-            for row in range(self.grid.rows):
-                place = (row, step)
-                files = cube.band_files(str(group), self.grid.blocks, row, step)
-                if self._base and place in untouched and self._is_as_good(place) and keep(files):
-                    self.kept.add(place)
-                    notes = self._base.notes(group, place)
-                    answers.take(step, row * self.grid.chunk.problems, len(self.grid.row(row)))
+        target = cube.create_samples(root, *self._group, self.grid)
+        answers = AnswerTable(root, self._group)
+        base_answers = self._open_base_answers()
+        unchanged = self._unchanged_bands() if base_answers else set()
+        for step_index in range(len(self.grid.steps)):
+            for chunk_row in range(self.grid.chunk_rows):
+                place = BandPlace(chunk_row, step_index)
+                if base_answers and place in unchanged and self._take_over(place, take_over):
+                    first_problem = chunk_row * self.grid.chunk.problems
+                    problem_count = len(self.grid.problems_of_row(chunk_row))
+                    answers.add(base_answers.rows(step_index, first_problem, problem_count))
                 else:
-                    self.derived.add(place)
-                    values, notes = self._band(row, step)
-                    cube.write_band(target, self.grid, row, step, values.arrays)
-                    answers.add(values.answers)
-                if notes:
-                    self.notes[_name(place)] = notes
-        answers.start()
-        self._count_lost(target)
+                    answers.add(self._derive_band(target, place))
+        answers.write()
+        self._count_lost_samples(target)
 
-    def _is_as_good(self, place: Place) -> bool:
+    def _open_base_answers(self) -> BaseAnswers | None:
+        """The base's table of answers; None where it cannot be used."""
+        if self._base is None or not self._base.reusable:
+            return None
+        return BaseAnswers.open(self._base, self._group)
+
+    def _take_over(self, place: BandPlace, take_over: TakeOver) -> bool:
+        """Take a band over from the base if it is as good as what can be read now."""
+        files = cube.band_files(str(self._group), self.grid.sample_chunks, *place)
+        if self._base is None or not self._base_is_as_good(place) or not take_over(files):
+            return False
+        self.kept.add(place)
+        self._keep_notes(place, self._base.notes(self._group, place))
+        return True
+
+    def _derive_band(self, target: zarr.Group, place: BandPlace) -> dict[str, NDArray[Any]]:
+        """Derive a band from its rows and write its arrays; the rows of its answers."""
+        self.derived.add(place)
+        values, notes = self._read_band(place)
+        cube.write_band(target, self.grid, *place, values.arrays)
+        self._keep_notes(place, notes)
+        return values.answers
+
+    def _keep_notes(self, place: BandPlace, notes: list[Note]) -> None:
+        if notes:
+            self.notes[str(place)] = notes
+
+    def _base_is_as_good(self, place: BandPlace) -> bool:
         """Whether the base holds all of a band that can be read now.
 
         A file of which damage kept samples out may have been put back, or the disk be well again.
         """
-        if self._base is None or not _damaged(self._base.notes(self._rows.group, place)):
+        assert self._base is not None
+        notes = self._base.notes(self._group, place)
+        if not any(note.kind == DAMAGED for note in notes):
             return True
-        row, step = place
-        first = row * self.grid.chunk.problems
-        rows = slice(first, first + len(self.grid.row(row)))
-        held = _present(self._base.root[str(self._rows.group)], step)[rows]
-        values, _ = self._band(row, step)
-        return bool((values.arrays["verdict"] >= 0).sum() <= held.sum())
+        first_problem = place.chunk_row * self.grid.chunk.problems
+        problem_count = len(self.grid.problems_of_row(place.chunk_row))
+        present = _read_presence(self._base.root[str(self._group)], place.step_index)
+        base_count = present[first_problem : first_problem + problem_count].sum()
+        values, _ = self._read_band(place)
+        return bool((values.arrays["verdict"] >= 0).sum() <= base_count)
 
-    def _band(self, row: int, step: int) -> tuple[Band, list[Note]]:
+    def _read_band(self, place: BandPlace) -> tuple[BandValues, list[Note]]:
         """A band from its rows, and what was left out of it."""
-        grid = self.grid
-        problems = grid.row(row)
-        required = [grid.fingerprints.get((grid.steps[step], problem), -1) for problem in problems]
-        view = DistinctSamples(
-            self._rows.now,
-            BAND_COLUMNS,
-            problems=set(problems),
-            steps={grid.steps[step]},
-            verify=True,
+        step = self.grid.steps[place.step_index]
+        problems = self.grid.problems_of_row(place.chunk_row)
+        fingerprints = [self.grid.fingerprints.get((step, problem), -1) for problem in problems]
+        samples = DistinctSamples(
+            self._files.snapshot, BAND_COLUMNS, problems=set(problems), steps={step}, verify=True
         )
-        table = view.read(np.arange(view.count), BAND_COLUMNS)
-        return build_band(table, problems, required, grid.steps[step], grid.n), view.notes
+        rows = samples.read(np.arange(samples.count), BAND_COLUMNS)
+        return build_band(rows, problems, fingerprints, step, self.grid.n), samples.notes
 
-    def _untouched(self) -> set[Place]:
+    def _unchanged_bands(self) -> set[BandPlace]:
         """Bands of the base that no new source touches."""
-        old, grid, rows, base = self._old, self.grid, self._rows, self._base
-        # A file that is gone took samples along unless others hold them too: look at all of them.
-        if base is None or old is None or not base.reusable:
+        base, base_grid, grid = self._base, self._base_grid, self.grid
+        if base is None or base_grid is None:
             return set()
-        sources = base.files(rows.group)
-        if not set(sources) <= set(rows.files):
+        base_counts = base.sample_counts(self._group)
+        # A file that is gone took samples along unless others hold them too: look at all bands.
+        if not base_counts.keys() <= self._files.sample_counts.keys():
             return set()
-        if not grid.extends(old) or grid.blocks > old.blocks:
+        if not grid.extends(base_grid) or grid.sample_chunks > base_grid.sample_chunks:
             return set()
-        bands = {
-            (row, step)
-            for row in range(old.rows)
-            if grid.row(row) == old.row(row)
-            for step in range(len(old.steps))
-        }
-        row_of = {problem: i // grid.chunk.problems for i, problem in enumerate(grid.problems)}
-        step_at = {step: i for i, step in enumerate(grid.steps)}
-        changed = [name for name, mark in rows.files.items() if sources.get(name) != mark]
-        touched = {(cell.step, cell.problem) for cell in rows.cells(changed)}
-        touched |= {k for k, v in grid.fingerprints.items() if old.fingerprints.get(k) != v}
-        return bands - {(row_of[problem], step_at[step]) for step, problem in touched}
+        unchanged = set()
+        for chunk_row in range(base_grid.chunk_rows):
+            if grid.problems_of_row(chunk_row) == base_grid.problems_of_row(chunk_row):
+                for step_index in range(len(base_grid.steps)):
+                    unchanged.add(BandPlace(chunk_row, step_index))
+        return unchanged - self._changed_bands(base_counts, base_grid)
 
-    def _count_lost(self, target: zarr.Group) -> None:
-        """Count samples that the base has and that no file holds any more, by problem."""
-        old, grid = self._old, self.grid
+    def _changed_bands(self, base_counts: Mapping[str, int], base_grid: Grid) -> set[BandPlace]:
+        """Bands with samples in new or grown files, or with another request than in the base."""
+        grid = self.grid
+        changed_files = [
+            name
+            for name, count in self._files.sample_counts.items()
+            if base_counts.get(name) != count
+        ]
+        changed = {(cell.step, cell.problem) for cell in self._files.last_samples(changed_files)}
+        for cell_key, fingerprint in grid.fingerprints.items():
+            if base_grid.fingerprints.get(cell_key) != fingerprint:
+                changed.add(cell_key)
+        problem_index = {problem: index for index, problem in enumerate(grid.problems)}
+        step_index = {step: index for index, step in enumerate(grid.steps)}
+        return {
+            BandPlace(problem_index[problem] // grid.chunk.problems, step_index[step])
+            for step, problem in changed
+        }
+
+    def _count_lost_samples(self, target: zarr.Group) -> None:
+        """Count, by problem, samples that the base has and that no file holds any more."""
         if not self.gone or self._base is None:
             return
-        if old is None:
-            lost = self._base.samples(str(self._rows.group)) - _samples(target)
+        if self._base_grid is None:
+            lost = self._base.count_samples(str(self._group)) - _count_present(target)
             if lost > 0:
                 self.lost["problems that its axes do not name any more"] = lost
             return
-        row_of = {problem: i for i, problem in enumerate(grid.problems)}
-        for j, step in enumerate(old.steps):
-            before = _present(self._base.root[str(self._rows.group)], j)
-            position = grid.steps.index(step) if step in grid.steps else -1
-            after = _present(target, position) if position >= 0 else np.zeros((0, 0), bool)
-            for problem, there_before in zip(old.problems, before, strict=False):
-                i = row_of.get(problem, -1)
-                same = grid.fingerprints.get((step, problem)) in {
-                    None,
-                    old.fingerprints.get((step, problem)),
-                }
-                if same and (i // grid.chunk.problems, position) not in self.kept:
-                    there_after = np.zeros_like(there_before)
-                    if i >= 0 and position >= 0:
-                        length = min(len(there_before), after.shape[1])
-                        there_after[:length] = after[i, :length]
-                    if samples := int(np.count_nonzero(there_before & ~there_after)):
-                        self.lost[problem] = self.lost.get(problem, 0) + samples
+        for base_step_index, step in enumerate(self._base_grid.steps):
+            base_presence = _read_presence(self._base.root[str(self._group)], base_step_index)
+            presence_of_problem = self._presence_of_problems(target, step)
+            for problem, was_present in zip(self._base_grid.problems, base_presence, strict=False):
+                if not self._should_hold_as_before(step, problem):
+                    continue
+                is_present = presence_of_problem.get(problem, np.zeros(0, bool))
+                width = min(len(was_present), len(is_present))
+                lost = int(was_present.sum())
+                lost -= int((was_present[:width] & is_present[:width]).sum())
+                if lost:
+                    self.lost[problem] = self.lost.get(problem, 0) + lost
+
+    def _presence_of_problems(self, target: zarr.Group, step: int) -> dict[str, NDArray[np.bool_]]:
+        """Which samples the new group has at a step, by problem."""
+        if step not in self.grid.steps:
+            return {}
+        presence = _read_presence(target, self.grid.steps.index(step))
+        return dict(zip(self.grid.problems, presence, strict=False))
+
+    def _should_hold_as_before(self, step: int, problem: str) -> bool:
+        """Whether a problem is asked as in the base, in a band that was not taken over from it."""
+        assert self._base_grid is not None
+        fingerprint = self.grid.fingerprints.get((step, problem))
+        if fingerprint not in (None, self._base_grid.fingerprints.get((step, problem))):
+            return False
+        if step not in self.grid.steps or problem not in self.grid.problems:
+            return True
+        chunk_row = self.grid.problems.index(problem) // self.grid.chunk.problems
+        return BandPlace(chunk_row, self.grid.steps.index(step)) not in self.kept
 
 
 class AnswerTable:
-    """The table of answers of a group in the making.
+    """The table of answers of a group in the making; rows are written many at a time."""
 
-    Rows come in their order. Those that the base has at the same place, from the first on, stay in
-    its files as far as they fill whole chunks: a step that is added adds rows at the end.
-
-    ``has_base``: whether rows can be taken over from the base.
-    """
-
-    def __init__(self, root: zarr.Group, group: Group, base: Base | None, keep: Keep) -> None:
-        self._path = f"{cube_schema.ANSWERS}/{group}"
-        self._target = cube.create_group(root, self._path, cube_schema.ANSWERS, {})
-        self._keep = keep
-        self._started = False
-        # Rows, from the first on, that stand at the same place in the base.
-        self._unchanged = 0
-        self.has_base = base is not None and base.reusable and self._open(base, group)
-
-    def _open(self, base: Base, group: Group) -> bool:
-        """Find where the rows of each problem begin; False where a chunk of the table is bad."""
-        n_answers: Any = base.root.get(f"{group}/n_answers")
-        if n_answers is None or not cube.is_intact(base.store, n_answers):
-            return False
-        self._problems = n_answers.shape[0]
-        self._starts = [0, *np.cumsum(n_answers[...].T).tolist()]
-        self._old = dict(base.root[self._path].arrays())  # type: ignore[union-attr]
-        return all(cube.is_intact(base.store, array) for array in self._old.values())
-
-    def take(self, step: int, first: int, problems: int) -> None:
-        """Add the rows of a run of problems at a step, as the base has them."""
-        place = step * self._problems + first
-        start, stop = self._starts[place], self._starts[place + problems]
-        if start == self._unchanged and not self._started:
-            self._unchanged = stop
-        else:
-            self.add(self._rows(start, stop))
+    def __init__(self, root: zarr.Group, group: Group) -> None:
+        path = f"{cube_schema.ANSWERS}/{group}"
+        self._target = cube.create_group(root, path, cube_schema.ANSWERS, {})
+        cube.create_arrays(
+            self._target, cube_schema.ANSWER_VARIABLES, {"row": 0}, cube.TABLE_CHUNKS
+        )
+        self._pending: list[Mapping[str, NDArray[Any]]] = []
+        self._pending_rows = 0
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Add rows."""
-        self.start()
-        for name, values in rows.items():
-            cube.append(self._target, name, values)
+        """Add rows behind those that were added before."""
+        self._pending.append(rows)
+        self._pending_rows += len(rows["answer"])
+        if self._pending_rows >= cube.TABLE_CHUNKS["row"]:
+            self.write()
 
-    def start(self) -> None:
-        """Create the arrays, behind the chunks of the base that stay."""
-        if self._started:
-            return
-        self._started = True
-        length = cube.TABLE_CHUNKS["row"]
-        names = [variable.name for variable in cube_schema.ANSWER_VARIABLES]
-        chunks = range(self._unchanged // length)
-        files = [Path(self._path, name, "c", str(chunk)) for name in names for chunk in chunks]
-        first = len(chunks) * length if files and self._keep(files) else 0
-        sizes = {"row": first}
-        cube.create_arrays(self._target, cube_schema.ANSWER_VARIABLES, sizes, cube.TABLE_CHUNKS)
-        if first < self._unchanged:
-            self.add(self._rows(first, self._unchanged))
-
-    def _rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
-        return {name: np.asarray(array[start:stop]) for name, array in self._old.items()}
+    def write(self) -> None:
+        """Write the rows that wait."""
+        if self._pending_rows:
+            for variable in cube_schema.ANSWER_VARIABLES:
+                values = np.concatenate([rows[variable.name] for rows in self._pending])
+                cube.append(self._target, variable.name, values)
+        self._pending.clear()
+        self._pending_rows = 0
 
 
-def _unknown_sources(version: Version, root: zarr.Group) -> Mapping[str, Any]:
-    """Sources of a cube that lost the list of them: a file that is gone, so samples are counted.
+@dataclass(frozen=True)
+class BaseAnswers:
+    """The table of answers of a group in the base.
 
-    A plan leaves what the samples stand on, and chunks of another size.
+    ``row_bounds``: where the rows of each problem begin, step by step, and the number of rows.
     """
-    gone = {f"{version.folder.name}/{cube.SOURCES}": 0}
-    nodes: Any = root.members(max_depth=None)
-    groups = {name: node for name, node in nodes if node.attrs.get("kind") == "samples"}
-    plans = {
-        name: "unknown"
-        for name, node in groups.items()
-        if cube_schema.provenance(node.attrs) or node["verdict"].chunks[:2] != UNPLANNED
-    }
-    return {"inputs": {"groups": dict.fromkeys(groups, gone), "plans": plans, "tables": {}}}
+
+    arrays: Mapping[str, Any]
+    problem_count: int
+    row_bounds: NDArray[np.int64]
+
+    @classmethod
+    def open(cls, base: Base, group: Group) -> BaseAnswers | None:
+        """Open the table; None where there is none, or a chunk of it is damaged."""
+        n_answers: Any = base.root.get(f"{group}/n_answers")
+        if n_answers is None or not cube.is_intact(base.store, n_answers):
+            return None
+        table: Any = base.root[f"{cube_schema.ANSWERS}/{group}"]
+        arrays = dict(table.arrays())
+        if not all(cube.is_intact(base.store, array) for array in arrays.values()):
+            return None
+        row_bounds = np.append(0, np.cumsum(n_answers[...].T))
+        return cls(arrays, n_answers.shape[0], row_bounds)
+
+    def rows(
+        self, step_index: int, first_problem: int, problem_count: int
+    ) -> dict[str, NDArray[Any]]:
+        """The rows of consecutive problems at a step."""
+        first = step_index * self.problem_count + first_problem
+        start, stop = self.row_bounds[[first, first + problem_count]].tolist()
+        return {name: np.asarray(array[start:stop]) for name, array in self.arrays.items()}
 
 
-def _samples(group: Any) -> int:
-    return int(_present(group, slice(None)).sum())
+def _sources_of_unknown(version: Version, root: zarr.Group) -> Mapping[str, Any]:
+    """Stand-in for the list of sources of a cube that has lost it.
+
+    It names one file that does not exist, so that the samples of the cube are compared with those
+    in the files. A group was planned if it has provenance, or chunks of another size than those of
+    samples that nobody planned.
+    """
+    missing_file = {f"{version.folder.name}/{cube.SOURCES}": 0}
+    groups = {}
+    plans = {}
+    members: Any = root.members(max_depth=None)
+    for name, node in members:
+        if node.attrs.get("kind") != "samples":
+            continue
+        groups[name] = missing_file
+        if cube_schema.provenance(node.attrs) or node["verdict"].chunks[:2] != UNPLANNED:
+            plans[name] = "unknown"
+    return {"inputs": {"groups": groups, "plans": plans, "tables": {}}}
 
 
-def _present(group: Any, step: int | slice) -> NDArray[np.bool_]:
-    """Which samples a group of a cube has; none where no array can be read."""
+def _count_present(group: Any) -> int:
+    """Number of samples in a group of a cube."""
+    return int(_read_presence(group, slice(None)).sum())
+
+
+def _read_presence(group: Any, step_index: int | slice) -> NDArray[np.bool_]:
+    """Which samples a group of a cube has, by problem; none where no array can be read."""
     arrays = []
     # Two, since a chunk of one may be damaged, or lost, which Zarr shows as missing samples.
     for name in ("verdict", "seed"):
         # Every layer down to the disk has its own exception for damaged bytes.
         with suppress(Exception):
-            arrays.append(np.asarray(group[name][:, :, step]) >= 0)
+            arrays.append(np.asarray(group[name][:, :, step_index]) >= 0)
     return np.logical_or.reduce(arrays) if arrays else np.zeros((0, 0), bool)
 
 
 def derive(
-    root: zarr.Group, sources: Sources, base: Base | None, groups: Iterable[Group], keep: Keep
+    root: zarr.Group,
+    sources: Sources,
+    base: Base | None,
+    groups: Iterable[Group],
+    take_over: TakeOver,
 ) -> dict[Group, Derivation]:
     """Write groups of samples into a cube, in a folder or in memory.
 
     Raises :class:`PurgedError` if the base has samples that no file holds any more, or a plan that
     is gone.
     """
-    derivations = {group: Derivation(sources.rows[group], base) for group in groups}
+    derivations = {group: Derivation(sources.files[group], base) for group in groups}
     for derivation in derivations.values():
-        derivation.write(root, keep)
+        derivation.write(root, take_over)
     if base is not None:
-        _refuse_purged(base, sources, derivations)
-        _refuse_planless(base, sources)
+        _reject_lost_samples(base, sources, derivations)
+        _reject_lost_plans(base, sources)
     return derivations
 
 
@@ -466,8 +547,8 @@ class PurgedError(UserError):
         self.samples = samples
 
 
-def _refuse_planless(base: Base, sources: Sources) -> None:
-    """Refuse a cube of all that is there in place of one of what was asked for.
+def _reject_lost_plans(base: Base, sources: Sources) -> None:
+    """Refuse to replace a cube of what was asked for by one of all that is there.
 
     Raises :class:`PurgedError` naming a plan that the cube was made by and that is gone.
     """
@@ -482,7 +563,9 @@ def _refuse_planless(base: Base, sources: Sources) -> None:
             )
 
 
-def _refuse_purged(base: Base, sources: Sources, derivations: Mapping[Group, Derivation]) -> None:
+def _reject_lost_samples(
+    base: Base, sources: Sources, derivations: Mapping[Group, Derivation]
+) -> None:
     """Refuse a cube with fewer samples than the one before, because files were removed.
 
     Raises :class:`PurgedError` naming the files and what they held. A problem that is asked in
@@ -490,26 +573,26 @@ def _refuse_purged(base: Base, sources: Sources, derivations: Mapping[Group, Der
     """
     lost: dict[str, int] = {}
     gone: list[str] = []
-    for name, files in base.sources["inputs"]["groups"].items():
+    for name, sample_counts in base.sources["inputs"]["groups"].items():
         group = Group(*name.split("/"))
-        if group in derivations:
-            lost |= {f"{group.arm}: {p}": n for p, n in derivations[group].lost.items()}
-            gone += derivations[group].gone if derivations[group].lost else []
-        elif group not in sources.groups and (samples := base.samples(name)):
-            lost[f"{group.arm}: all of {group.problem_set}"] = samples
-            gone += files
+        derivation = derivations.get(group)
+        if derivation is not None and derivation.lost:
+            for problem, count in derivation.lost.items():
+                lost[f"{group.arm}: {problem}"] = count
+            gone += derivation.gone
+        elif group not in sources.groups and (count := base.count_samples(name)):
+            lost[f"{group.arm}: all of {group.problem_set}"] = count
+            gone += sample_counts
     if not lost:
         return
-    names = ", ".join(gone[:_NAMED]) + (f" and {len(gone) - _NAMED} more" if gone[_NAMED:] else "")
-    first = next(iter(lost))
-    path = sources.layout.cube
+    names = ", ".join(gone[:_MAX_NAMED_FILES])
+    if len(gone) > _MAX_NAMED_FILES:
+        names += f" and {len(gone) - _MAX_NAMED_FILES} more"
+    total = sum(lost.values())
+    first_problem = next(iter(lost))
     raise PurgedError(
-        f"{path}: {sum(lost.values()):,} samples of it are in no journal or part any more (the "
-        f"first: {first}); gone: {names}. The cube stays as it is. Put the files back, or let "
-        "`rlbhpc sample` draw the samples again; to go on without them, remove this cube first",
-        sum(lost.values()),
+        f"{sources.layout.cube}: {total:,} samples of it are in no journal or part any more (the "
+        f"first: {first_problem}); gone: {names}. The cube stays as it is. Put the files back, or "
+        "let `rlbhpc sample` draw the samples again; to go on without them, remove this cube first",
+        total,
     )
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}/{place[1]}"

@@ -53,7 +53,7 @@ import numpy as np
 import pyarrow as pa
 
 from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
-from rlbhpc.store.sample_rows import as_of_today, digest, utf8
+from rlbhpc.store.sample_rows import digest, upgrade, utf8
 from rlbhpc.study.keys import Cell
 
 # Changes of the layout here, beside those of a sample's values.
@@ -111,10 +111,8 @@ RECORD: Final = np.dtype(
 _RECORD: Final = struct.Struct(
     "<IiQq" + "".join(COLUMNS[name].code for name in _RECORDED) + f"{_SPARE}xI"
 )
-_recorded: Final = attrgetter(*_RECORDED)
+_recorded_numbers: Final = attrgetter(*_RECORDED)
 
-# Cells that are kept decoded.
-_REMEMBERED: Final = 1 << 16
 # LZ4 takes 3 µs for a text of 1 KB where zstd takes 20 and saves another quarter. A journal is
 # short-lived; parts, which stay, use zstd over all texts of a problem together.
 _LZ4: Final = pa.Codec("lz4_raw")
@@ -134,50 +132,54 @@ class Header(NamedTuple):
         return HEADER_SIZE + self.stored + (TRAILER_SIZE if self.kind == INDEX else 0)
 
 
-class Answers(NamedTuple):
+class AnswerList(NamedTuple):
     """Distinct answers of a block: where each ends, and their UTF-8 one after the other."""
 
     stops: bytes
     text: bytes
 
     @classmethod
-    def of(cls, answers: Collection[bytes]) -> Self:
-        """Join answers."""
+    def join(cls, answers: Collection[bytes]) -> Self:
+        """Store answers, each as UTF-8, one after the other."""
         stops = np.cumsum([*map(len, answers)], dtype="<u4").tobytes()
         return cls(stops, b"".join(answers))
 
     @property
-    def number(self) -> int:
-        """How many there are."""
+    def answer_count(self) -> int:
+        """Number of answers."""
         return len(self.stops) // 4
 
-    def strings(self) -> pa.Array:
+    def to_arrow(self) -> pa.Array:
         """The answers as an Arrow array."""
         offsets = pa.py_buffer(bytes(4) + self.stops)
-        return pa.StringArray.from_buffers(self.number, offsets, pa.py_buffer(self.text))
+        return pa.StringArray.from_buffers(self.answer_count, offsets, pa.py_buffer(self.text))
 
 
 class IndexBlock(NamedTuple):
-    """A decoded INDX frame; ``check`` is the crc32c of the SMPL frames since the previous one."""
+    """A decoded INDX frame.
+
+    ``previous``: offset of the INDX frame before. ``samples_crc``: crc32c of the SMPL frames since
+    that one. ``records``: one :data:`RECORD` for each of them.
+    """
 
     previous: int
     closed: bool
-    check: int
+    samples_crc: int
     cells: list[Cell]
-    answers: Answers
+    answers: AnswerList
     records: memoryview
 
 
 class Block:
-    """What was written since the last INDX frame: what the next one will say.
+    """The samples that were written since the last INDX frame, for the next one to list.
 
-    ``start``: offset of its first frame. ``cells``: cells that no frame before it has.
+    ``start``: offset of the first of their frames. ``cells``: cells that no frame before has.
     """
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.cells: list[Cell] = []
-        self._check = 0
+        self._samples_crc = 0
         self._records: list[bytes] = []
         self._answers: dict[bytes, int] = {}
 
@@ -185,39 +187,45 @@ class Block:
         return len(self._records)
 
     def add(self, frame: bytes, cell: int, offset: int, sample: Sample, digest: int) -> None:
-        """Take in a SMPL frame that was written."""
-        self._check = google_crc32c.extend(self._check, frame)
-        answer = utf8(sample.answer)
-        number = self._answers.setdefault(answer, len(self._answers))
+        """List a SMPL frame that was written at ``offset``; ``cell`` is the number of its cell."""
+        self._samples_crc = google_crc32c.extend(self._samples_crc, frame)
+        answer_number = self._answers.setdefault(utf8(sample.answer), len(self._answers))
+        numbers = _recorded_numbers(sample)
         self._records.append(
-            _RECORD.pack(cell, sample.key.sample, offset, digest, *_recorded(sample), number)
+            _RECORD.pack(cell, sample.key.sample, offset, digest, *numbers, answer_number)
         )
 
-    def frame(self, salt: int, offset: int, previous: int, cells: int, *, closed: bool) -> bytes:
-        """INDX frame that will start at ``offset``, behind ``cells`` that the file has by then."""
+    def index_frame(
+        self, salt: int, *, offset: int, previous: int, cell_count: int, closed: bool
+    ) -> bytes:
+        """INDX frame with its trailer.
+
+        ``offset``: where it will start. ``previous``: offset of the INDX frame before.
+        ``cell_count``: cells of the whole file by now. ``closed``: no more samples follow.
+        """
         names = json.dumps(self.cells, separators=(",", ":")).encode()
-        answers = Answers.of(self._answers)
-        first = cells - len(self.cells)
-        lengths = map(len, (names, *answers))
-        head = _INDEX.pack(previous, first, int(closed), self._check, *lengths)
+        answers = AnswerList.join(self._answers)
+        first_cell = cell_count - len(self.cells)
+        lengths = (len(names), len(answers.stops), len(answers.text))
+        head = _INDEX.pack(previous, first_cell, int(closed), self._samples_crc, *lengths)
         body = b"".join((head, names, *answers, *self._records))
         frame = _frame(salt, INDEX, body, len(body), zlib.crc32(body))
-        return frame + _sealed(_TRAILER, salt, INDEX_END, offset)
+        return frame + _pack_with_crc(_TRAILER, salt, INDEX_END, offset)
 
 
 class DamagedError(ValueError):
     """Bytes that are not what was written."""
 
 
-def _sealed(layout: struct.Struct, *values: int | bytes) -> bytes:
-    """Pack values, and behind them the checksum of their bytes."""
-    head = layout.pack(*values, 0)[:-4]
-    return head + struct.pack("<I", zlib.crc32(head))
+def _pack_with_crc(layout: struct.Struct, *values: int | bytes) -> bytes:
+    """Pack values, and behind them the crc32 of their bytes, which the layout ends with."""
+    data = layout.pack(*values, 0)[:-4]
+    return data + struct.pack("<I", zlib.crc32(data))
 
 
 def file_header(salt: int) -> bytes:
     """First bytes of a journal."""
-    return _sealed(_FILE_HEADER, MAGIC, salt, salt, salt)
+    return _pack_with_crc(_FILE_HEADER, MAGIC, salt, salt, salt)
 
 
 class FileHeader(NamedTuple):
@@ -242,35 +250,38 @@ def read_file_header(data: bytes) -> FileHeader:
     if len(data) < FILE_HEADER_SIZE:
         raise DamagedError(f"{len(data)} bytes, shorter than a journal's header")
     magic, *salts, crc = _FILE_HEADER.unpack(data[:FILE_HEADER_SIZE])
-    salt = max(salts, key=salts.count)
+    most_frequent = max(salts, key=salts.count)
+    salt = most_frequent if salts.count(most_frequent) > 1 else 0
     intact = crc == zlib.crc32(data[: FILE_HEADER_SIZE - 4])
     if intact and magic not in FORMATS:
-        formats = " and ".join(sorted(known.decode() for known in FORMATS))
+        formats = " and ".join(sorted(name.decode() for name in FORMATS))
         raise DamagedError(
             f"a journal in format {magic.decode(errors='replace')}, and this program reads "
             f"{formats}; seal it with the version that wrote it"
         )
     version = FORMATS[magic] if intact else None
-    return FileHeader(salt if salts.count(salt) > 1 else 0, intact, magic == MAGIC, version)
+    return FileHeader(salt, intact, has_index=magic == MAGIC, version=version)
 
 
-def salts(data: bytes) -> set[int]:
+def find_salts(data: bytes) -> set[int]:
     """Salts of the SMPL frames whose intact headers stand in some bytes."""
-    found = set()
-    mark = SAMPLE.to_bytes(4, "little")
-    kind = data.find(mark, 4)
-    while kind >= 0:
-        header = data[kind - 4 : kind - 4 + HEADER_SIZE]
+    salts = set()
+    kind_mark = SAMPLE.to_bytes(4, "little")
+    # The salt, of four bytes, stands before the kind.
+    position = data.find(kind_mark, 4)
+    while position >= 0:
+        header = data[position - 4 : position - 4 + HEADER_SIZE]
         salt = int.from_bytes(header[:4], "little")
         with suppress(DamagedError):
             read_header(header, salt)
-            found.add(salt)
-        kind = data.find(mark, kind + 1)
-    return found
+            salts.add(salt)
+        position = data.find(kind_mark, position + 1)
+    return salts
 
 
 def _frame(salt: int, kind: int, body: bytes, raw: int, check: int) -> bytes:
-    return _sealed(_HEADER, salt, kind, len(body), raw, check) + body
+    """A frame of a body; ``raw``: its length before compression."""
+    return _pack_with_crc(_HEADER, salt, kind, len(body), raw, check) + body
 
 
 def read_header(data: bytes, salt: int) -> Header:
@@ -303,7 +314,7 @@ def read_sample(header: Header, stored: memoryview, version: int | None) -> byte
     except OSError as error:
         raise DamagedError(f"a sample's body does not decompress: {error}") from error
     try:
-        body = as_of_today(body, version)
+        body = upgrade(body, version)
     except struct.error as error:
         raise DamagedError("a sample's body is too short") from error
     if digest(body) != header.check:
@@ -338,34 +349,15 @@ def read_index(header: Header, body: memoryview) -> IndexBlock:
     Raises :class:`DamagedError` when it fails its checksum.
     """
     check_index(header, body)
-    previous, _, closed, check, *lengths = _INDEX.unpack_from(body)
+    previous, _, closed, samples_crc, *lengths = _INDEX.unpack_from(body)
     names, stops, answers, records = accumulate([_INDEX.size, *lengths])
+    cells = json.loads(bytes(body[names:stops]))
     return IndexBlock(
         previous,
         bool(closed),
-        check,
-        _cells(str(body[names:stops], "utf-8")),
+        samples_crc,
+        [Cell(*cell) for cell in cells],
         # Copies: a view would keep the whole block in memory.
-        Answers(bytes(body[stops:answers]), bytes(body[answers:records])),
+        AnswerList(bytes(body[stops:answers]), bytes(body[answers:records])),
         body[records:],
     )
-
-
-class _Known(dict[str, Cell]):
-    """Cells by their JSON without brackets: the journals of a group repeat each other's."""
-
-    def __missing__(self, names: str) -> Cell:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        return self.setdefault(names, Cell._make(json.loads(f"[{names}]")))
-
-
-_KNOWN: Final = _Known()
-
-
-def _cells(names: str) -> list[Cell]:
-    try:
-        return list(map(_KNOWN.__getitem__, names[2:-2].split("],[") if len(names) > 2 else ()))
-    except ValueError:
-        # A name holds the separator: cut there, its string has no end.
-        return list(map(Cell._make, json.loads(names)))

@@ -9,6 +9,7 @@ is derived from the samples alone.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,10 @@ from rlbhpc.store import checked
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
-# Samples per sealed part: a checkpoint of 10⁶ has 64 parts.
-_UNIT_ROWS: Final = 1 << 14
-# Units of a larger grid: even 10⁸ samples have some 250 parts.
-_UNITS: Final = 256
+# Samples of a unit, which becomes one part: a checkpoint of 10⁶ samples has 64 parts.
+_UNIT_SAMPLES: Final = 1 << 14
+# A larger grid has larger units, so that even 10⁸ samples have some 250 parts.
+_MAX_UNITS: Final = 256
 #: Cells of a chunk: 1 MB of verdicts, 8 MB of seeds.
 CHUNK_CELLS: Final = 1 << 20
 
@@ -62,18 +63,18 @@ class Grid:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def blocks(self) -> int:
+    def sample_chunks(self) -> int:
         """Chunks along the sample axis."""
         return max(1, -(-self.n // self.chunk.samples))
 
     @property
-    def rows(self) -> int:
+    def chunk_rows(self) -> int:
         """Chunks along the problem axis."""
         return -(-len(self.problems) // self.chunk.problems)
 
-    def row(self, row: int) -> tuple[str, ...]:
+    def problems_of_row(self, chunk_row: int) -> tuple[str, ...]:
         """Problems of one row of chunks."""
-        first = row * self.chunk.problems
+        first = chunk_row * self.chunk.problems
         return self.problems[first : first + self.chunk.problems]
 
     def grown(self, cells: Mapping[Cell, int]) -> Grid:
@@ -82,20 +83,24 @@ class Grid:
         The order of new cells is that of the cube, for good. A cell that is asked for already gets
         the new fingerprint, and the larger n of the two.
         """
-        fingerprints, counts = dict(self.fingerprints), dict(self.counts)
-        problems, steps = dict.fromkeys(self.problems), dict.fromkeys(self.steps)
+        fingerprints = dict(self.fingerprints)
+        counts = dict(self.counts)
+        # Dictionaries without values: they keep the order in which labels came.
+        problems = dict.fromkeys(self.problems)
+        steps = dict.fromkeys(self.steps)
         for cell, n in cells.items():
-            problems[cell.problem] = steps[cell.step] = None
+            problems[cell.problem] = None
+            steps[cell.step] = None
             key = (cell.step, cell.problem)
             fingerprints[key] = cell.fingerprint
             counts[key] = max(n, counts.get(key, 0))
-        most = max([self.n, *counts.values()])
+        longest = max([self.n, *counts.values()])
         return replace(
             self,
             problems=tuple(problems),
             steps=tuple(steps),
-            n=most,
-            chunk=_planned_chunk(len(problems), most),
+            n=longest,
+            chunk=_planned_chunk(len(problems), longest),
             fingerprints=fingerprints,
             counts=counts,
         )
@@ -111,25 +116,26 @@ class Grid:
         """
         unplanned: dict[tuple[int, str], int] = {}
         n = self.n
-        for (_, step, problem, fingerprint), last in present.items():
-            required = self.fingerprints.get((step, problem))
-            if required is None:
-                required = unplanned.setdefault((step, problem), fingerprint)
-                if required != fingerprint:
+        for cell, last_sample in present.items():
+            key = (cell.step, cell.problem)
+            counted = self.fingerprints.get(key)
+            if counted is None:
+                counted = unplanned.setdefault(key, cell.fingerprint)
+                if counted != cell.fingerprint:
                     raise UserError(
-                        f"{problem} at step {step} has samples of two different requests "
-                        f"(fingerprints {required} and {fingerprint}) and no plan says which one "
-                        "counts; run `rlbhpc sample` on the study, or keep the two in folders of "
-                        "their own"
+                        f"{cell.problem} at step {cell.step} has samples of two different requests "
+                        f"(fingerprints {counted} and {cell.fingerprint}) and no plan says which "
+                        "one counts; run `rlbhpc sample` on the study, or keep the two in folders "
+                        "of their own"
                     )
-            if required == fingerprint:
-                n = max(n, last + 1)
-        problems = sorted({p for _, p in unplanned} - set(self.problems), key=natural_order)
-        steps = sorted({s for s, _ in unplanned} - set(self.steps))
+            if counted == cell.fingerprint:
+                n = max(n, last_sample + 1)
+        new_problems = {problem for _, problem in unplanned} - set(self.problems)
+        new_steps = {step for step, _ in unplanned} - set(self.steps)
         return replace(
             self,
-            problems=(*self.problems, *problems),
-            steps=(*self.steps, *steps),
+            problems=(*self.problems, *sorted(new_problems, key=natural_order)),
+            steps=(*self.steps, *sorted(new_steps)),
             n=n,
             fingerprints=dict(self.fingerprints) | unplanned,
         )
@@ -154,16 +160,17 @@ class Grid:
 
     def save(self, path: Path) -> None:
         """Write the grid, replacing an older one in one step."""
-        index = {step: i for i, step in enumerate(self.steps)}
-        rows = {problem: [[-1, 0]] * len(self.steps) for problem in self.problems}
+        not_requested = [-1, 0]
+        cells = {problem: [not_requested] * len(self.steps) for problem in self.problems}
+        step_index = {step: index for index, step in enumerate(self.steps)}
         for (step, problem), fingerprint in self.fingerprints.items():
-            rows[problem][index[step]] = [fingerprint, self.counts[step, problem]]
+            cells[problem][step_index[step]] = [fingerprint, self.counts[step, problem]]
         values = {
             "model": self.model,
             "n": self.n,
             "chunk": self.chunk,
             "steps": self.steps,
-            "cells": rows,
+            "cells": cells,
             "provenance": dict(self.provenance),
         }
         checked.write(path, values)
@@ -173,24 +180,22 @@ class Grid:
         """Read a grid; None if none was planned."""
         try:
             values = checked.read(path)
-            steps = tuple(values["steps"])
-            n: int = values["n"]
-            rows: Mapping[str, Sequence[tuple[int, int]]] = values["cells"]
-            fingerprints = {
-                (step, problem): cell
-                for problem, row in rows.items()
-                for step, cell in zip(steps, row, strict=True)
-                if cell[0] >= 0
-            }
+            fingerprints: dict[tuple[int, str], int] = {}
+            counts: dict[tuple[int, str], int] = {}
+            for problem, row in values["cells"].items():
+                for step, (fingerprint, count) in zip(values["steps"], row, strict=True):
+                    if fingerprint >= 0:
+                        fingerprints[step, problem] = fingerprint
+                        counts[step, problem] = count
             return cls(
-                values["model"],
-                tuple(rows),
-                steps,
-                n,
-                _planned_chunk(len(rows), n),
-                {key: fingerprint for key, (fingerprint, _) in fingerprints.items()},
-                {key: n for key, (_, n) in fingerprints.items()},
-                values["provenance"],
+                model=values["model"],
+                problems=tuple(values["cells"]),
+                steps=tuple(values["steps"]),
+                n=values["n"],
+                chunk=_planned_chunk(len(values["cells"]), values["n"]),
+                fingerprints=fingerprints,
+                counts=counts,
+                provenance=values["provenance"],
             )
         except FileNotFoundError:
             return None
@@ -208,9 +213,10 @@ def _planned_chunk(problems: int, n: int) -> Chunk:
     on. A small first try therefore leaves no trace in the layout. Few samples of very many problems
     are one chunk, too.
     """
-    most_rows = max(UNPLANNED.problems, CHUNK_CELLS // max(1, n))
-    rows = max(1, min(problems, most_rows))
-    return Chunk(rows, max(1, min(n, CHUNK_CELLS // rows)))
+    max_problems = max(UNPLANNED.problems, CHUNK_CELLS // max(1, n))
+    chunk_problems = max(1, min(problems, max_problems))
+    chunk_samples = max(1, min(n, CHUNK_CELLS // chunk_problems))
+    return Chunk(chunk_problems, chunk_samples)
 
 
 def request_samples(
@@ -231,27 +237,30 @@ def request_samples(
     ``provenance``: replaces the one before; keys in ``keep`` stay where it does not have them.
     """
     path = layout.grid(arm, problem_set)
-    old = Grid.load(path)
-    if old is None and not cells:
+    old_grid = Grid.load(path)
+    if old_grid is None and not cells:
         return
-    grid = (old or Grid(model)).grown(cells)
-    earlier = {key: grid.provenance[key] for key in keep if key in grid.provenance}
+    grid = (old_grid or Grid(model)).grown(cells)
+    new_provenance = dict(provenance)
     # Behind the others, where they stand when they are new: the order is in the cube's bytes.
-    grid = replace(grid, provenance={**provenance, **earlier, **provenance})
-    if grid != old:
+    for key in keep:
+        if key in grid.provenance:
+            new_provenance.setdefault(key, grid.provenance[key])
+    grid = replace(grid, provenance=new_provenance)
+    if grid != old_grid:
         grid.save(path)
 
 
 def seal_units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
     """Cut a grid into units, problems at one step that share a part, in the grid's order."""
-    total = len(grid.fingerprints) * grid.n
-    rows = max(_UNIT_ROWS, -(-total // _UNITS))
-    size = max(1, rows // max(1, grid.n))
+    total_samples = len(grid.fingerprints) * grid.n
+    unit_samples = max(_UNIT_SAMPLES, math.ceil(total_samples / _MAX_UNITS))
+    unit_problems = max(1, unit_samples // max(1, grid.n))
     for step in grid.steps:
-        for first in range(0, len(grid.problems), size):
+        for first in range(0, len(grid.problems), unit_problems):
             unit = tuple(
                 Cell(arm, step, problem, grid.fingerprints[step, problem])
-                for problem in grid.problems[first : first + size]
+                for problem in grid.problems[first : first + unit_problems]
                 if (step, problem) in grid.fingerprints
             )
             if unit:
@@ -260,4 +269,6 @@ def seal_units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
 
 def natural_order(problem: str) -> list[str | int]:
     """Sort key by which ``set/10`` comes after ``set/9``."""
-    return [int(x) if i % 2 else x for i, x in enumerate(re.split(r"(\d+)", problem))]
+    # The pieces are texts and numbers in turn.
+    pieces = re.split(r"(\d+)", problem)
+    return [int(piece) if index % 2 else piece for index, piece in enumerate(pieces)]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import frames, left_out, sample_rows
-from rlbhpc.store.frames import ANSWER, INDEXED, Answers, DamagedError
+from rlbhpc.store.frames import ANSWER, INDEXED, AnswerList, DamagedError
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
 from rlbhpc.study.keys import Cell
@@ -60,14 +60,14 @@ class JournalWriter:
         self.appended = 0
         self._sync_seconds = sync_seconds
         self._fd = -1
-        self._failed: UserError | None = None
+        self._failure: UserError | None = None
         self._salt = int.from_bytes(os.urandom(4), "little") or 1
         self._offset = 0
-        self._synced = 0
-        self._due = 0.0
-        self._cells: dict[Cell, int] = {}
+        self._synced_bytes = 0
+        self._next_sync = 0.0
+        self._cell_numbers: dict[Cell, int] = {}
         self._block = frames.Block(frames.FILE_HEADER_SIZE)
-        self._last_index = 0
+        self._last_index_offset = 0
 
     def append(self, sample: Sample) -> None:
         """Write one finished sample. When this returns, a killed process cannot lose it.
@@ -82,33 +82,41 @@ class JournalWriter:
         except UserError:
             raise
         except BaseException:
-            # An exception from outside (a signal handler) may have hit between two lines below;
-            # the file is good, but what this object thinks of it may not be.
-            self._failed = UserError(f"{self.path}: an append was interrupted; start a new attempt")
+            # A signal handler may have raised between any two lines of _append: the file is good,
+            # but the fields of this object may not match it.
+            self._failure = UserError(
+                f"{self.path}: an append was interrupted; start a new attempt"
+            )
             raise
 
     def _append(self, sample: Sample, canonical: bytes) -> None:
+        """Write the canonical bytes of a sample, and an index block when it is time for one."""
         digest = sample_rows.digest(canonical)
-        if self._fd < 0:
+        if not self._is_open:
             self._create()
         key = sample.key
         cell = Cell(key.arm, key.step, key.problem, sample.fingerprint)
-        number = self._cells.get(cell, len(self._cells))
-        data = frames.sample_frame(self._salt, canonical, digest)
-        self._write(data)
-        if number == len(self._cells):
-            self._cells[cell] = number
+        cell_number = self._cell_numbers.get(cell, len(self._cell_numbers))
+        frame = frames.sample_frame(self._salt, canonical, digest)
+        self._write(frame)
+        if cell not in self._cell_numbers:
+            self._cell_numbers[cell] = cell_number
             self._block.cells.append(cell)
-        self._block.add(data, number, self._offset, sample, digest)
-        self._offset += len(data)
+        self._block.add(frame, cell_number, self._offset, sample, digest)
+        self._offset += len(frame)
         self.appended += 1
-        if len(self._block) >= _BLOCK_SAMPLES or self._offset - self._block.start >= _BLOCK_BYTES:
+        block_bytes = self._offset - self._block.start
+        if len(self._block) >= _BLOCK_SAMPLES or block_bytes >= _BLOCK_BYTES:
             self._write_index(closed=False)
-        self.tick()
+        self.sync_if_due()
 
-    def tick(self) -> None:
-        """Sync if it is time. For loops that wait long between two samples."""
-        if time.monotonic() >= self._due and self._fd >= 0:
+    @property
+    def _is_open(self) -> bool:
+        return self._fd >= 0
+
+    def sync_if_due(self) -> None:
+        """Sync if the last sync is too long ago. For loops that wait long between two samples."""
+        if self._is_open and time.monotonic() >= self._next_sync:
             self.sync()
 
     def sync(self) -> None:
@@ -117,28 +125,28 @@ class JournalWriter:
         Refuses to go on with a file that somebody removed while this process slept.
         """
         self._refuse_after_failure()
-        if self._synced < self._offset:
+        if self._synced_bytes < self._offset:
             try:
                 os.fsync(self._fd)
-                removed = os.fstat(self._fd).st_nlink == 0
+                is_removed = os.fstat(self._fd).st_nlink == 0
             except OSError as error:
                 # The kernel may have dropped the unsynced pages: what it says next is no proof.
-                self._fail(error, f"; safe on disk up to byte {self._synced}")
-            if removed:
-                self._failed = UserError(
+                self._fail(error, f"; safe on disk up to byte {self._synced_bytes}")
+            if is_removed:
+                self._failure = UserError(
                     f"{self.path} was removed while it was open; what came since is not stored; "
                     "give the same command again",
                     TRY_AGAIN,
                 )
-                raise self._failed
-            self._synced = self._offset
-        self._due = time.monotonic() + self._sync_seconds
+                raise self._failure
+            self._synced_bytes = self._offset
+        self._next_sync = time.monotonic() + self._sync_seconds
 
     def close(self) -> None:
         """Write the last index, sync and close. The journal is then marked complete."""
-        if self._fd < 0:
+        if not self._is_open:
             return
-        if not self._failed:
+        if not self._failure:
             self._write_index(closed=True)
             self.sync()
         fd, self._fd = self._fd, -1
@@ -154,6 +162,7 @@ class JournalWriter:
         self.close()
 
     def _create(self) -> None:
+        """Create the file, which must not exist, and write its header."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = files.create(self.path)
@@ -167,7 +176,7 @@ class JournalWriter:
             self._fail(error, "")
         self._write(frames.file_header(self._salt))
         self._offset = frames.FILE_HEADER_SIZE
-        self._due = time.monotonic() + self._sync_seconds
+        self._next_sync = time.monotonic() + self._sync_seconds
 
     def _write(self, data: bytes) -> None:
         try:
@@ -178,40 +187,55 @@ class JournalWriter:
             )
 
     def _write_index(self, *, closed: bool) -> None:
-        data = self._block.frame(
-            self._salt, self._offset, self._last_index, len(self._cells), closed=closed
+        """Write an index of the samples since the last one. ``closed``: no more samples follow."""
+        frame = self._block.index_frame(
+            self._salt,
+            offset=self._offset,
+            previous=self._last_index_offset,
+            cell_count=len(self._cell_numbers),
+            closed=closed,
         )
-        self._write(data)
-        self._last_index = self._offset
-        self._offset += len(data)
+        self._write(frame)
+        self._last_index_offset = self._offset
+        self._offset += len(frame)
         self._block = frames.Block(self._offset)
 
-    def _fail(self, error: OSError, after: str) -> NoReturn:
-        self._failed = files.explain(error, self.path, after)
-        raise self._failed from error
+    def _fail(self, error: OSError, state: str) -> NoReturn:
+        """Raise an error of the file system, and refuse all that comes after it."""
+        self._failure = files.explain(error, self.path, state)
+        raise self._failure from error
 
     def _refuse_after_failure(self) -> None:
-        if self._failed:
-            raise UserError(str(self._failed), self._failed.code)
+        if self._failure:
+            raise UserError(str(self._failure), self._failure.code)
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
-_WINDOW: Final = 1 << 20
-# What an index block takes, or a little more: blocks are far apart.
-_BLOCK: Final = 80 << 10
+_WINDOW_BYTES: Final = 1 << 20
+# An index block, or a little more: blocks are far apart.
+_INDEX_WINDOW_BYTES: Final = 80 << 10
+
+
+class CheckedSpan(NamedTuple):
+    """Bytes of a journal, a block of samples, that one crc32c vouches for."""
+
+    start: int
+    stop: int
+    crc: int
 
 
 @dataclass(frozen=True)
-class Index:
+class JournalIndex:
     """What a journal holds, without the responses.
 
-    ``records`` has one :data:`frames.RECORD` per sample in the order they were appended;
-    ``closed`` says that the writer finished in good order and nothing more will come; ``size`` is
-    how long the file was. ``unused`` samples are listed in it but not among the records: they are
-    damaged, or foreign to the folder. ``spans`` are the bytes of samples that have one checksum.
-    ``version``: schema version of its samples; None where the header is damaged.
+    ``size``: length of the file when it was read. ``salt``: 0 where nothing could be read.
+    ``records``: one :data:`frames.RECORD` per usable sample, in the order they were appended.
+    ``closed``: whether the writer finished in good order, so that nothing more will come.
+    ``unused``: samples that are listed but not among the records: damaged ones, or those of
+    another arm or problem set. ``spans``: blocks of samples with their checksums. ``version``:
+    schema version of the samples; None where the header is damaged.
     """
 
     path: Path
@@ -222,98 +246,91 @@ class Index:
     closed: bool
     skipped: tuple[Skipped, ...] = ()
     unused: int = 0
-    spans: tuple[Span, ...] = ()
+    spans: tuple[CheckedSpan, ...] = ()
     version: int | None = SCHEMA_VERSION
-    _answers: tuple[Answers, ...] = ()
+    answer_lists: tuple[AnswerList, ...] = ()
 
     @property
-    def rows(self) -> int:
+    def sample_count(self) -> int:
         """Samples that can be used."""
         return len(self.records)
 
     @cached_property
     def answers(self) -> pa.Array:
-        """Answers, some more than once; those of the records count them."""
-        strings = [answers.strings() for answers in self._answers]
-        return pa.concat_arrays([pa.array([], pa.string()), *strings])
+        """Answers by the numbers that the records have of them; one may stand here twice."""
+        arrays = [answers.to_arrow() for answers in self.answer_lists]
+        return pa.concat_arrays([pa.array([], pa.string()), *arrays])
 
     @cached_property
-    def of_cells(self) -> Mapping[str, pa.Array]:
-        """What the cells say, by column."""
-        columns = zip(*self.cells, strict=True) if self.cells else ((),) * len(Cell._fields)
+    def cell_columns(self) -> Mapping[str, pa.Array]:
+        """The fields of the cells, each as an Arrow array."""
         return {
-            name: pa.array(values, COLUMNS[name].arrow)
-            for name, values in zip(Cell._fields, columns, strict=True)
+            name: pa.array([getattr(cell, name) for cell in self.cells], COLUMNS[name].arrow)
+            for name in Cell._fields
         }
 
     @cached_property
     def damage(self) -> Mapping[int, Skipped]:
-        """Records whose samples are not what was written: all samples are read, once.
+        """Positions of the records whose samples are damaged, found by reading every block.
 
-        Those of the tail were read whole when they were listed.
+        Samples behind the last block were read whole when they were listed.
         """
         damage: dict[int, Skipped] = {}
         offsets = self.records["offset"]
         with files.open_descriptor(self.path) as fd:
-            source = _JournalFile(fd, self.path, self.salt, self.version)
+            file = _JournalFile(fd, self.path, self.salt, self.version)
             for span in self.spans:
-                if _sum(fd, span) != span.check:
-                    which = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
-                    which = which[np.argsort(offsets[which], kind="stable")]
-                    source.skipped.clear()
-                    intact = [i for i, _ in _bodies(source, self.records[which])]
-                    lost = np.delete(which, intact)
-                    damage |= zip(lost.tolist(), source.skipped, strict=True)
+                if _crc_of_span(fd, span) == span.crc:
+                    continue
+                in_span = np.flatnonzero((offsets >= span.start) & (offsets < span.stop))
+                in_span = in_span[np.argsort(offsets[in_span], kind="stable")]
+                file.skipped.clear()
+                intact = [position for position, _ in _read_samples(file, self.records[in_span])]
+                damaged = np.delete(in_span, intact)
+                damage.update(zip(damaged.tolist(), file.skipped, strict=True))
         return damage
 
 
-class Span(NamedTuple):
-    """Samples of a journal that one crc32c vouches for."""
-
-    start: int
-    stop: int
-    check: int
-
-
-def index(path: Path, *, verify: bool = False, noted: bool = True) -> Index:
+def read_index(path: Path, *, verify: bool = False, has_mark: bool = True) -> JournalIndex:
     """List the samples of a journal.
 
-    Fast, because whole samples are not looked at: a damaged one still counts until somebody who
-    read it has marked it. With ``verify`` each is read, and a damaged one is skipped. ``noted``
-    says that there may be such marks.
+    This is fast because the samples themselves are not read: a damaged one counts until somebody
+    who read it has marked it. With ``verify`` each is read, and a damaged one is left out.
+    ``has_mark``: whether there may be marks of damaged samples beside the journal.
     """
     with files.open_descriptor(path) as fd:
-        source = _JournalFile(fd, path)
-        whole = _collect(source)
-    records = whole.records
-    if noted and (damaged := left_out.damaged_places(path)):
-        records = records[~np.isin(records["offset"], list(damaged))]
-    marked = whole.rows - len(records)
+        file = _JournalFile(fd, path)
+        index = _list_samples(file)
+    records = index.records
+    damaged_offsets = left_out.damaged_places(path) if has_mark else frozenset()
+    if damaged_offsets:
+        records = records[~np.isin(records["offset"], list(damaged_offsets))]
+    marked = index.sample_count - len(records)
     if marked:
         reason = f"{marked} samples that were found damaged before"
-        source.skipped.append(Skipped(path, reason, samples=marked))
-    whole = replace(whole, records=records, unused=marked, skipped=tuple(source.skipped))
-    if not verify or not whole.damage:
-        return whole
+        file.skipped.append(Skipped(path, reason, samples=marked))
+    index = replace(index, records=records, unused=marked, skipped=tuple(file.skipped))
+    if not verify or not index.damage:
+        return index
     return replace(
-        whole,
-        records=np.delete(records, list(whole.damage)),
-        skipped=(*whole.skipped, *whole.damage.values()),
+        index,
+        records=np.delete(records, list(index.damage)),
+        skipped=(*index.skipped, *index.damage.values()),
     )
 
 
-def rows(journal: Index, columns: Sequence[str], which: NDArray[np.intp] | None = None) -> pa.Table:
-    """Rows from the index alone: all, or some positions; ``columns`` are among :data:`INDEXED`."""
-    records = journal.records if which is None else journal.records[which]
+def indexed_rows(index: JournalIndex, schema: pa.Schema, positions: NDArray[np.intp]) -> pa.Table:
+    """Rows at some positions from the index alone; the columns are among :data:`INDEXED`."""
+    records = index.records[positions]
     arrays = []
-    for field in sample_rows.select(columns):
+    for field in schema:
         if field.name in Cell._fields:
-            arrays.append(journal.of_cells[field.name].take(pa.array(records["cell"])))
+            arrays.append(index.cell_columns[field.name].take(pa.array(records["cell"])))
         elif field.name == ANSWER:
-            arrays.append(journal.answers.take(pa.array(records[ANSWER])))
+            arrays.append(index.answers.take(pa.array(records[ANSWER])))
         else:
             arrays.append(pa.array(np.ascontiguousarray(records[field.name]), field.type))
-    return pa.table(arrays, schema=sample_rows.select(columns))
+    return pa.table(arrays, schema=schema)
 
 
 class TooLargeError(Exception):
@@ -328,121 +345,146 @@ class TooLargeError(Exception):
 
 
 def whole_rows(
-    journal: Index,
-    which: NDArray[np.intp],
+    index: JournalIndex,
+    positions: NDArray[np.intp],
     columns: Sequence[str],
     skipped: list[Skipped],
-    most: float = math.inf,
+    max_bytes: float = math.inf,
 ) -> tuple[NDArray[np.intp], pa.Table]:
-    """Rows with any columns, for ascending positions of an index: which could be read, and they.
+    """Read rows at ascending positions of an index: which of these are intact, and their rows.
 
-    ``skipped`` tells of the others. Raises :class:`TooLargeError` where they have more than
-    ``most`` bytes.
+    ``skipped`` tells of the others. Raises :class:`TooLargeError` where the samples have more than
+    ``max_bytes``.
     """
-    good: list[tuple[int, bytes]] = []
-    size = 0
-    with files.open_descriptor(journal.path) as fd:
-        source = _JournalFile(fd, journal.path, journal.salt, journal.version)
-        for position, canonical in _bodies(source, journal.records[which]):
-            good.append((position, canonical))
-            size += len(canonical)
-            if size > most:
-                raise TooLargeError(len(good))
-    positions = np.array([i for i, _ in good], np.intp)
-    digests = journal.records["digest"][which][positions]
-    skipped.extend(source.skipped)
-    return positions, sample_rows.table_of([canonical for _, canonical in good], digests, columns)
+    intact: list[int] = []
+    bodies: list[bytes] = []
+    total_bytes = 0
+    records = index.records[positions]
+    with files.open_descriptor(index.path) as fd:
+        file = _JournalFile(fd, index.path, index.salt, index.version)
+        for position, body in _read_samples(file, records):
+            intact.append(position)
+            bodies.append(body)
+            total_bytes += len(body)
+            if total_bytes > max_bytes:
+                raise TooLargeError(len(bodies))
+    skipped.extend(file.skipped)
+    intact_positions = np.array(intact, np.intp)
+    digests = records["digest"][intact_positions]
+    return intact_positions, sample_rows.decode_rows(bodies, digests, columns)
 
 
-def _collect(source: _JournalFile) -> Index:
-    """List samples by the index blocks and the tail behind the last one."""
-    if not _begin(source):
-        return Index(source.path, source.size, 0, [], np.empty(0, frames.RECORD), False)
-    last = _last_index(source) if source.has_index else 0
-    blocks: list[frames.IndexBlock] = []
-    # Where each block stands and ends.
-    bounds: list[tuple[int, int]] = []
-    at = last
-    try:
-        while at:
-            header = source.header(at, _BLOCK)
-            block = frames.read_index(header, source.body(at, header, _BLOCK))
-            if block.previous >= at:
-                raise DamagedError("an index block points forward")
-            blocks.append(block)
-            bounds.append((at, at + header.size))
-            at = block.previous
-    except DamagedError as error:
-        source.skip(at, at, f"{error}; every sample was read instead")
-        blocks, bounds = [], []
-    blocks.reverse()
-    bounds.append((0, frames.FILE_HEADER_SIZE))
-    bounds.reverse()
+class _PlacedBlock(NamedTuple):
+    """An index block, and where its frame starts and stops in the file."""
+
+    start: int
+    stop: int
+    block: frames.IndexBlock
+
+
+def _list_samples(file: _JournalFile) -> JournalIndex:
+    """List samples by the index blocks, and by reading those behind the last block."""
+    if not _read_file_header(file):
+        no_records = np.empty(0, frames.RECORD)
+        return JournalIndex(file.path, file.size, 0, [], no_records, closed=False)
+    placed_blocks = _read_index_blocks(file)
+    blocks = [placed.block for placed in placed_blocks]
     cells = [cell for block in blocks for cell in block.cells]
-    answers = [block.answers for block in blocks]
-    records = np.frombuffer(bytearray().join(block.records for block in blocks), frames.RECORD)
-    if len(blocks) > 1:
-        sizes = [len(block.records) // frames.RECORD.itemsize for block in blocks]
-        first = np.cumsum([0, *(a.number for a in answers[:-1])], dtype=np.uint32)
-        records[ANSWER] += np.repeat(first, sizes)
-    start = bounds[-1][1]
-    closed = bool(blocks) and blocks[-1].closed and start == source.size
-    if start < source.size:
-        tail, of_tail = _tail(source, start, cells)
-        tail[ANSWER] += sum(a.number for a in answers)
-        records = np.concatenate([records, tail])
-        answers.append(of_tail)
-    spans = tuple(
-        Span(stop, offset, block.check)
-        for (_, stop), (offset, _), block in zip(bounds[:-1], bounds[1:], blocks, strict=True)
-    )
-    return Index(
-        source.path,
-        source.size,
-        source.salt,
+    answer_lists = [block.answers for block in blocks]
+    record_bytes = bytearray().join(block.records for block in blocks)
+    records = np.frombuffer(record_bytes, frames.RECORD)
+    # Blocks count their answers from 0; the index counts on.
+    first_record = first_answer = 0
+    for block in blocks:
+        stop = first_record + len(block.records) // frames.RECORD.itemsize
+        records[ANSWER][first_record:stop] += np.uint32(first_answer)
+        first_record = stop
+        first_answer += block.answers.answer_count
+    spans = []
+    indexed_bytes = frames.FILE_HEADER_SIZE
+    for placed in placed_blocks:
+        spans.append(CheckedSpan(indexed_bytes, placed.start, placed.block.samples_crc))
+        indexed_bytes = placed.stop
+    closed = bool(blocks) and blocks[-1].closed and indexed_bytes == file.size
+    if indexed_bytes < file.size:
+        tail_records, tail_answers = _read_tail(file, indexed_bytes, cells)
+        tail_records[ANSWER] += first_answer
+        records = np.concatenate([records, tail_records])
+        answer_lists.append(tail_answers)
+    return JournalIndex(
+        file.path,
+        file.size,
+        file.salt,
         cells,
         records,
         closed,
-        spans=spans,
-        version=source.version,
-        _answers=tuple(answers),
+        spans=tuple(spans),
+        version=file.version,
+        answer_lists=tuple(answer_lists),
     )
 
 
-def _tail(source: _JournalFile, start: int, cells: list[Cell]) -> tuple[NDArray[np.void], Answers]:
-    """Make records of the samples from ``start`` on; their cells are added to ``cells``."""
+def _read_index_blocks(file: _JournalFile) -> list[_PlacedBlock]:
+    """Read the index blocks, each of which tells where the one before is, from the last one on.
+
+    Gives them in the order of the file; none where one is damaged, so that all samples are read.
+    """
+    offset = _find_last_index(file) if file.has_index else 0
+    placed_blocks: list[_PlacedBlock] = []
+    try:
+        while offset:
+            header = file.header(offset, _INDEX_WINDOW_BYTES)
+            block = frames.read_index(header, file.body(offset, header, _INDEX_WINDOW_BYTES))
+            if block.previous >= offset:
+                raise DamagedError("an index block points forward")
+            placed_blocks.append(_PlacedBlock(offset, offset + header.size, block))
+            offset = block.previous
+    except DamagedError as error:
+        file.skip(offset, offset, f"{error}; every sample was read instead")
+        return []
+    return placed_blocks[::-1]
+
+
+def _read_tail(
+    file: _JournalFile, start: int, cells: list[Cell]
+) -> tuple[NDArray[np.void], AnswerList]:
+    """Make records of the samples from ``start`` on; new cells are appended to ``cells``."""
     offsets, bodies, digests = [], [], []
-    for offset, digest, canonical in _walk(source, start):
+    for offset, digest, body in _scan_samples(file, start):
         offsets.append(offset)
-        bodies.append(sample_rows.without_texts(canonical))
+        bodies.append(sample_rows.without_texts(body))
         digests.append(digest)
-    table = sample_rows.table_of(bodies, np.array(digests, np.int64), INDEXED)
+    table = sample_rows.decode_rows(bodies, np.array(digests, np.int64), INDEXED)
     records = np.zeros(len(offsets), frames.RECORD)
     records["offset"] = offsets
     for name in {*INDEXED, "sample"} - {*Cell._fields, ANSWER}:
         records[name] = table[name].to_numpy()
     answers = table[ANSWER].combine_chunks().dictionary_encode()
     records[ANSWER] = answers.indices.to_numpy()
-    numbers = {cell: i for i, cell in enumerate(cells)}
-    names = zip(*(table[name].to_pylist() for name in Cell._fields), strict=True)
-    for i, cell in enumerate(map(Cell._make, names)):
-        if cell not in numbers:
-            numbers[cell] = len(cells)
+    cell_numbers = {cell: number for number, cell in enumerate(cells)}
+    for position, row in enumerate(table.select(Cell._fields).to_pylist()):
+        cell = Cell(**row)
+        if cell not in cell_numbers:
+            cell_numbers[cell] = len(cells)
             cells.append(cell)
-        records["cell"][i] = numbers[cell]
-    return records, Answers.of([text.encode() for text in answers.dictionary.to_pylist()])
+        records["cell"][position] = cell_numbers[cell]
+    return records, AnswerList.join([text.encode() for text in answers.dictionary.to_pylist()])
 
 
-def _sum(fd: int, span: Span) -> int:
-    check = 0
-    for start in range(span.start, span.stop, _WINDOW):
-        size = min(_WINDOW, span.stop - start)
-        check = google_crc32c.extend(check, files.read_at(fd, size, start))
-    return int(check)
+def _crc_of_span(fd: int, span: CheckedSpan) -> int:
+    """crc32c of the bytes of a span, read a window at a time."""
+    crc = 0
+    for start in range(span.start, span.stop, _WINDOW_BYTES):
+        size = min(_WINDOW_BYTES, span.stop - start)
+        crc = google_crc32c.extend(crc, files.read_at(fd, size, start))
+    return int(crc)
 
 
 class _JournalFile:
-    """An open journal, read through a window so that hopping over small frames is cheap."""
+    """An open journal, read a window at a time, so that hopping over small frames is cheap.
+
+    ``salt, version``: what the file header says, see :class:`frames.FileHeader`.
+    """
 
     has_index = True
 
@@ -452,33 +494,39 @@ class _JournalFile:
         self.path = path
         self.size = os.fstat(fd).st_size
         self.skipped: list[Skipped] = []
-        self._fd = fd
-        self._start, self._window = 0, b""
         self.salt = salt
         self.version = version
+        self._fd = fd
+        self._window_start = 0
+        self._window = b""
 
-    def read(self, start: int, size: int, window: int = _WINDOW) -> bytes:
-        """Bytes from ``start`` on, with the next ones read along."""
-        return self._view(start, size, window).tobytes()
+    def read(self, start: int, size: int, window_bytes: int = _WINDOW_BYTES) -> bytes:
+        """Bytes from ``start`` on; fewer only at the end of the file."""
+        return self._view_bytes(start, size, window_bytes).tobytes()
 
-    def _view(self, start: int, size: int, window: int) -> memoryview:
-        offset = start - self._start
+    def _view_bytes(self, start: int, size: int, window_bytes: int) -> memoryview:
+        """The same without a copy; the window moves where it does not hold these bytes."""
+        offset = start - self._window_start
         if offset < 0 or offset + size > len(self._window):
-            self._start, offset = start, 0
-            length = max(0, min(max(size, window), self.size - start))
-            self._window = files.read_at(self._fd, length, start)
+            self._window_start = start
+            offset = 0
+            length = min(max(size, window_bytes), self.size - start)
+            self._window = files.read_at(self._fd, max(0, length), start)
         return memoryview(self._window)[offset : offset + size]
 
-    def header(self, offset: int, window: int = _WINDOW) -> frames.Header:
+    def header(self, offset: int, window_bytes: int = _WINDOW_BYTES) -> frames.Header:
         """Frame header at an offset."""
-        return frames.read_header(self.read(offset, frames.HEADER_SIZE, window), self.salt)
+        data = self.read(offset, frames.HEADER_SIZE, window_bytes)
+        return frames.read_header(data, self.salt)
 
-    def body(self, offset: int, header: frames.Header, window: int = _WINDOW) -> memoryview:
-        """Body of a frame, as it is stored."""
-        return self._view(offset + frames.HEADER_SIZE, header.stored, window)
+    def body(
+        self, offset: int, header: frames.Header, window_bytes: int = _WINDOW_BYTES
+    ) -> memoryview:
+        """Body of the frame at an offset, as it is stored."""
+        return self._view_bytes(offset + frames.HEADER_SIZE, header.stored, window_bytes)
 
     def sample(self, offset: int, header: frames.Header) -> bytes:
-        """Canonical bytes of a sample."""
+        """Canonical bytes of the sample in the frame at an offset."""
         return frames.read_sample(header, self.body(offset, header), self.version)
 
     def skip(self, start: int, stop: int, reason: str, kind: str = left_out.DAMAGED) -> None:
@@ -486,112 +534,116 @@ class _JournalFile:
         self.skipped.append(Skipped(self.path, reason, kind, start=start, stop=stop))
 
 
-def _begin(source: _JournalFile) -> bool:
-    """Read the file header; False if the file holds nothing that can be read."""
-    if source.size == 0:
+def _read_file_header(file: _JournalFile) -> bool:
+    """Read the header of a journal; False if the file holds nothing that can be read."""
+    if file.size == 0:
         # A kill, or a node's death, between the file's creation and its first write.
-        source.skip(0, 0, "empty file", left_out.TORN)
+        file.skip(0, 0, "empty file", left_out.TORN)
         return False
     try:
-        header = frames.read_file_header(source.read(0, frames.FILE_HEADER_SIZE))
+        header = frames.read_file_header(file.read(0, frames.FILE_HEADER_SIZE))
     except DamagedError as error:
-        source.skip(0, source.size, str(error))
+        file.skip(0, file.size, str(error))
         return False
-    source.has_index = header.has_index
-    source.version = header.version
-    source.salt = header.salt or _salt_of_frames(source)
-    if not source.salt:
-        source.skip(0, source.size, "not a journal, or its header is destroyed")
-    elif not header.intact:
-        source.skip(
-            0,
-            frames.FILE_HEADER_SIZE,
-            "damaged header; other bytes say what it said",
-        )
-    return bool(source.salt)
+    file.has_index = header.has_index
+    file.version = header.version
+    file.salt = header.salt or _salt_of_frames(file)
+    if not file.salt:
+        file.skip(0, file.size, "not a journal, or its header is destroyed")
+        return False
+    if not header.intact:
+        file.skip(0, frames.FILE_HEADER_SIZE, "damaged header; other bytes say what it said")
+    return True
 
 
-def _salt_of_frames(source: _JournalFile) -> int:
+def _salt_of_frames(file: _JournalFile) -> int:
     """The salt that all intact frames have; 0 if there are none, or they differ.
 
-    Of two, one is that of a stale block or of a text that a model wrote, and nothing says which.
+    Of two salts, one is that of a stale block or of a text that a model wrote, and nothing tells
+    which.
     """
     salts: set[int] = set()
-    for start in range(0, source.size, _WINDOW):
-        salts |= frames.salts(source.read(start, _WINDOW + frames.HEADER_SIZE))
+    for start in range(0, file.size, _WINDOW_BYTES):
+        salts |= frames.find_salts(file.read(start, _WINDOW_BYTES + frames.HEADER_SIZE))
     return salts.pop() if len(salts) == 1 else 0
 
 
-def _last_index(source: _JournalFile) -> int:
-    """Offset of the last index block; 0 if there is none."""
-    mark, size = frames.trailer_mark(source.salt), frames.TRAILER_SIZE
-    stop = source.size
-    reach = size  # a journal that was closed ends with its last index block
+def _find_last_index(file: _JournalFile) -> int:
+    """Offset of the last index block, found by its trailer from the end; 0 if there is none."""
+    mark = frames.trailer_mark(file.salt)
+    trailer_size = frames.TRAILER_SIZE
+    stop = file.size
+    # A journal that was closed ends with its last trailer; else a whole window is searched.
+    search_bytes = trailer_size
     while stop > frames.FILE_HEADER_SIZE:
-        start = max(frames.FILE_HEADER_SIZE, stop - reach)
-        window = source.read(start, reach + size, reach + size)
-        reach = _WINDOW
+        start = max(frames.FILE_HEADER_SIZE, stop - search_bytes)
+        window_bytes = search_bytes + trailer_size
+        window = file.read(start, window_bytes, window_bytes)
         position = window.rfind(mark)
         while position >= 0:
-            offset = frames.read_trailer(window[position : position + size], source.salt)
+            trailer = window[position : position + trailer_size]
+            offset = frames.read_trailer(trailer, file.salt)
             if offset is not None:
                 return offset
             position = window.rfind(mark, 0, position)
         stop = start
+        search_bytes = _WINDOW_BYTES
     return 0
 
 
-def _walk(source: _JournalFile, start: int) -> Iterator[tuple[int, int, bytes]]:
-    """Offset, digest and canonical bytes of each sample from ``start`` on."""
+def _scan_samples(file: _JournalFile, start: int) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, digest and canonical bytes of each sample from ``start`` on, frame by frame."""
     offset = start
-    while offset < source.size:
+    while offset < file.size:
         try:
-            header = source.header(offset)
+            header = file.header(offset)
         except DamagedError as error:
-            resumed = _next_frame(source, offset + 1)
-            cut = offset + frames.HEADER_SIZE > source.size
-            source.skip(offset, resumed, str(error), left_out.TORN if cut else left_out.DAMAGED)
-            offset = resumed
+            is_cut = offset + frames.HEADER_SIZE > file.size
+            next_offset = _find_next_frame(file, offset + 1)
+            kind = left_out.TORN if is_cut else left_out.DAMAGED
+            file.skip(offset, next_offset, str(error), kind)
+            offset = next_offset
             continue
-        if offset + header.size > source.size:
-            source.skip(offset, source.size, "the last frame is cut short", left_out.TORN)
+        if offset + header.size > file.size:
+            file.skip(offset, file.size, "the last frame is cut short", left_out.TORN)
             return
         try:
             if header.kind == frames.SAMPLE:
-                yield offset, header.check, source.sample(offset, header)
+                yield offset, header.check, file.sample(offset, header)
             else:
-                frames.check_index(header, source.body(offset, header))
+                frames.check_index(header, file.body(offset, header))
         except DamagedError as error:
-            source.skip(offset, offset + header.size, str(error))
+            file.skip(offset, offset + header.size, str(error))
         offset += header.size
 
 
-def _next_frame(source: _JournalFile, start: int) -> int:
+def _find_next_frame(file: _JournalFile, start: int) -> int:
     """Offset of the next intact frame header; the file's size if there is none."""
-    mark = source.salt.to_bytes(4, "little")
+    mark = file.salt.to_bytes(4, "little")
     # A file may end before its size, on a file system that shows sizes before data.
-    while len(window := source.read(start, _WINDOW)) > frames.HEADER_SIZE:
+    while len(window := file.read(start, _WINDOW_BYTES)) > frames.HEADER_SIZE:
         position = window.find(mark)
         while position >= 0:
             try:
-                source.header(start + position)
+                file.header(start + position)
                 return start + position
             except DamagedError:
                 position = window.find(mark, position + 1)
         # A header may begin in this window and end in the next.
         start += len(window) - frames.HEADER_SIZE
-    return source.size
+    return file.size
 
 
-def _bodies(source: _JournalFile, records: NDArray[np.void]) -> Iterator[tuple[int, bytes]]:
+def _read_samples(file: _JournalFile, records: NDArray[np.void]) -> Iterator[tuple[int, bytes]]:
     """Position and canonical bytes of each record's sample, in the order of the file."""
-    offsets, digests = records["offset"], records["digest"]
-    for i in np.argsort(offsets, kind="stable").tolist():
-        offset = int(offsets[i])
+    offsets = records["offset"].tolist()
+    digests = records["digest"].tolist()
+    for position in np.argsort(records["offset"], kind="stable").tolist():
+        offset = offsets[position]
         try:
-            header = source.header(offset)
-            if header.kind != frames.SAMPLE or header.check != digests[i]:
+            header = file.header(offset)
+            if header.kind != frames.SAMPLE or header.check != digests[position]:
                 raise DamagedError("another frame stands where the index says")
-            yield i, source.sample(offset, header)
+            yield position, file.sample(offset, header)
         except DamagedError as error:
-            source.skip(offset, offset, str(error))
+            file.skip(offset, offset, str(error))

@@ -33,7 +33,7 @@ KINDS: Final = (DAMAGED, UNREADABLE, FOREIGN, CONFLICTING, PURGED, TORN)
 #: Attribute of a tree: how many samples or places of each kind were left out, as JSON.
 ATTRIBUTE: Final = "left_out"
 
-_SHOWN: Final = 3
+_MAX_DETAILS: Final = 3
 
 
 class Note(NamedTuple):
@@ -61,7 +61,7 @@ class Skipped:
 
     @property
     def note(self) -> Note:
-        """The same in words."""
+        """The same as a line of text."""
         return Note(self.kind, str(self), self.samples)
 
     def __str__(self) -> str:
@@ -70,10 +70,11 @@ class Skipped:
 
 
 @contextmanager
-def unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[None]:
-    """Leave out a file that the file system does not give; ``strict``: raise instead.
+def skip_if_unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[None]:
+    """Run a block that reads a file, and leave the file out if the file system does not give it.
 
-    A file that vanished is raised: the store has changed, and whoever reads it begins anew.
+    ``strict``: raise the error instead. The error that a file vanished is always raised: the store
+    has changed, and its reader begins again.
     """
     try:
         yield
@@ -94,16 +95,18 @@ def count_by_kind(notes: Iterable[Note]) -> dict[str, int]:
 
 
 def warn_left_out(root: Path, notes: Iterable[Note]) -> None:
-    """Warn once of all that was left out of a run; what a kill left is the mildest of it."""
+    """Warn once of all that was left out of a run, the worst first."""
     distinct = sorted(dict.fromkeys(notes), key=lambda note: KINDS.index(note.kind))
     if not distinct:
         return
-    total = count_by_kind(distinct)
-    words = ", ".join(f"{number:,} {kind}" for kind, number in total.items())
-    lines = "; ".join(note.text for note in distinct[:_SHOWN])
-    more = f"; and {len(distinct) - _SHOWN:,} more" if len(distinct) > _SHOWN else ""
-    warning = LeftOutWarning(f"{root}: left out ({words}): {lines}{more}")
-    warning.incomplete = set(total) != {TORN}
+    totals = count_by_kind(distinct)
+    summary = ", ".join(f"{number:,} {kind}" for kind, number in totals.items())
+    details = "; ".join(note.text for note in distinct[:_MAX_DETAILS])
+    if len(distinct) > _MAX_DETAILS:
+        details += f"; and {len(distinct) - _MAX_DETAILS:,} more"
+    warning = LeftOutWarning(f"{root}: left out ({summary}): {details}")
+    # A torn sample is what a kill leaves behind: nobody had acknowledged it.
+    warning.incomplete = set(totals) != {TORN}
     warnings.warn(warning, stacklevel=3)
 
 
@@ -123,10 +126,10 @@ def damaged_places(path: Path) -> frozenset[int]:
 
 
 def mark_damaged(path: Path, places: Iterable[int]) -> None:
-    """Note that places of a file are damaged."""
-    marks = damaged_places(path)
-    if not marks.issuperset(places):
-        checked.write(_mark_file(path), {"places": sorted(marks.union(places))})
+    """Note that places of a file are damaged, beside those that were noted before."""
+    noted = damaged_places(path)
+    if not noted.issuperset(places):
+        checked.write(_mark_file(path), {"places": sorted(noted.union(places))})
 
 
 def forget_damage(path: Path) -> None:

@@ -3,13 +3,11 @@
 Everything is compared before anything is copied: a refused merge leaves no trace. Files keep
 their names, so that a merge that was interrupted, or is made twice, ends the same.
 
-The audit
-    * A sample that both stores have must be the same in both; else it is an error that names
-      both files, since two clusters that draw different samples from one seed are not the same
-      instrument, and which of them to believe is for people to say.
-    * A problem that both stores have must have been asked in the same way (fingerprint).
-    * Two samples that share a seed, or whose responses agree token by token, are reported:
-      sampling them was meant to be independent.
+* A sample that both stores have must be the same in both; otherwise the merge is refused with the
+  names of both files. Two clusters that draw different samples from one seed are not the same
+  instrument, and people have to say which of them to believe.
+* A problem that both stores have must have been asked in the same way (fingerprint).
+* Two samples that share a seed are reported: they were meant to be independent.
 """
 
 from __future__ import annotations
@@ -18,30 +16,22 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.store import left_out, parts, snapshot
+from rlbhpc.store import left_out, parts
 from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.questions import put_questions, stored_questions
-from rlbhpc.store.snapshot import DistinctSamples, Snapshot
-from rlbhpc.study.keys import Cell
+from rlbhpc.store.snapshot import DistinctSamples, Snapshot, take_snapshot
 from rlbhpc.study.layout import Layout
 
-# What shows whether two responses to one problem agree token by token.
-_COMPARED: Final = [*Cell._fields, "sample", "n_tokens", "logprob_sum", "text"]
-# Shorter responses may well be equal by chance.
-_LONG: Final = 32
-_CHUNK: Final = 16 << 20
+_COPY_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -49,8 +39,8 @@ class Merging:
     """What :func:`merge` did.
 
     ``copied``: new files of the store. ``added``: samples that it did not have before. ``twins``:
-    pairs of samples with one seed, or with one response of at least 32 tokens. ``left_out``: files
-    that are too damaged to copy. ``skipped``: what could not be read.
+    pairs of samples with one seed. ``left_out``: files that are too damaged to copy. ``skipped``:
+    what could not be read.
     """
 
     copied: tuple[Path, ...]
@@ -60,17 +50,17 @@ class Merging:
     skipped: tuple[Skipped, ...]
 
 
-class _Pair(NamedTuple):
-    """One arm and problem set on both sides."""
+class _GroupPair(NamedTuple):
+    """One arm and problem set, as the target has it and as the source has it."""
 
     arm: str
     set_name: str
-    ours: Snapshot
-    theirs: Snapshot
+    target: Snapshot
+    source: Snapshot
 
 
-def merge(into: Layout, source: Layout) -> Merging:
-    """Copy into one store what another one has.
+def merge(target: Layout, source: Layout) -> Merging:
+    """Copy into the target store what the source store has.
 
     Raises :class:`UserError` when the two contradict each other. Nothing was copied then.
     """
@@ -78,202 +68,197 @@ def merge(into: Layout, source: Layout) -> Merging:
     if not groups:
         raise UserError(f"{source.root}: holds no samples; give the folder of a run")
     pairs = [
-        _Pair(*group, snapshot.take(into, *group), snapshot.take(source, *group, verify=True))
+        _GroupPair(
+            *group, take_snapshot(target, *group), take_snapshot(source, *group, verify=True)
+        )
         for group in groups
     ]
     added = 0
     twins: list[str] = []
     skipped: list[Skipped] = []
     for pair in pairs:
-        _same_requests(pair, into, source)
-        ours, theirs = pair.ours, pair.theirs
-        joined = Snapshot(
-            ours.journals + theirs.journals,
-            ours.parts + theirs.parts,
-            ours.skipped + theirs.skipped,
+        _reject_differing_requests(pair, target, source)
+        together = Snapshot(
+            journals=pair.target.journals + pair.source.journals,
+            parts=pair.target.parts + pair.source.parts,
+            skipped=pair.target.skipped + pair.source.skipped,
         )
-        both = DistinctSamples(joined, ["seed", "n_tokens", "logprob_sum", "text"])
-        _no_contradiction(both, into)
-        added += both.count - DistinctSamples(pair.ours).count
-        twins.extend(_twins(both))
-        skipped.extend(both.skipped)
+        samples = DistinctSamples(together, ["seed"])
+        _reject_conflicts(samples, target)
+        added += samples.count - DistinctSamples(pair.target).count
+        twins += _find_shared_seeds(samples)
+        skipped += samples.skipped
     copied: list[Path] = []
+    damaged_files: list[Path] = []
     for pair in pairs:
-        copied.extend(_copy_group(pair, into))
-        _plan(pair, into, source)
-    copied.extend(
-        _copy(source.attempts / name, into.attempts / name)
-        for name in files.list_names(source.attempts, ".json")
-        if not (into.attempts / name).exists()
-    )
-    left_out = [path for pair in pairs for path in _left_out(pair, source)]
-    return Merging(tuple(copied), added, tuple(twins), tuple(left_out), tuple(skipped))
+        copied += _copy_group(pair, target)
+        damaged_files += _damaged_files(pair, source)
+        _merge_grids(pair, target, source)
+    for name in files.list_names(source.attempts, ".json"):
+        if not (target.attempts / name).exists():
+            copied.append(_copy(source.attempts / name, target.attempts / name))
+    return Merging(tuple(copied), added, tuple(twins), tuple(damaged_files), tuple(skipped))
 
 
-def _same_requests(pair: _Pair, into: Layout, source: Layout) -> None:
-    """Refuse when a problem that both have was asked in two ways."""
-    ours = _requests(pair.ours, Grid.load(into.grid(pair.arm, pair.set_name)))
-    theirs = _requests(pair.theirs, Grid.load(source.grid(pair.arm, pair.set_name)))
-    differing = [key for key in ours if key in theirs and not ours[key] & theirs[key]]
+def _reject_differing_requests(pair: _GroupPair, target: Layout, source: Layout) -> None:
+    """Refuse when a problem that both stores have was asked in two ways."""
+    target_requests = _fingerprints(pair.target, target.grid(pair.arm, pair.set_name))
+    source_requests = _fingerprints(pair.source, source.grid(pair.arm, pair.set_name))
+    differing = [
+        cell
+        for cell in target_requests.keys() & source_requests.keys()
+        if not target_requests[cell] & source_requests[cell]
+    ]
     if differing:
-        step, problem = differing[0]
+        step, problem = min(differing)
         raise UserError(
             f"{source.root}: {problem} (arm {pair.arm}, step {step}"
-            f"{_more(len(differing), 'problem')}) was asked in another way than in {into.root}: "
-            "another model, prompt, sampling setting or problem text; merge only stores of one "
-            "study, planned by one version of it"
+            f"{_and_more(len(differing), 'problem')}) was asked in another way than in "
+            f"{target.root}: another model, prompt, sampling setting or problem text; merge only "
+            "stores of one study, planned by one version of it"
         )
 
 
-def _requests(now: Snapshot, grid: Grid | None) -> dict[tuple[int, str], set[int]]:
-    requests: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
-    listed = [*(journal.cells for journal in now.journals), *(part.cells for part in now.parts)]
-    for cells in listed:
-        for cell in cells:
-            requests[cell.step, cell.problem].add(cell.fingerprint)
-    for key, fingerprint in grid.fingerprints.items() if grid else ():
-        requests[key].add(fingerprint)
-    return requests
+def _fingerprints(snapshot: Snapshot, grid_path: Path) -> dict[tuple[int, str], set[int]]:
+    """Fingerprints under which each (step, problem) was sampled or planned."""
+    fingerprints: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
+    for file in snapshot.files:
+        for cell in file.cells:
+            fingerprints[cell.step, cell.problem].add(cell.fingerprint)
+    grid = Grid.load(grid_path)
+    if grid is not None:
+        for cell_key, fingerprint in grid.fingerprints.items():
+            fingerprints[cell_key].add(fingerprint)
+    return fingerprints
 
 
-def _no_contradiction(both: DistinctSamples, into: Layout) -> None:
+def _reject_conflicts(samples: DistinctSamples, target: Layout) -> None:
     """Refuse when the two stores have different samples of one key."""
-    conflicts = [
-        conflict
-        for conflict in both.conflicts
-        if conflict.counts.is_relative_to(into.root) != conflict.other.is_relative_to(into.root)
-    ]
+    conflicts = []
+    for conflict in samples.conflicts:
+        counted_in_target = conflict.counted_file.is_relative_to(target.root)
+        ignored_in_target = conflict.ignored_file.is_relative_to(target.root)
+        if counted_in_target != ignored_in_target:
+            conflicts.append(conflict)
     if conflicts:
         raise UserError(
-            f"{conflicts[0]}{_more(len(conflicts), 'sample')}. Nothing was copied. Whichever was "
-            "not meant to be drawn must go: remove its file, or merge a store without it"
+            f"{conflicts[0]}{_and_more(len(conflicts), 'sample')}. Nothing was copied. Whichever "
+            "was not meant to be drawn must go: remove its file, or merge a store without it"
         )
 
 
-def _more(count: int, what: str) -> str:
-    return f", and {count - 1} more {what}{'s' * (count > 2)}" if count > 1 else ""
+def _and_more(count: int, noun: str) -> str:
+    """Words for the things that a message does not name; empty where there is only one."""
+    if count == 1:
+        return ""
+    plural = "s" if count > 2 else ""
+    return f", and {count - 1} more {noun}{plural}"
 
 
-def _twins(both: DistinctSamples) -> Iterator[str]:
-    """Find samples that share a seed, and responses that agree token by token."""
-    keys = both.keys
-    seeds = both.read(np.arange(both.count), ["seed"])["seed"].to_numpy()
+def _find_shared_seeds(samples: DistinctSamples) -> Iterator[str]:
+    """Describe each pair of samples that share a seed."""
+    seeds = samples.read(np.arange(samples.count), ["seed"])["seed"].to_numpy()
     order = np.argsort(seeds, kind="stable")
-    # Imported samples have no seed, −1, where their files tell none.
-    same = (np.diff(seeds[order]) == 0) & (seeds[order][1:] >= 0)
-    for i in np.flatnonzero(same).tolist():
-        a, b = sorted(order[i : i + 2].tolist())
-        rows = keys.take([a, b]).to_pylist()
-        cell = Cell(*(rows[0][name] for name in Cell._fields))
-        what = (
-            f"the second ({rows[1]['problem']}, step {rows[1]['step']}) has the seed of the first"
+    is_shared = np.diff(seeds[order]) == 0
+    # Imported samples have no seed, -1, where their files tell none.
+    is_shared &= seeds[order][1:] >= 0
+    for position in np.flatnonzero(is_shared).tolist():
+        numbers = sorted(order[position : position + 2].tolist())
+        first, second = samples.keys.take(numbers).to_pylist()
+        yield (
+            f"{first['problem']} no. {first['sample']} and {second['problem']} no. "
+            f"{second['sample']} (arm {first['arm']}, steps {first['step']} and "
+            f"{second['step']}) have one seed"
         )
-        yield _pair(cell, rows[0]["sample"], rows[1]["sample"], what)
-    # Rows come cell by cell; a cell may have more text than is held at once.
-    for cell, responses in groupby(_long_responses(both), itemgetter(0)):
-        alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for _, response, sample in responses:
-            alike[response].append(sample)
-        for samples in alike.values():
-            if len(samples) > 1:
-                what = f"{len(samples)} responses agree token by token"
-                yield _pair(cell, samples[0], samples[1], what)
 
 
-def _long_responses(both: DistinctSamples) -> Iterator[tuple[Cell, tuple[Any, ...], int]]:
-    """Cell, what two that agree have in common, and number of each long response."""
-    for _, table in both.batches(np.arange(both.count), _COMPARED):
-        long = table.filter(pc.greater_equal(table["n_tokens"], _LONG))
-        columns = (long[name].to_pylist() for name in _COMPARED)
-        for *cell, sample, tokens, logprob, text in zip(*columns, strict=True):
-            yield Cell(*cell), (tokens, str(logprob), hash(text)), sample
+def _copy_group(pair: _GroupPair, target: Layout) -> Iterator[Path]:
+    """Copy the parts and journals of a group that the target lacks."""
+    folder = target.parts(pair.arm, pair.set_name)
+    for part in pair.source.parts:
+        copy = folder / part.path.name
+        if not part.damaged and not _is_sound_part(copy):
+            yield _copy(part.path, copy)
+    folder = target.journals(pair.arm, pair.set_name)
+    for journal in pair.source.journals:
+        copy = folder / journal.path.name
+        if journal.salt and not _contains_journal(copy, journal.path, journal.size):
+            yield _copy(journal.path, copy, size=journal.size)
 
 
-def _pair(cell: Cell, first: int, second: int, what: str) -> str:
-    place = f"(arm {cell.arm}, step {cell.step})"
-    return f"{cell.problem} no. {first} and {second} {place}: {what}"
-
-
-def _copy_group(pair: _Pair, into: Layout) -> Iterator[Path]:
-    folder = into.parts(pair.arm, pair.set_name)
-    for part in pair.theirs.parts:
-        here = folder / part.path.name
-        if not part.damaged and not _sound(here):
-            yield _copy(part.path, here)
-    folder = into.journals(pair.arm, pair.set_name)
-    for journal in pair.theirs.journals:
-        here = folder / journal.path.name
-        if journal.salt and not _has(here, journal.path, journal.size):
-            yield _copy(journal.path, here, size=journal.size)
-
-
-def _left_out(pair: _Pair, source: Layout) -> Iterator[Path]:
-    intact = {part.path for part in pair.theirs.parts if not part.damaged}
+def _damaged_files(pair: _GroupPair, source: Layout) -> Iterator[Path]:
+    """Parts and journals of a group that are too damaged to copy."""
+    intact_parts = {part.path for part in pair.source.parts if not part.damaged}
     folder = source.parts(pair.arm, pair.set_name)
     for name in files.list_names(folder, parts.ENDING):
-        if folder / name not in intact:
+        if folder / name not in intact_parts:
             yield folder / name
-    for journal in pair.theirs.journals:
+    for journal in pair.source.journals:
         if journal.size > FILE_HEADER_SIZE and not journal.salt:
             yield journal.path
 
 
-def _sound(part: Path) -> bool:
+def _is_sound_part(part: Path) -> bool:
     """Whether a part is there, with the footer that its name tells of, and not known as damaged."""
     try:
-        parts.contents(part)
+        parts.read_listing(part)
     except (FileNotFoundError, DamagedError):
         return False
     return not left_out.damaged_places(part)
 
 
-def _has(here: Path, theirs_path: Path, size: int) -> bool:
-    """Whether a journal is here with all that it has there.
+def _contains_journal(copy: Path, journal: Path, size: int) -> bool:
+    """Whether a copy of a journal has at least the first ``size`` bytes of it.
 
-    An attempt's journal only grows, so one of two copies begins with the other.
+    A journal only grows, so one of two copies begins with the other.
     """
     try:
-        with files.open_descriptor(here) as ours, files.open_descriptor(theirs_path) as theirs:
-            offset, own_size = 0, os.fstat(ours).st_size
-            while offset < min(size, own_size):
-                length = min(_CHUNK, size - offset, own_size - offset)
-                if files.read_at(ours, length, offset) != files.read_at(theirs, length, offset):
+        with files.open_descriptor(copy) as copy_fd, files.open_descriptor(journal) as journal_fd:
+            copy_size = os.fstat(copy_fd).st_size
+            common_size = min(size, copy_size)
+            for offset in range(0, common_size, _COPY_BYTES):
+                length = min(_COPY_BYTES, common_size - offset)
+                copied_bytes = files.read_at(copy_fd, length, offset)
+                if copied_bytes != files.read_at(journal_fd, length, offset):
                     raise UserError(
-                        f"{here} and {theirs_path} have one name and different content; an "
-                        "attempt's journal is written once, so one of them was damaged or renamed: "
-                        "remove it"
+                        f"{copy} and {journal} have one name and different content; an attempt's "
+                        "journal is written once, so one of them was damaged or renamed: remove it"
                     )
-                offset += length
     except FileNotFoundError:
         return False
-    return own_size >= size
+    return copy_size >= size
 
 
-def _copy(source_path: Path, here: Path, size: int | None = None) -> Path:
-    """Copy a file under its name: whole, synced, and read back if it is a part."""
-    with files.open_descriptor(source_path) as source, files.atomic_writer(here) as sink:
-        stop = os.fstat(source).st_size if size is None else size
+def _copy(original: Path, copy: Path, size: int | None = None) -> Path:
+    """Copy a file, or its first bytes: whole, synced, and read back if it is a part."""
+    with files.open_descriptor(original) as fd, files.atomic_writer(copy) as sink:
+        stop = os.fstat(fd).st_size if size is None else size
         while sink.tell() < stop:
-            data = files.read_at(source, min(_CHUNK, stop - sink.tell()), sink.tell())
+            data = files.read_at(fd, min(_COPY_BYTES, stop - sink.tell()), sink.tell())
             if not data:
-                raise OSError(f"{source_path} became shorter while it was copied")
+                raise OSError(f"{original} became shorter while it was copied")
             sink.write(data)
-    if here.suffix == parts.ENDING and (damage := parts.verify(here)):
-        here.unlink(missing_ok=True)
-        raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
-    left_out.forget_damage(here)
-    return here
+    if copy.suffix == parts.ENDING:
+        damage = parts.verify(copy)
+        if damage:
+            copy.unlink(missing_ok=True)
+            raise UserError(f"{damage[0]}; copy it again", TRY_AGAIN)
+    left_out.forget_damage(copy)
+    return copy
 
 
-def _plan(pair: _Pair, into: Layout, source: Layout) -> None:
-    theirs = Grid.load(source.grid(pair.arm, pair.set_name))
-    if theirs is None:
+def _merge_grids(pair: _GroupPair, target: Layout, source: Layout) -> None:
+    """Add to the target's grid and questions what the source's plan asks for."""
+    source_grid = Grid.load(source.grid(pair.arm, pair.set_name))
+    if source_grid is None:
         return
-    path = into.grid(pair.arm, pair.set_name)
-    ours = Grid.load(path)
-    grid = ours.grown(theirs.cells(pair.arm)) if ours else theirs
-    texts = stored_questions(source, pair.arm, pair.set_name)
-    provenance = {**grid.provenance, **put_questions(into, pair.arm, pair.set_name, texts)}
-    grid = replace(grid, provenance=provenance)
-    if grid != ours:
+    path = target.grid(pair.arm, pair.set_name)
+    target_grid = Grid.load(path)
+    grid = source_grid
+    if target_grid is not None:
+        grid = target_grid.grown(source_grid.cells(pair.arm))
+    questions = stored_questions(source, pair.arm, pair.set_name)
+    stored = put_questions(target, pair.arm, pair.set_name, questions)
+    grid = replace(grid, provenance={**grid.provenance, **stored})
+    if grid != target_grid:
         grid.save(path)

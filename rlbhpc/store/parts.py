@@ -51,19 +51,22 @@ from rlbhpc.verify.verdict import Status
 ENDING: Final = ".parquet"
 
 _NAME: Final = re.compile(r"\d{8}-.*-(?P<content>[0-9a-f]{16})\.(?P<footer>[0-9a-f]{8})\.parquet")
-_TAIL: Final = 1 << 16
+_PARQUET_MAGIC: Final = b"PAR1"
+# The magic at both ends, and the length of the footer.
+_MIN_PARQUET_BYTES: Final = 12
+_TAIL_BYTES: Final = 1 << 16
 # A page as large as its row group lets zstd see all texts of a problem at once.
-_PAGE: Final = 64 << 20
+_PAGE_BYTES: Final = 64 << 20
 # Samples per row group: one response out of 256 is read in a millisecond. Fewer if they are very
 # large: a row group is held in memory, and Arrow's 32-bit offsets end at 2 GB.
 _GROUP_ROWS: Final = 256
 _GROUP_BYTES: Final = 128 << 20
-# Of the per-token values of a token.
-_TOKEN_BYTES: Final = sum(COLUMNS[name].dtype.itemsize for name in sample_rows.PER_TOKEN)
-_LABEL: Final = 40
+# Id, log-prob and entropy of a token.
+_BYTES_PER_TOKEN: Final = sum(COLUMNS[name].dtype.itemsize for name in sample_rows.PER_TOKEN)
+_LABEL_CHARACTERS: Final = 40
 # Bytes decoded at a time: bounds the memory, and keeps Arrow's 32-bit offsets from overflowing.
 _BATCH_BYTES: Final = 256 << 20
-_UNREADABLE: Final = (ValueError, LookupError, pa.ArrowException, OSError)
+_READ_ERRORS: Final = (ValueError, LookupError, pa.ArrowException, OSError)
 
 
 def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path:
@@ -75,27 +78,28 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with files.temporary_path(folder) as partial:
-            first, content = _write(partial, tables, tokens)
-            name = _name(partial, first, content)
-            damage = verify(partial, name=name)
+        with files.temporary_path(folder) as partial_path:
+            first_cell, content_digest = _write_rows(partial_path, tables, tokens)
+            name = _make_name(partial_path, first_cell, content_digest)
+            damage = verify(partial_path, name=name)
             if damage:
                 raise UserError(
                     f"{damage[0]}: what was read back is not what was written; check the file "
                     "system, then give the same command again",
                     TRY_AGAIN,
                 )
-            files.publish(partial, folder / name)
+            files.publish(partial_path, folder / name)
     except FileNotFoundError:
-        raise  # a journal that was read for this went away: see snapshot.steady
+        raise  # a journal was removed while its rows were read: the caller begins again
     except OSError as error:
         raise files.explain(error, folder) from error
     return folder / name
 
 
-def _write(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
-    listed = Listing(tokens)
-    content = Content(listed)
+def _write_rows(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
+    """Write the Parquet file; its first cell and the digest of its content, both for its name."""
+    listing = Listing(tokens)
+    content = ContentDigest(listing)
     with (
         files.Sink(path) as sink,
         pq.ParquetWriter(
@@ -103,7 +107,7 @@ def _write(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple
             sample_rows.PLAIN,
             compression="zstd",
             compression_level=3,
-            data_page_size=_PAGE,
+            data_page_size=_PAGE_BYTES,
             use_dictionary=["arm", "problem", "answer", "rule", "grader"],
             use_byte_stream_split=["token_ids.list.element", "logprob_sum", "entropy_sum"],
             write_statistics=["step", "problem", "sample"],
@@ -111,172 +115,194 @@ def _write(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple
             store_schema=False,
         ) as writer,
     ):
-        for group in _row_groups(tables):
-            listed.add(group)
+        for group in _cut_row_groups(tables):
+            listing.add(group)
             content.add(group)
             # In one piece: the bytes must not tell in what batches the rows came.
             plain = group.cast(sample_rows.PLAIN).combine_chunks()
             writer.write_table(plain, row_group_size=plain.num_rows)
-        writer.add_key_value_metadata(listed.metadata())
-    return listed.cells[0], content.hex()
+        writer.add_key_value_metadata(listing.metadata())
+    return listing.cells[0], content.hex()
 
 
-def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _cut_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Cut rows into row groups of one cell each.
 
     Where they are cut follows from the rows alone, not from the tables in which they come.
     """
-    held = sample_rows.ROWS.empty_table()
+    pending = sample_rows.ROWS.empty_table()
     for table in tables:
-        if held.num_rows and cell_of(held) != cell_of(table):
-            yield held
-            held = table
+        if pending.num_rows and cell_of(pending) != cell_of(table):
+            yield pending
+            pending = table
         else:
-            held = pa.concat_tables([held, table])
-        while (rows := _rows_of_group(held)) < held.num_rows:
-            yield held.slice(0, rows)
-            held = held.slice(rows)
-    if held.num_rows:
-        yield held
+            pending = pa.concat_tables([pending, table])
+        while (group_rows := _rows_of_next_group(pending)) < pending.num_rows:
+            yield pending.slice(0, group_rows)
+            pending = pending.slice(group_rows)
+    if pending.num_rows:
+        yield pending
 
 
-def _rows_of_group(table: pa.Table) -> int:
-    """How many of the first rows make a row group."""
-    some = table.slice(0, _GROUP_ROWS)
-    lengths = pc.binary_length(some["text"]).to_numpy().astype(np.int64)
-    sizes = np.cumsum(lengths + some["n_tokens"].to_numpy() * _TOKEN_BYTES)
-    return max(1, int(np.searchsorted(sizes, _GROUP_BYTES, side="right")))
+def _rows_of_next_group(table: pa.Table) -> int:
+    """How many of the first rows make a row group, by their number and their bytes."""
+    first_rows = table.slice(0, _GROUP_ROWS)
+    text_bytes = pc.binary_length(first_rows["text"]).to_numpy().astype(np.int64)
+    token_bytes = first_rows["n_tokens"].to_numpy() * _BYTES_PER_TOKEN
+    total_bytes = np.cumsum(text_bytes + token_bytes)
+    return max(1, int(np.searchsorted(total_bytes, _GROUP_BYTES, side="right")))
 
 
-def _name(path: Path, first: Cell, content: str) -> str:
-    label = re.sub(r"[^A-Za-z0-9._-]+", "_", first.problem.partition("/")[2])[:_LABEL]
-    crc = zlib.crc32(footer(path))
-    return f"{first.step:08d}-{label}-{content}.{crc:08x}{ENDING}"
+def _make_name(path: Path, first_cell: Cell, content_digest: str) -> str:
+    """Name of a part; ``path``: the finished file, whose footer the name vouches for."""
+    local_id = first_cell.problem.partition("/")[2]
+    label = re.sub(r"[^A-Za-z0-9._-]+", "_", local_id)[:_LABEL_CHARACTERS]
+    footer_crc = zlib.crc32(read_footer(path))
+    return f"{first_cell.step:08d}-{label}-{content_digest}.{footer_crc:08x}{ENDING}"
 
 
-def footer(path: Path) -> bytes:
+def read_footer(path: Path) -> bytes:
     """Read the Parquet footer of any file.
 
     Raises :class:`DamagedError` when the file does not end as Parquet does.
     """
     with files.open_descriptor(path) as fd:
         size = os.fstat(fd).st_size
-        tail = files.read_at(fd, min(_TAIL, size), max(0, size - _TAIL))
-        if len(tail) < 12 or tail[-4:] != b"PAR1":
+        tail = files.read_at(fd, min(_TAIL_BYTES, size), max(0, size - _TAIL_BYTES))
+        if len(tail) < _MIN_PARQUET_BYTES or tail[-4:] != _PARQUET_MAGIC:
             raise DamagedError("not a whole Parquet file")
-        (length,) = struct.unpack("<I", tail[-8:-4])
-        if length > size - 12:
+        (footer_bytes,) = struct.unpack("<I", tail[-8:-4])
+        if footer_bytes > size - _MIN_PARQUET_BYTES:
             raise DamagedError("its footer's length is impossible")
-        if length + 8 > len(tail):
-            tail = files.read_at(fd, length + 8, size - length - 8)
-    return tail[-8 - length : -8]
+        if footer_bytes + 8 > len(tail):
+            tail = files.read_at(fd, footer_bytes + 8, size - footer_bytes - 8)
+    return tail[-8 - footer_bytes : -8]
 
 
-def contents(path: Path, *, name: str | None = None) -> Listing:
+def read_listing(path: Path, *, name: str | None = None) -> Listing:
     """List what a part holds, from its footer alone.
 
-    ``name`` is the name to judge it by, where that is not yet the file's name.
+    ``name``: the name that the part will have, where it is not yet the file's name.
 
     Raises :class:`DamagedError` when the footer is not the one that the name tells of.
     """
-    match = _NAME.fullmatch(name or path.name)
-    if match is None:
+    name_fields = _NAME.fullmatch(name or path.name)
+    if name_fields is None:
         raise DamagedError("not a part: no checksum in its name")
-    found = footer(path)
-    if zlib.crc32(found) != int(match["footer"], 16):
+    footer = read_footer(path)
+    if zlib.crc32(footer) != int(name_fields["footer"], 16):
         raise DamagedError("its footer fails the checksum in its name")
-    return parse_listing(found)
+    return parse_listing(footer)
 
 
-def tables_of(
+def read_groups(
     path: Path,
-    listed: Listing,
-    groups: Sequence[int],
-    wanted: pa.Schema,
+    listing: Listing,
+    numbers: Sequence[int],
+    schema: pa.Schema,
     skipped: list[Skipped],
 ) -> Iterator[tuple[list[int], pa.Table]]:
-    """Go through a part a few hundred megabytes at a time: numbers of row groups, their rows.
+    """Read row groups of a part, a few hundred megabytes at a time: their numbers and their rows.
 
     Only rows whose checksums hold are given; ``skipped`` tells of the others.
     """
-    if not groups:
+    if not numbers:
         return  # opening the part takes most of the time of reading one problem
-    named = [field.name for field in sample_rows.ROWS if pa.types.is_dictionary(field.type)]
+    dictionaries = [field.name for field in sample_rows.ROWS if pa.types.is_dictionary(field.type)]
     try:
         with files.retry_stale(
-            lambda: pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=named)
+            lambda: pq.ParquetFile(
+                path, page_checksum_verification=True, read_dictionary=dictionaries
+            )
         ) as file:
-            sums = listed_checksums(file.metadata.metadata, len(listed.columns))
-            sizes = [file.metadata.row_group(group).total_byte_size for group in groups]
-            for part in stretches(sizes, _BATCH_BYTES):
-                batch = [*groups[part]]
-                yield from _checked(file, path, listed, batch, wanted, sums, skipped)
+            reader = _CheckedReader(file, path, listing, schema, skipped)
+            sizes = [file.metadata.row_group(number).total_byte_size for number in numbers]
+            for batch in cut_by_bytes(sizes, _BATCH_BYTES):
+                yield from reader.read(list(numbers[batch]))
     except (FileNotFoundError, MemoryError):
         raise
-    except _UNREADABLE as error:
+    except _READ_ERRORS as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))
 
 
 def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
-    """Read a part whole and compare every key, digest and value with what its name vouches for."""
+    """Read a part whole and compare every key, digest and value with what its name vouches for.
+
+    Gives what is damaged; nothing where the part is intact.
+    """
     skipped: list[Skipped] = []
     try:
-        listed = contents(path, name=name)
-        content = Content(listed)
-        every = range(len(listed.groups))
-        for groups, table in tables_of(path, listed, every, sample_rows.ROWS, skipped):
-            offset = 0
-            for group in groups:
-                size = len(listed.groups[group].samples)
-                content.add(table.slice(offset, size))
-                offset += size
-        match = _NAME.fullmatch(name or path.name)
-        if not skipped and (match is None or content.hex() != match["content"]):
+        listing = read_listing(path, name=name)
+        content = ContentDigest(listing)
+        all_numbers = range(len(listing.groups))
+        for numbers, table in read_groups(path, listing, all_numbers, sample_rows.ROWS, skipped):
+            first_row = 0
+            for number in numbers:
+                group_rows = len(listing.groups[number].samples)
+                content.add(table.slice(first_row, group_rows))
+                first_row += group_rows
+        name_fields = _NAME.fullmatch(name or path.name)
+        if not skipped and (name_fields is None or content.hex() != name_fields["content"]):
             raise DamagedError("its rows are not those that its name tells of")
     except DamagedError as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))
     return tuple(skipped)
 
 
-def stretches(sizes: Sequence[int], most: int) -> Iterator[slice]:
-    """Cut a row of things into stretches of at most so many bytes; a larger thing is its own."""
-    first = total = 0
-    for i, size in enumerate(sizes):
-        if i > first and total + size > most:
-            yield slice(first, i)
-            first, total = i, 0
-        total += size
+def cut_by_bytes(sizes: Sequence[int], max_bytes: int) -> Iterator[slice]:
+    """Cut a row of things into slices of at most so many bytes; a larger thing is its own slice."""
+    first = 0
+    total_bytes = 0
+    for index, size in enumerate(sizes):
+        if index > first and total_bytes + size > max_bytes:
+            yield slice(first, index)
+            first = index
+            total_bytes = 0
+        total_bytes += size
     if sizes:
         yield slice(first, len(sizes))
 
 
-def _checked(
-    file: pq.ParquetFile,
-    path: Path,
-    listed: Listing,
-    batch: list[int],
-    wanted: pa.Schema,
-    sums: NDArray[np.uint32],
-    skipped: list[Skipped],
-) -> Iterator[tuple[list[int], pa.Table]]:
-    """Row groups whose values are what was written: together if all are, else one by one."""
-    stored = pa.schema([field for field in wanted if field.name in listed.columns])
-    positions = [listed.columns.index(name) for name in stored.names]
-    sizes = [len(listed.groups[group].samples) for group in batch]
-    try:
-        table = file.read_row_groups(batch, stored.names).select(stored.names).cast(stored)
-        if (checksums(table, sizes) != sums[batch][:, positions]).any():
-            raise DamagedError("values fail their checksum")
-        yield batch, sample_rows.fill_columns(table, wanted, sum(sizes))
-    except MemoryError:  # tells nothing of the part
-        raise
-    except _UNREADABLE as error:
-        if len(batch) == 1:
-            reason = f"row group {batch[0]}: {error}"
-            skipped.append(Skipped(path, reason, samples=sizes[0]))
-            return
-        for group in batch:
-            yield from _checked(file, path, listed, [group], wanted, sums, skipped)
+class _CheckedReader:
+    """Reads some columns of a part, and compares the values with the checksums in its footer."""
+
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        path: Path,
+        listing: Listing,
+        schema: pa.Schema,
+        skipped: list[Skipped],
+    ) -> None:
+        self._file = file
+        self._path = path
+        self._listing = listing
+        self._schema = schema
+        self._skipped = skipped
+        # An older part does not have all columns.
+        self._stored = pa.schema([field for field in schema if field.name in listing.columns])
+        positions = [listing.columns.index(name) for name in self._stored.names]
+        all_sums = listed_checksums(file.metadata.metadata, len(listing.columns))
+        self._checksums = all_sums[:, positions]
+
+    def read(self, numbers: list[int]) -> Iterator[tuple[list[int], pa.Table]]:
+        """Intact row groups and their rows: together if all are intact, else one by one."""
+        sizes = [len(self._listing.groups[number].samples) for number in numbers]
+        names = self._stored.names
+        try:
+            table = self._file.read_row_groups(numbers, names).select(names).cast(self._stored)
+            if (checksums(table, sizes) != self._checksums[numbers]).any():
+                raise DamagedError("values fail their checksum")
+            yield numbers, sample_rows.fill_columns(table, self._schema, sum(sizes))
+        except MemoryError:  # tells nothing of the part
+            raise
+        except _READ_ERRORS as error:
+            if len(numbers) == 1:
+                reason = f"row group {numbers[0]}: {error}"
+                self._skipped.append(Skipped(self._path, reason, samples=sizes[0]))
+                return
+            for number in numbers:
+                yield from self.read([number])
 
 
 # --- what a part says about its own rows ---------------------------------------------------------
@@ -293,10 +319,10 @@ TokenPolicy = Literal["none", "sampled", "all"]
 FAILED: Final = (int(Status.FAILED), int(Status.ERROR))
 
 #: How the list of keys begins, wherever in the footer it stands.
-_MARK: Final = b'{"rlbhpc part":'
-_SUMS: Final = "rlbhpc checksums"
+_LISTING_MARK: Final = b'{"rlbhpc part":'
+_CHECKSUMS_KEY: Final = "rlbhpc checksums"
 # The sum of what is never written (a missing number): different from any real sum but one in 2³².
-_NEVER: Final = 0xFFFFFFFF
+_NEVER_WRITTEN: Final = 0xFFFFFFFF
 _ZERO: Final = np.int8(ord("0"))
 
 
@@ -314,14 +340,14 @@ class Listing:
     """The keys of a part's rows.
 
     ``tokens``: whose per-token values the part keeps. ``cells, groups``: row group ``i`` has the
-    samples ``groups[i].samples`` of ``cells[groups[i].cell]``. ``sums``: checksums by row group and
-    column. ``version``: of the schema that the rows were written by.
+    samples ``groups[i].samples`` of ``cells[groups[i].cell]``. ``checksums``: one for each row
+    group and column. ``version``: of the schema that the rows were written by.
     """
 
     tokens: TokenPolicy
     cells: list[Cell] = field(default_factory=list)
     groups: list[RowGroup] = field(default_factory=list)
-    sums: list[NDArray[np.uint32]] = field(default_factory=list)
+    checksums: list[NDArray[np.uint32]] = field(default_factory=list)
     version: int = SCHEMA_VERSION
 
     @property
@@ -330,43 +356,51 @@ class Listing:
         return [name for name, column in COLUMNS.items() if column.since <= self.version]
 
     def add(self, table: pa.Table) -> None:
-        """Take in the next row group: all columns of one cell's samples."""
+        """Take in the next row group: all columns of samples of one cell."""
         cell = cell_of(table)
         if not self.cells or self.cells[-1] != cell:
             self.cells.append(cell)
-        samples, verdicts = table["sample"].to_numpy(), table["verdict"].to_numpy()
-        tokens = int(table["n_tokens"].to_numpy().sum(dtype=np.int64))
-        self.groups.append(RowGroup(len(self.cells) - 1, samples, verdicts, tokens))
-        self.sums.append(checksums(table.select(sample_rows.ROWS.names), [table.num_rows])[0])
+        self.groups.append(
+            RowGroup(
+                cell=len(self.cells) - 1,
+                samples=table["sample"].to_numpy(),
+                verdicts=table["verdict"].to_numpy(),
+                tokens=int(table["n_tokens"].to_numpy().sum(dtype=np.int64)),
+            )
+        )
+        columns = table.select(sample_rows.ROWS.names)
+        self.checksums.append(checksums(columns, [table.num_rows])[0])
 
     @cached_property
-    def rows(self) -> int:
+    def sample_count(self) -> int:
         """Number of samples."""
         return sum(len(group.samples) for group in self.groups)
 
     def metadata(self) -> dict[str, str]:
-        """Write it down for the footer."""
-        fields = {
+        """The listing as it is written into the footer."""
+        groups = []
+        for group in self.groups:
+            # One digit per verdict: a resume scan then reads no column at all.
+            digits = (group.verdicts + _ZERO).tobytes().decode()
+            groups.append([group.cell, _encode_runs(group.samples), digits, group.tokens])
+        listing = {
             "schema_version": self.version,
             "tokens": self.tokens,
             "cells": self.cells,
-            "groups": [
-                # One digit per verdict: a resume scan then reads no column at all.
-                [cell, _runs(samples), (verdicts + _ZERO).tobytes().decode(), tokens]
-                for cell, samples, verdicts, tokens in self.groups
-            ],
+            "groups": groups,
         }
+        packed_sums = np.array(self.checksums, "<u4").tobytes()
         return {
-            "rlbhpc part": json.dumps({"rlbhpc part": fields}, separators=(",", ":")),
-            _SUMS: base64.b64encode(np.array(self.sums, "<u4").tobytes()).decode(),
+            "rlbhpc part": json.dumps({"rlbhpc part": listing}, separators=(",", ":")),
+            _CHECKSUMS_KEY: base64.b64encode(packed_sums).decode(),
         }
 
 
-class Content:
+class ContentDigest:
     """What a part's name tells of its rows: keys, digests, token policy, schema version."""
 
-    def __init__(self, listed: Listing) -> None:
-        self._hash = hashlib.sha256(f"{listed.tokens} {listed.version}".encode())
+    def __init__(self, listing: Listing) -> None:
+        self._hash = hashlib.sha256(f"{listing.tokens} {listing.version}".encode())
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group."""
@@ -392,28 +426,28 @@ def parse_listing(footer: bytes) -> Listing:
 
     Raises :class:`DamagedError` when there is none, or a newer program wrote it.
     """
-    position = footer.find(_MARK)
+    position = footer.find(_LISTING_MARK)
     if position < 0:
         raise DamagedError("a Parquet file without a list of samples")
-    fields = json.JSONDecoder().raw_decode(footer[position:].decode("latin-1"))[0]["rlbhpc part"]
-    version = fields["schema_version"]
+    text = footer[position:].decode("latin-1")
+    listing = json.JSONDecoder().raw_decode(text)[0]["rlbhpc part"]
+    version = listing["schema_version"]
     if not OLDEST <= version <= SCHEMA_VERSION:
-        knows = " to ".join(map(str, sorted({OLDEST, SCHEMA_VERSION})))
-        raise DamagedError(f"written with schema version {version}, this program knows {knows}")
-    return Listing(
-        fields["tokens"],
-        [Cell(*cell) for cell in fields["cells"]],
-        [
-            RowGroup(cell, _samples(runs), np.frombuffer(digits.encode(), np.int8) - _ZERO, tokens)
-            for cell, runs, digits, tokens in fields["groups"]
-        ],
-        version=version,
-    )
+        raise DamagedError(
+            f"written with schema version {version}, this program knows {OLDEST} to "
+            f"{SCHEMA_VERSION}"
+        )
+    groups = []
+    for cell, runs, digits, tokens in listing["groups"]:
+        verdicts = np.frombuffer(digits.encode(), np.int8) - _ZERO
+        groups.append(RowGroup(cell, _decode_runs(runs), verdicts, tokens))
+    cells = [Cell(*cell) for cell in listing["cells"]]
+    return Listing(listing["tokens"], cells, groups, version=version)
 
 
 def listed_checksums(metadata: dict[bytes, bytes], columns: int) -> NDArray[np.uint32]:
-    """Checksums by row group and column, of a Parquet file's metadata."""
-    packed = base64.b64decode(metadata[_SUMS.encode()])
+    """Checksums by row group and column, from a Parquet file's metadata."""
+    packed = base64.b64decode(metadata[_CHECKSUMS_KEY.encode()])
     return np.frombuffer(packed, "<u4").reshape(-1, columns)
 
 
@@ -423,62 +457,73 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     ``table``: rows of all groups together. Equal values give equal sums in any chunks and encoding.
     ``sizes``: rows of each group. Gives shape (groups, columns).
     """
-    spans = list(pairwise([0, *np.cumsum(sizes).tolist()]))
-    sums = np.zeros((len(spans), table.num_columns), np.uint32)
-    for i, column in enumerate(table.columns):
-        of = _summer(column)
-        sums[:, i] = [of(start, stop) for start, stop in spans]
+    bounds = list(pairwise([0, *np.cumsum(sizes).tolist()]))
+    sums = np.zeros((len(bounds), table.num_columns), np.uint32)
+    for number, column in enumerate(table.columns):
+        crc_of_rows = _make_summer(column)
+        sums[:, number] = [crc_of_rows(start, stop) for start, stop in bounds]
     return sums
 
 
-def _summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:
-    """Make a function that gives the checksum of a span of one column."""
+def _make_summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:
+    """Make a function that gives the checksum of the rows from ``start`` to ``stop``."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
     array = column.combine_chunks()
     if pa.types.is_string(array.type):
-        return _ragged(array, array.buffers()[2], 1)
+        return _make_ragged_summer(array, array.buffers()[2], item_bytes=1)
     values = array.values if pa.types.is_list(array.type) else array
     if values.null_count:
-        return lambda start, stop: _NEVER
-    if values is not array:
-        return _ragged(array, _bytes(values), values.type.bit_width // 8)
-    data, width = _bytes(array), array.type.bit_width // 8
-    return lambda start, stop: zlib.crc32(data[start * width : stop * width])
+        return lambda start, stop: _NEVER_WRITTEN
+    item_bytes = values.type.bit_width // 8
+    if pa.types.is_list(array.type):
+        return _make_ragged_summer(array, _value_bytes(values), item_bytes)
+    data = _value_bytes(array)
+    return lambda start, stop: zlib.crc32(data[start * item_bytes : stop * item_bytes])
 
 
-def _ragged(array: pa.Array, data: object, width: int) -> Callable[[int, int], int]:
-    """Sum over which rows are null, the lengths of the rows, and their values."""
+def _make_ragged_summer(
+    array: pa.Array, data: object, item_bytes: int
+) -> Callable[[int, int], int]:
+    """The same for rows of unequal length: over which are null, their lengths and their values."""
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :]
     lengths = np.diff(offsets[: len(array) + 1]).data
-    valid = array.is_valid().to_numpy(zero_copy_only=False).data
-    view = memoryview(data) if data is not None else memoryview(b"")  # type: ignore[arg-type]
+    is_valid = array.is_valid().to_numpy(zero_copy_only=False).data
+    values = memoryview(data) if data is not None else memoryview(b"")  # type: ignore[arg-type]
 
-    def of(start: int, stop: int) -> int:
-        crc = zlib.crc32(valid[start:stop])
+    def crc_of_rows(start: int, stop: int) -> int:
+        crc = zlib.crc32(is_valid[start:stop])
         crc = zlib.crc32(lengths[start:stop], crc)
-        return zlib.crc32(view[offsets[start] * width : offsets[stop] * width], crc)
+        first_byte = offsets[start] * item_bytes
+        last_byte = offsets[stop] * item_bytes
+        return zlib.crc32(values[first_byte:last_byte], crc)
 
-    return of
+    return crc_of_rows
 
 
-def _bytes(array: pa.Array) -> memoryview:
-    data, width = array.buffers()[1], array.type.bit_width // 8
+def _value_bytes(array: pa.Array) -> memoryview:
+    """The bytes of an Arrow array of numbers, without those before its offset."""
+    data = array.buffers()[1]
     if data is None:
         return memoryview(b"")
-    return memoryview(data)[array.offset * width : (array.offset + len(array)) * width]
+    item_bytes = array.type.bit_width // 8
+    start = array.offset * item_bytes
+    return memoryview(data)[start : start + len(array) * item_bytes]
 
 
-def _runs(samples: NDArray[np.int32]) -> list[int]:
-    """Ascending samples as (first, count) of each run without a gap, one after the other."""
-    starts = np.flatnonzero(np.append(True, np.diff(samples) != 1))
+def _encode_runs(samples: NDArray[np.int32]) -> list[int]:
+    """Ascending sample indices as (first, count) of each run without a gap, in one list."""
+    is_start = np.append(True, np.diff(samples) != 1)
+    starts = np.flatnonzero(is_start)
     counts = np.diff(np.append(starts, len(samples)))
-    return [int(x) for x in np.column_stack([samples[starts], counts]).ravel()]
+    return [int(number) for number in np.column_stack([samples[starts], counts]).ravel()]
 
 
-def _samples(runs: list[int]) -> NDArray[np.int32]:
+def _decode_runs(runs: list[int]) -> NDArray[np.int32]:
+    """Sample indices of runs, see :func:`_encode_runs`."""
     pairs = zip(runs[::2], runs[1::2], strict=True)
-    return np.concatenate([np.arange(a, a + n, dtype=np.int32) for a, n in pairs])
+    indices = [np.arange(first, first + count, dtype=np.int32) for first, count in pairs]
+    return np.concatenate(indices)
 
 
 # --- whose per-token values a part keeps ---------------------------------------------------------
@@ -493,32 +538,34 @@ def _samples(runs: list[int]) -> NDArray[np.int32]:
 
 #: One sample in so many has its per-token values kept, right or wrong.
 ONE_IN: Final = 100
-_RARE: Final = 2
+_MAX_RARE_RIGHT: Final = 2
 
 
 def in_lot(seeds: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which samples the policy ``sampled`` keeps whatever their verdict, from their seeds.
+    """Whether the policy ``sampled`` keeps the tokens of samples with these seeds, right or wrong.
 
     A seed is 63 hashed bits of the key: a fair lot that falls the same way every time.
     """
     return np.asarray(seeds % ONE_IN == 0)
 
 
-def apply_policy(table: pa.Table, policy: TokenPolicy, right: int, drawn: int) -> pa.Table:
+def apply_policy(
+    table: pa.Table, policy: TokenPolicy, right_count: int, sample_count: int
+) -> pa.Table:
     """Drop the per-token values that a policy does not keep; they become null.
 
-    ``table``: samples of one problem, all columns. ``policy``: what to keep. ``right, drawn``: how
-    many samples of the problem are correct, and how many there are.
+    ``table``: some samples of one problem, all columns. ``right_count, sample_count``: right
+    samples of the problem, and all of them.
     """
     if policy == "all":
         return table
-    keep = np.zeros(table.num_rows, bool)
+    is_kept = np.zeros(table.num_rows, bool)
     if policy == "sampled":
-        keep |= in_lot(table["seed"].to_numpy())
-        if right <= max(_RARE, drawn // ONE_IN):
-            keep |= table["verdict"].to_numpy() == Status.RIGHT
+        is_kept |= in_lot(table["seed"].to_numpy())
+        if right_count <= max(_MAX_RARE_RIGHT, sample_count // ONE_IN):
+            is_kept |= table["verdict"].to_numpy() == Status.RIGHT
     for name in sample_rows.PER_TOKEN:
-        column = pc.if_else(pa.array(keep), table[name], None)
+        column = pc.if_else(pa.array(is_kept), table[name], None)
         index = table.schema.get_field_index(name)
         table = table.set_column(index, table.schema.field(index), column)
     return table

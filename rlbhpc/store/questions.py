@@ -24,8 +24,8 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
 
 # Characters that are kept of tests; those of a program may be megabytes.
-_TESTS: Final = 2_000
-_DIGITS: Final = 16
+_MAX_TEST_CHARACTERS: Final = 2_000
+_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def questions_of(problems: Iterable[Problem]) -> dict[str, Question]:
         if not problem.gold:
             # Tests that are read when they are needed stand here by their digest.
             tests = json.dumps(dict(problem.extras), ensure_ascii=False, default=Deferred.digest_of)
-        if len(tests) > _TESTS:
-            tests = f"{tests[:_TESTS]}… ({len(tests):,} characters)"
+        if len(tests) > _MAX_TEST_CHARACTERS:
+            tests = f"{tests[:_MAX_TEST_CHARACTERS]}… ({len(tests):,} characters)"
         questions[problem.id] = Question(problem.fields["question"], problem.gold, tests)
     return questions
 
@@ -63,15 +63,16 @@ def questions_of(problems: Iterable[Problem]) -> dict[str, Question]:
 def put_questions(
     layout: Layout, arm: str, set_name: str, questions: Mapping[str, Question]
 ) -> dict[str, str]:
-    """Store the questions of an arm beside those that it has; what its grid says of them.
+    """Store the questions of an arm beside those that it has.
 
-    Nothing where there are none.
+    Gives the entry for the provenance of its grid, which names their file; empty where there are
+    no questions.
     """
     merged = stored_questions(layout, arm, set_name) | dict(questions)
     if not merged:
         return {}
     values = {"problems": {name: asdict(merged[name]) for name in sorted(merged)}}
-    digest = checked.digest(values)[:_DIGITS]
+    digest = checked.digest(values)[:_DIGEST_DIGITS]
     path = layout.questions(set_name, digest)
     try:
         checked.read(path)
@@ -110,6 +111,7 @@ def read_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Questio
             return stored
     except UserError as error:
         left_out.warn_left_out(layout.root, [Note(left_out.DAMAGED, str(error))])
+    # The study, or its problem set, may not be there any more.
     with suppress(UserError, OSError):
         study = study_of(layout)
         if study is not None and arm in study.arms and set_name in study.problem_sets:

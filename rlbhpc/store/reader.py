@@ -7,12 +7,13 @@ would show the first as missing samples.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -50,9 +51,8 @@ from rlbhpc.store.sources import Group, Sources
 from rlbhpc.study.layout import Layout
 
 # How often a version may be swept away between being found and being opened.
-_TRIES: Final = 3
-# Coordinates along the problems.
-_OF_PROBLEMS = {GUESSABLE.name, *(stratum.name for stratum in STRATA)}
+_MAX_TRIES: Final = 3
+_PROBLEM_COORDINATES: Final = {GUESSABLE.name, *(stratum.name for stratum in STRATA)}
 
 
 def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
@@ -79,59 +79,66 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
             "a cube elsewhere by xarray.open_datatree(…, engine='zarr'): .rlb is on it too"
         )
     if not isinstance(path, str | Path):
-        return _several([Path(folder) for folder in path])
+        return _open_several([Path(folder) for folder in path])
     folder = Path(path)
     if (folder / cube.METADATA).is_file():
-        return _alone(folder)
+        return _open_store(folder)
     layout = Layout(folder)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         version = cube.current_version(layout)
         try:
             sources = Sources.survey(layout, strict=False)
-            datasets, notes = _view(sources, version)
+            datasets, notes = _open_run(sources, version)
         except FileNotFoundError:
             # The version was swept, or a journal removed after sealing, a moment ago.
             continue
         left_out.warn_left_out(folder, notes)
-        return _tree(datasets, folder, notes)
+        return _make_tree(datasets, folder, notes)
     raise UserError(
         f"{layout.cube}: replaced again and again while it was opened; open it again", TRY_AGAIN
     )
 
 
-def _alone(store: Path) -> xr.DataTree:
-    """A cube by its own path, with what it left out; a copy without its version knows nothing."""
-    real = store.resolve()
-    version = cube.version_of(real.parent)
+def _open_store(store: Path) -> xr.DataTree:
+    """Open a cube by its own path, without journals and parts.
+
+    What it left out is told, unless it is a copy without the list of its sources.
+    """
+    resolved = store.resolve()
+    version = cube.version_of(resolved.parent)
     notes = None
-    if version.store == real and version.sources:
+    if version.store == resolved and version.sources:
         unlisted = [Note(*note) for note in version.sources.get("unlisted", [])]
         notes = unlisted + all_notes(version.sources)
-    tree = _tree(datasets(open_overlay({}, real)), store, notes)
+    tree = _make_tree(read_datasets(open_overlay({}, resolved)), store, notes)
     left_out.warn_left_out(store, notes or [])
     return tree
 
 
-def _several(folders: list[Path]) -> xr.DataTree:
-    names = [folder.resolve().name for folder in folders]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if not folders or twice is not None:
-        raise UserError(
-            "open_cube: the list names no run"
-            if twice is None
-            else f"open_cube: two runs are called {twice}; open them one by one, or link one of "
-            "the folders under another name"
-        )
-    trees = {folder.resolve().name: open_cube(folder) for folder in folders}
-    whole = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
-    counts: Counter[str] = Counter()
-    for tree in trees.values():
-        counts.update(json.loads(tree.attrs.get(left_out.ATTRIBUTE, "{}")))
-    whole.attrs[left_out.ATTRIBUTE] = json.dumps(counts)
-    return whole
+def _open_several(folders: list[Path]) -> xr.DataTree:
+    """Open several runs as one tree, with a group for each, named as its folder."""
+    if not folders:
+        raise UserError("open_cube: the list names no run")
+    trees: dict[str, xr.DataTree] = {}
+    totals: Counter[str] = Counter()
+    for folder in folders:
+        name = folder.resolve().name
+        if name in trees:
+            raise UserError(
+                f"open_cube: two runs are called {name}; open them one by one, or link one of "
+                "the folders under another name"
+            )
+        trees[name] = open_cube(folder)
+        totals.update(json.loads(trees[name].attrs.get(left_out.ATTRIBUTE, "{}")))
+    joined = xr.DataTree.from_dict({f"/{name}": tree for name, tree in trees.items()})
+    joined.attrs[left_out.ATTRIBUTE] = json.dumps(totals)
+    return joined
 
 
-def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | None) -> xr.DataTree:
+def _make_tree(
+    datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | None
+) -> xr.DataTree:
+    """Join Datasets by their paths; ``notes``: what was left out, None where nobody knows."""
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
     tree = xr.DataTree.from_dict(datasets)
@@ -140,103 +147,122 @@ def _tree(datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | Non
     return tree
 
 
-def _view(sources: Sources, version: Version | None) -> tuple[dict[str, xr.Dataset], list[Note]]:
-    """Datasets of the cube as it would be after compaction now, and what they leave out.
+def _open_run(
+    sources: Sources, version: Version | None
+) -> tuple[dict[str, xr.Dataset], list[Note]]:
+    """Open the cube as it would be after a compaction now, and list what that would leave out.
 
-    Groups with news are compacted in memory. Bands without news are those of the cube.
+    Groups with new samples are derived in memory, except for the bands that did not change, which
+    are read from the cube on disk.
     """
-    base = Base.of(version)
-    below = version.store if version else None
-    changed = [group for group in sources.groups if not (base and _unchanged(sources, group, base))]
+    base = Base.open(version)
+    store = version.store if version else None
+    changed = [group for group in sources.groups if not _is_up_to_date(sources, group, base)]
     notes = [*sources.notes, *(all_notes(base.sources, changed) if base else [])]
-    above: dict[str, Buffer] = {}
-    root = cube.create(MemoryStore(above))
+    memory: dict[str, Buffer] = {}
+    root = cube.create(MemoryStore(memory))
     try:
-        derivations = derive(root, sources, base, changed, lambda files: True)
+        derivations = derive(root, sources, base, changed, take_over=lambda files: True)
     except PurgedError as error:
-        # As compaction would: the cube stays as it is, and what came since is not shown either.
+        # As compaction would: the cube stays as it is, and newer samples are not shown either.
         notes += all_notes(base.sources) if base else []
         notes.append(Note(left_out.PURGED, str(error), error.samples))
-        return datasets(open_overlay({}, below)), notes
+        return read_datasets(open_overlay({}, store)), notes
     for derivation in derivations.values():
-        notes += [note for band in derivation.notes.values() for note in band]
-    if sources.inputs["tables"] != (base.sources["inputs"]["tables"] if base else {}):
+        for band_notes in derivation.notes.values():
+            notes += band_notes
+    base_tables = base.sources["inputs"]["tables"] if base else {}
+    if sources.inputs["tables"] != base_tables:
         tables.write_groups(root, sources.layout)
-    return mark_guessable(datasets(open_overlay(above, below))), notes
+    return mark_guessable(read_datasets(open_overlay(memory, store))), notes
 
 
 def purged_notes(sources: Sources) -> list[Note]:
-    """What the cube has and no journal or part of a run has any more."""
+    """Tell what the cube has and no journal or part of a run has any more."""
     version = cube.current_version(sources.layout)
-    base = Base.of(version)
+    base = Base.open(version)
     if base is None:
         return []
-    groups = (Group(*name.split("/")) for name in base.sources["inputs"]["groups"])
-    if not any(_lost_files(sources, group, base) for group in groups):
+    groups = [Group(*name.split("/")) for name in base.sources["inputs"]["groups"]]
+    if not any(_has_lost_files(sources, group, base) for group in groups):
         return []
-    return [note for note in _view(sources, version)[1] if note.kind == left_out.PURGED]
+    _, notes = _open_run(sources, version)
+    return [note for note in notes if note.kind == left_out.PURGED]
 
 
-def _lost_files(sources: Sources, group: Group, base: Base) -> bool:
-    files = base.files(group)
-    return bool(sources.rows[group].gone(files) if group in sources.groups else files)
+def _has_lost_files(sources: Sources, group: Group, base: Base) -> bool:
+    """Whether a file that the cube was made from is gone."""
+    sample_counts = base.sample_counts(group)
+    if group not in sources.groups:
+        return bool(sample_counts)
+    return bool(sources.files[group].files_gone(sample_counts))
 
 
-def _unchanged(sources: Sources, group: Group, base: Base) -> bool:
+def _is_up_to_date(sources: Sources, group: Group, base: Base | None) -> bool:
     """Whether the cube holds all that there is of a group."""
+    if base is None or base.has_damage(group):
+        return False
     plans = base.sources["inputs"]["plans"]
     same_plan = plans.get(str(group)) == sources.inputs["plans"][str(group)]
-    same_files = dict(base.files(group)) == sources.rows[group].files
-    return same_plan and same_files and not base.lacks(group)
+    return same_plan and dict(base.sample_counts(group)) == sources.files[group].sample_counts
 
 
 # --- Datasets of groups --------------------------------------------------------------------------
 
 
 class _Overlay(MemoryStore):
-    """What was derived in memory, over the chunk files of a cube on disk."""
+    """Chunks that were derived in memory, and behind them those of a cube on disk."""
 
-    def __init__(self, above: dict[str, Buffer], below: Path | None) -> None:
-        super().__init__(above, read_only=True)
-        self._above = above
-        self._below = below
+    def __init__(self, memory: dict[str, Buffer], store: Path | None) -> None:
+        super().__init__(memory, read_only=True)
+        self._memory = memory
+        self._store = store
 
     def __str__(self) -> str:
-        return str(self._below)
+        return str(self._store)
 
-    def bytes_of(self, key: str) -> bytes:
+    def read_chunk(self, key: str) -> bytes:
         """Read a chunk from memory, else from the disk."""
-        value = self._above.get(key)
-        return value.to_bytes() if value is not None else _bytes_below(self._below or Path(), key)
+        value = self._memory.get(key)
+        if value is not None:
+            return value.to_bytes()
+        return _read_chunk_file(self._store or Path(), key)
 
 
-def _bytes_below(folder: Path, key: str) -> bytes:
+def _read_chunk_file(store: Path, key: str) -> bytes:
+    """Read a chunk of a cube; an error if it is not there: Zarr would show missing samples."""
     try:
-        return (folder / key).read_bytes()
+        return (store / key).read_bytes()
     except FileNotFoundError:
         raise UserError(
-            f"{folder}/{key} is not there any more; open the cube again if it was compacted "
+            f"{store}/{key} is not there any more; open the cube again if it was compacted "
             "meanwhile, else run `rlbhpc compact --rebuild`"
         ) from None
 
 
-def open_overlay(above: dict[str, Buffer], below: Path | None) -> zarr.Group:
+def open_overlay(memory: dict[str, Buffer], store: Path | None) -> zarr.Group:
     """Open a cube whose groups lie in memory or, where memory has none of the name, on disk."""
-    files = {
-        key.removesuffix(f"/{cube.METADATA}"): json.loads(value.to_bytes())
-        for key, value in above.items()
-        if key.endswith(cube.METADATA)
+    memory_nodes: dict[str, Any] = {}
+    for key, value in memory.items():
+        if key.endswith(cube.METADATA):
+            name = key.removesuffix(f"/{cube.METADATA}")
+            memory_nodes[name] = json.loads(value.to_bytes())
+    root = memory_nodes.pop(cube.METADATA, None)
+    stored_nodes: dict[str, Any] = {}
+    if store is not None:
+        stored_root, stored_nodes = cube.read_checked(store)
+        root = root or stored_root
+    derived_groups = tuple(
+        f"{name}/" for name, node in memory_nodes.items() if "kind" in node["attributes"]
+    )
+    nodes = {
+        name: node
+        for name, node in stored_nodes.items()
+        if not f"{name}/".startswith(derived_groups)
     }
-    top = files.pop(cube.METADATA, None)
-    nodes: dict[str, Any] = {}
-    if below is not None:
-        stored_top, nodes = cube.read_checked(below)
-        top = top or stored_top
-    fresh = [f"{name}/" for name, node in files.items() if "kind" in node["attributes"]]
-    nodes = {k: v for k, v in nodes.items() if not f"{k}/".startswith(tuple(fresh))} | files
-    text = json.dumps(cube.consolidated(top or {}, nodes))
-    above[cube.METADATA] = cpu.Buffer.from_bytes(text.encode())
-    return zarr.open_group(_Overlay(above, below), mode="r", use_consolidated=True)
+    metadata = cube.consolidated(root or {}, nodes | memory_nodes)
+    memory[cube.METADATA] = cpu.Buffer.from_bytes(json.dumps(metadata).encode())
+    return zarr.open_group(_Overlay(memory, store), mode="r", use_consolidated=True)
 
 
 class _LazyArray(BackendArray):
@@ -251,16 +277,16 @@ class _LazyArray(BackendArray):
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         """Read by integers and slices; xarray takes the rest from the result."""
-        # A list of no places: xarray before 2026.9 looks for its least.
+        # xarray before 2026.9 looks for the least of a list of positions, also of an empty one.
         if isinstance(key, indexing.OuterIndexer):
-            parts = (slice(0) if np.size(part) == 0 else part for part in key.tuple)
+            parts = [slice(0) if np.size(part) == 0 else part for part in key.tuple]
             key = indexing.OuterIndexer(tuple(parts))
         return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.BASIC, self._basic
+            key, self.shape, indexing.IndexingSupport.BASIC, self._read
         )
 
-    def _basic(self, key: tuple[int | slice, ...]) -> Any:
-        return _load(self._array, key).astype(self.dtype, copy=False)
+    def _read(self, key: tuple[int | slice, ...]) -> Any:
+        return _read_array(self._array, key).astype(self.dtype, copy=False)
 
 
 class _RightArray(_LazyArray):
@@ -270,18 +296,23 @@ class _RightArray(_LazyArray):
         super().__init__(verdict)
         self.dtype = np.dtype(np.float32)
 
-    def _basic(self, key: tuple[int | slice, ...]) -> Any:
-        right = RIGHT_BY_VERDICT[_load(self._array, key)]
+    def _read(self, key: tuple[int | slice, ...]) -> Any:
+        right = RIGHT_BY_VERDICT[_read_array(self._array, key)]
         return np.where(right < 0, np.float32(np.nan), right)
 
 
-def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
+def _read_array(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
+    """Read what a key of integers and slices selects of an array; all of it where None."""
     store: Any = array.store
     # A cube that is being written has no overlay yet.
-    overlaid = isinstance(store, _Overlay)
-    bytes_of = store.bytes_of if overlaid else partial(_bytes_below, store.root)
+    if isinstance(store, _Overlay):
+        read_chunk = store.read_chunk
+    else:
+        read_chunk = partial(_read_chunk_file, store.root)
+    if key is None:
+        key = (slice(None),) * array.ndim
     try:
-        return read_chunks(array, key or (slice(None),) * array.ndim, bytes_of)
+        return read_chunks(array, key, read_chunk)
     except UserError:
         raise
     except Exception as error:
@@ -292,63 +323,72 @@ def _load(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) ->
         ) from error
 
 
-def datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
+def read_datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
     """Datasets of a cube's groups by path; coordinates are read, all else when it is asked for."""
-    groups = {"/": xr.Dataset(attrs=dict(root.attrs))}
+    datasets = {"/": xr.Dataset(attrs=dict(root.attrs))}
     for name, node in root.members(max_depth=None):
-        if isinstance(node, zarr.Group):
-            dataset = _dataset(node)
-            # Schema version 2 had the answers among the samples, as JSON of a block of them.
-            if "block" in dataset.dims:
-                groups[f"/{ANSWERS}/{name}"] = dataset[["vocabulary"]].drop_attrs(deep=False)
-                dataset = dataset.drop_dims("block")
-            groups[f"/{name}"] = dataset
-    return groups
+        if not isinstance(node, zarr.Group):
+            continue
+        dataset = _read_dataset(node)
+        # Schema version 2 had the answers among the samples, as JSON of a block of them.
+        if "block" in dataset.dims:
+            datasets[f"/{ANSWERS}/{name}"] = dataset[["vocabulary"]].drop_attrs(deep=False)
+            dataset = dataset.drop_dims("block")
+        datasets[f"/{name}"] = dataset
+    return datasets
 
 
-def _dataset(group: zarr.Group) -> xr.Dataset:
+def _read_dataset(group: zarr.Group) -> xr.Dataset:
+    """Dataset of one group."""
     variables: dict[str, xr.Variable] = {}
     coordinates: dict[str, xr.Variable] = {}
     for name, array in group.arrays():
         dims: tuple[str, ...] = getattr(array.metadata, "dimension_names", None) or ()
+        attrs = dict(array.attrs)
         if dims == (name,):
-            coordinates[name] = _labels(name, _plain(_load(array)), dict(array.attrs))
-        elif dims == () or name in _OF_PROBLEMS:
-            coordinates[name] = of_array(dims, _plain(_load(array)), dict(array.attrs))
+            coordinates[name] = _index_variable(name, _plain_strings(_read_array(array)), attrs)
+        elif dims == () or name in _PROBLEM_COORDINATES:
+            coordinates[name] = fast_variable(dims, _plain_strings(_read_array(array)), attrs)
         else:
-            variables[name] = _variable(dims, array, _LazyArray(array))
+            variables[name] = _lazy_variable(dims, array, _LazyArray(array))
     if "verdict" in variables:
-        # Whatever the version: in cubes of the first two, and among rollouts, there is none.
+        # Derived whatever the version: old cubes have none, nor have rollouts.
         verdict: Any = group["verdict"]
-        right = _variable(variables["verdict"].dims, verdict, _RightArray(verdict))
+        right = _lazy_variable(variables["verdict"].dims, verdict, _RightArray(verdict))
         right.attrs = {"long_name": RIGHT.attrs["long_name"]}
         variables[RIGHT.name] = right
-    sizes = {dim: size for v in variables.values() for dim, size in v.sizes.items()}
+    sizes = {dim: size for variable in variables.values() for dim, size in variable.sizes.items()}
     # Scores have none, and samples had none in schema version 2.
     if "sample" in sizes and "sample" not in coordinates:
-        coordinates["sample"] = _labels("sample", np.arange(sizes["sample"]))
-    attrs = {k: v for k, v in group.attrs.items() if k != "coordinates"}
-    if isinstance(looks := provenance(attrs).get(LOOKS), dict):
-        coordinates[N_OF_ALL] = of_array((), np.asarray(looks["n"]))
+        coordinates["sample"] = _index_variable("sample", np.arange(sizes["sample"]))
+    attrs = dict(group.attrs)
+    attrs.pop("coordinates", None)
+    looks = provenance(attrs).get(LOOKS)
+    if isinstance(looks, dict):
+        coordinates[N_OF_ALL] = fast_variable((), np.asarray(looks["n"]))
     if "provenance" in attrs:
         attrs["provenance"] = json.dumps(provenance(attrs))
     return xr.Dataset(variables, coordinates, attrs)
 
 
-def of_array(
+def fast_variable(
     dims: tuple[str, ...], values: NDArray[Any], attrs: dict[str, Any] | None = None
 ) -> xr.Variable:
-    """Take an array as it is: to see whether it is another's kind, xarray would import dask."""
+    """Make a variable without the checks of xarray, which would import dask."""
     return xr.Variable(dims, values, attrs, fastpath=True)
 
 
-def _labels(dim: str, values: NDArray[Any], attrs: dict[str, Any] | None = None) -> xr.Variable:
-    """Take the labels of a dimension as they are, for the same reason."""
+def _index_variable(
+    dim: str, values: NDArray[Any], attrs: dict[str, Any] | None = None
+) -> xr.Variable:
+    """The same for the labels of a dimension."""
     index: Any = indexing.PandasIndexingAdapter(pd.Index(values), values.dtype)
     return xr.Variable((dim,), index, attrs, fastpath=True)
 
 
-def _variable(dims: tuple[Any, ...], array: zarr.Array[Any], values: BackendArray) -> xr.Variable:
+def _lazy_variable(
+    dims: tuple[Any, ...], array: zarr.Array[Any], values: BackendArray
+) -> xr.Variable:
     """Wrap a lazy array as xarray's own readers do: read once, copied before it is changed."""
     lazy: Any = indexing.LazilyIndexedArray(values)
     data = indexing.MemoryCachedArray(indexing.CopyOnWriteArray(lazy))  # type: ignore[no-untyped-call]
@@ -356,8 +396,8 @@ def _variable(dims: tuple[Any, ...], array: zarr.Array[Any], values: BackendArra
     return xr.Variable(dims, data, dict(array.attrs), encoding)
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """Labels in the string type that plots and every file format know."""
+def _plain_strings(values: NDArray[Any]) -> NDArray[Any]:
+    """Turn texts into the string type that plots and every file format know."""
     if isinstance(values.dtype, np.dtypes.StringDType):
         return np.array(values.tolist(), str)
     return values
@@ -370,66 +410,105 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_chunks(
-    array: zarr.Array[Any], key: Sequence[int | slice], bytes_of: Callable[[str], bytes]
+    array: zarr.Array[Any], key: Sequence[int | slice], read_chunk: Callable[[str], bytes]
 ) -> NDArray[Any]:
-    """Read what integers and slices choose of an array with the codecs of ``cube_schema.codecs``.
+    """Read what a key selects of an array that has the codecs of ``cube_schema.codecs``.
 
-    ``bytes_of`` gives the bytes of a chunk by its key. Raises :class:`ValueError` where a chunk
-    does not have the checksum that it was written with.
+    ``key``: an integer or slice for each dimension. ``read_chunk`` gives the bytes of a chunk by
+    its key in the store. Raises :class:`ValueError` where a chunk does not have the checksum that
+    it was written with.
     """
     metadata: Any = array.metadata
-    chosen = [range(size)[part] for size, part in zip(array.shape, key, strict=True)]
-    forwards = [range(c, c + 1) if isinstance(c, int) else c[:: np.sign(c.step)] for c in chosen]
-    parts = list(product(*map(_chunk_spans, forwards, array.chunks)))
-    values = _empty_values(list(map(len, forwards)), array.chunks, array.dtype)
-    for part in parts:
-        place, within, target = zip(*part, strict=True) if part else ((), (), ())
-        chunk = _decoded(bytes_of(f"{array.path}/{metadata.encode_chunk_key(place)}"), array)
-        inside = chunk[(*within, ...)]
-        if len(parts) == 1 and inside.size == chunk.size:
-            values = inside
-        else:
-            values[(*target, ...)] = inside
-    # An integer drops its dimension, and a slice may go backwards.
-    last: list[Any] = [
-        0 if isinstance(c, int) else slice(None, None, np.sign(c.step)) for c in chosen
+    positions = [_positions(size, part) for size, part in zip(array.shape, key, strict=True)]
+    spans_by_dim = [
+        list(_chunk_spans(chosen, length))
+        for chosen, length in zip(positions, array.chunks, strict=True)
     ]
-    return values[(*last, ...)]
+    values = _empty_values([len(chosen) for chosen in positions], array.chunks, array.dtype)
+    chunk_count = math.prod(len(spans) for spans in spans_by_dim)
+    for spans in product(*spans_by_dim):
+        chunk_index = tuple(span.chunk for span in spans)
+        chunk_key = f"{array.path}/{metadata.encode_chunk_key(chunk_index)}"
+        chunk = _decode_chunk(read_chunk(chunk_key), array)
+        inside: Any = (*(span.inside for span in spans), ...)
+        selected = chunk[inside]
+        if chunk_count == 1 and selected.size == chunk.size:
+            values = selected
+        else:
+            target: Any = (*(span.target for span in spans), ...)
+            values[target] = selected
+    # Read forwards: an integer drops its dimension now, and a slice backwards is turned round.
+    final_index: list[Any] = []
+    for part in key:
+        if isinstance(part, slice):
+            is_backwards = part.step is not None and part.step < 0
+            final_index.append(slice(None, None, -1 if is_backwards else 1))
+        else:
+            final_index.append(0)
+    return values[(*final_index, ...)]
 
 
-def _chunk_spans(chosen: range, length: int) -> Iterator[tuple[int, slice, slice]]:
-    """Chunks along a dimension with chosen positions: which, where in it, and where these go."""
+def _positions(size: int, part: int | slice) -> range:
+    """Ascending positions that an integer or a slice selects in a dimension."""
+    chosen = range(size)[part]
+    if isinstance(chosen, int):
+        return range(chosen, chosen + 1)
+    return chosen if chosen.step > 0 else chosen[::-1]
+
+
+class _ChunkSpan(NamedTuple):
+    """Selected positions in one chunk along a dimension.
+
+    ``chunk``: number of the chunk. ``inside``: the positions in it. ``target``: where their values
+    go in the result.
+    """
+
+    chunk: int
+    inside: slice
+    target: slice
+
+
+def _chunk_spans(positions: range, chunk_length: int) -> Iterator[_ChunkSpan]:
+    """Divide ascending positions along a dimension by the chunks that hold them."""
     begin = 0
-    while begin < len(chosen):
-        number = chosen[begin] // length
-        first = number * length
-        end = min(len(chosen), begin - (chosen[begin] - first - length) // chosen.step)
-        inside = slice(chosen[begin] - first, chosen[end - 1] - first + 1, chosen.step)
-        yield number, inside, slice(begin, end)
+    while begin < len(positions):
+        chunk = positions[begin] // chunk_length
+        first = chunk * chunk_length
+        last_in_chunk = first + chunk_length - 1
+        steps_in_chunk = (last_in_chunk - positions[begin]) // positions.step + 1
+        end = min(len(positions), begin + steps_in_chunk)
+        inside = slice(positions[begin] - first, positions[end - 1] - first + 1, positions.step)
+        yield _ChunkSpan(chunk, inside, slice(begin, end))
         begin = end
 
 
 def _empty_values(
-    shape: Sequence[int], lengths: Sequence[int], dtype: np.dtype[Any]
+    shape: Sequence[int], chunk_lengths: Sequence[int], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Room for values in which those of a step, a chunk of its own, lie together."""
-    order = sorted(range(len(shape)), key=lambda axis: lengths[axis] != 1)
-    room = np.empty([shape[axis] for axis in order], dtype)
-    return room.transpose(np.argsort(order))
+    """Make an array in which the values of a step, which is one chunk long, lie together."""
+    axes = sorted(range(len(shape)), key=lambda axis: chunk_lengths[axis] != 1)
+    values = np.empty([shape[axis] for axis in axes], dtype)
+    return values.transpose(np.argsort(axes))
 
 
-def _decoded(data: bytes, array: zarr.Array[Any]) -> NDArray[Any]:
-    data, checksum = data[:-4], data[-4:]
-    if google_crc32c.value(data).to_bytes(4, "little") != checksum:
+_CHECKSUM_BYTES: Final = 4
+
+
+def _decode_chunk(data: bytes, array: zarr.Array[Any]) -> NDArray[Any]:
+    """Values of a chunk; ValueError where its checksum does not match."""
+    compressed = data[:-_CHECKSUM_BYTES]
+    checksum = google_crc32c.value(compressed).to_bytes(_CHECKSUM_BYTES, "little")
+    if data[-_CHECKSUM_BYTES:] != checksum:
         raise ValueError("its checksum does not match")
     if isinstance(array.dtype, np.dtypes.StringDType):
-        texts: NDArray[Any] = VLenUTF8().decode(zstd.decompress(data))
+        texts: NDArray[Any] = VLenUTF8().decode(zstd.decompress(compressed))
         return texts.astype(array.dtype).reshape(array.chunks)
     chunk = np.empty(array.chunks, array.dtype.newbyteorder("<"))
-    # Blosc would leave the rest as it was; its header has the length, four bytes after four others.
-    if int.from_bytes(data[4:8], "little") != chunk.nbytes:
+    # Blosc would leave values behind a shorter content as they were; its header has the length.
+    content_bytes = int.from_bytes(compressed[4:8], "little")
+    if content_bytes != chunk.nbytes:
         raise ValueError("it is a chunk of another array")
-    blosc.decompress(data, chunk)
+    blosc.decompress(compressed, chunk)
     return chunk
 
 
@@ -443,7 +522,7 @@ def _decoded(data: bytes, array: zarr.Array[Any]) -> NDArray[Any]:
 
 def write_guessable(root: zarr.Group) -> None:
     """Fill in the marks of a cube whose samples and counts are written."""
-    for path, data in mark_guessable(datasets(root)).items():
+    for path, data in mark_guessable(read_datasets(root)).items():
         if GUESSABLE.name in data.coords:
             cube.write(root[path], GUESSABLE.name, data[GUESSABLE.name].values)  # type: ignore[arg-type]
 
@@ -468,7 +547,8 @@ def guessable(n: ArrayLike, right: ArrayLike, below: float = LOW_RATE) -> NDArra
     >>> guessable([100, 100, 100, 0], [0, 3, 40, 0])
     array([False,  True, False, False])
     """
-    samples, hits = np.asarray(n, np.int64), np.asarray(right, np.int64)
+    samples = np.asarray(n, np.int64)
+    hits = np.asarray(right, np.int64)
     if samples.shape != hits.shape or (hits > samples).any() or (hits < 0).any():
         raise UserError("no-think counts: right must be between 0 and n for each problem")
     if not 0 < below <= 1:
@@ -484,37 +564,42 @@ def mark_guessable(
     Where several arms were asked without reasoning, one that guesses a problem is enough.
     ``below``: rates from 0 to here, both ends excluded, mark a problem.
     """
-    groups = {path: data for path, data in datasets.items() if GUESSABLE.name in data.coords}
-    known: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for data in groups.values():
-        if _guesses_blindly(data):
-            marks = known[str(data["problem_set"].item())]
-            for problem, guessed in _guesses(data, below):
-                marks[problem] = max(int(guessed), marks.get(problem, GUESSABLE.fill))
-    marked = {}
-    for path, data in groups.items():
-        marks = known[str(data["problem_set"].item())]
-        values = [marks.get(problem, GUESSABLE.fill) for problem in data["problem"].values.tolist()]
-        attrs = dict(GUESSABLE.attrs)
-        coordinate = of_array(("problem",), np.array(values, GUESSABLE.dtype), attrs)
-        marked[path] = data.assign_coords({GUESSABLE.name: coordinate})
-    return {**datasets, **marked}
+    groups = {
+        path: dataset for path, dataset in datasets.items() if GUESSABLE.name in dataset.coords
+    }
+    marks_of_set: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for dataset in groups.values():
+        if _is_untrained_no_think(dataset):
+            marks = marks_of_set[str(dataset["problem_set"].item())]
+            for problem, is_guessed in _guessed_problems(dataset, below):
+                marks[problem] = max(int(is_guessed), marks.get(problem, GUESSABLE.fill))
+    marked = dict(datasets)
+    for path, dataset in groups.items():
+        marks = marks_of_set[str(dataset["problem_set"].item())]
+        problems = dataset["problem"].values.tolist()
+        values = [marks.get(problem, GUESSABLE.fill) for problem in problems]
+        coordinate = fast_variable(
+            ("problem",), np.array(values, GUESSABLE.dtype), dict(GUESSABLE.attrs)
+        )
+        marked[path] = dataset.assign_coords({GUESSABLE.name: coordinate})
+    return marked
 
 
-def _guesses_blindly(data: xr.Dataset) -> bool:
+def _is_untrained_no_think(dataset: xr.Dataset) -> bool:
     """Whether a group has the untrained model under a prompt that forbids reasoning."""
-    return provenance(data.attrs).get(NO_THINK) is True and 0 in data["step"].values
+    return provenance(dataset.attrs).get(NO_THINK) is True and 0 in dataset["step"].values
 
 
-def _guesses(data: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
+def _guessed_problems(dataset: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
     """Each problem of which the untrained model has samples, and whether it was guessed."""
     # Stored counts are read at once; but where problems end early they hold more than is fair.
-    early = SOME_END_EARLY & provenance(data.attrs).keys()
-    counts = (data.rlb.counts() if early else data[["n", "c"]]).sel(step=0)
+    ends_early = SOME_END_EARLY & provenance(dataset.attrs).keys()
+    counts = dataset.rlb.counts() if ends_early else dataset[["n", "c"]]
+    counts = counts.sel(step=0)
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:
         n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).exchangeable
-    marked = guessable(n, c, below)
-    for problem, samples, guessed in zip(data["problem"].values.tolist(), n, marked, strict=True):
-        if samples:
-            yield problem, bool(guessed)
+    is_guessed = guessable(n, c, below)
+    for index, problem in enumerate(dataset["problem"].values.tolist()):
+        if n[index]:
+            yield problem, bool(is_guessed[index])

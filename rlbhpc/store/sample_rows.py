@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -34,26 +34,31 @@ KEY: Final = ("arm", "step", "problem", "sample", "fingerprint")
 PER_TOKEN: Final = tuple(name for name, column in COLUMNS.items() if column.is_list)
 
 
-def select(columns: Sequence[str] | None) -> pa.Schema:
-    """Cut the schema down to some columns, in its own order; None means all."""
-    if columns is None:
+def select_columns(names: Collection[str] | None) -> pa.Schema:
+    """Schema of some columns, in the order of :data:`ROWS`; None means all."""
+    if names is None:
         return ROWS
-    unknown = [name for name in columns if name not in ROWS.names]
-    if unknown:
-        raise UserError(
-            f"column {unknown[0]!r} does not exist; the columns are {', '.join(ROWS.names)}"
-        )
-    return pa.schema([field for field in ROWS if field.name in columns])
+    for name in names:
+        if name not in ROWS.names:
+            raise UserError(
+                f"column {name!r} does not exist; the columns are {', '.join(ROWS.names)}"
+            )
+    return pa.schema([field for field in ROWS if field.name in names])
 
 
-def fill_columns(table: pa.Table, wanted: pa.Schema, rows: int) -> pa.Table:
-    """Rows with all columns of a schema; one that an older part has not holds its default."""
-    columns = [
-        table[field.name] if field.name in table.column_names
-        else pa.array([getattr(Sample, field.name, None)] * rows, field.type)
-        for field in wanted
-    ]  # fmt: skip
-    return pa.table(columns, schema=wanted)
+def fill_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
+    """Add the columns of a schema that an older part does not have; they hold their default.
+
+    ``rows``: number of rows, which a table without any of the columns does not tell.
+    """
+    columns = []
+    for field in schema:
+        if field.name in table.column_names:
+            columns.append(table[field.name])
+        else:
+            default = getattr(Sample, field.name, None)
+            columns.append(pa.array([default] * rows, field.type))
+    return pa.table(columns, schema=schema)
 
 
 def to_samples(table: pa.Table) -> Iterator[Sample]:
@@ -79,9 +84,10 @@ def to_samples(table: pa.Table) -> Iterator[Sample]:
 
 
 class _Layout:
-    """Which columns the bytes of a sample have in a schema version, and how their head is packed.
+    """How the canonical bytes of a sample are laid out in a schema version.
 
-    ``blobs``: columns whose lengths end the head.
+    ``numbers``: columns whose values make up the head. ``blobs``: columns whose bytes follow the
+    head, which ends with their lengths.
     """
 
     def __init__(self, version: int) -> None:
@@ -94,8 +100,8 @@ class _Layout:
         codes = "".join(columns[name].code for name in self.numbers)
         self.head = struct.Struct(f"<{codes}{len(self.blobs)}I")
 
-    def is_of(self, body: bytes) -> bool:
-        """Whether the lengths that the head would have are those of the body."""
+    def fits(self, body: bytes) -> bool:
+        """Whether bytes are as long as the lengths in their head say."""
         if len(body) < self.head.size:
             return False
         lengths: tuple[int, ...] = self.head.unpack_from(body)[len(self.numbers) :]
@@ -103,38 +109,37 @@ class _Layout:
 
 
 _LAYOUTS: Final = {version: _Layout(version) for version in range(SCHEMA_VERSION, OLDEST - 1, -1)}
-_NUMBERS: Final = _LAYOUTS[SCHEMA_VERSION].numbers
-# Defaults of the numbers that came after the oldest version, and where these end in the head: they
-# stand there one behind the other, by version.
-_LATER: Final = [name for name in _NUMBERS if COLUMNS[name].since > OLDEST]
-_LATER_DEFAULTS: Final = [
-    struct.pack(f"<{COLUMNS[name].code}", getattr(Sample, name)) for name in _LATER
+_TODAY: Final = _LAYOUTS[SCHEMA_VERSION]
+_TEXTS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text)
+# The head of today's layout, for many samples at once.
+_HEAD_DTYPE: Final = np.dtype(
+    [
+        *((name, COLUMNS[name].dtype) for name in _TODAY.numbers),
+        ("lengths", "<u4", (len(_TODAY.blobs),)),
+    ]
+)
+# Numbers that came after the oldest version, one behind the other: their defaults, and where the
+# last of them ends in the head.
+_ADDED: Final = [name for name in _TODAY.numbers if COLUMNS[name].since > OLDEST]
+_ADDED_DEFAULTS: Final = [
+    struct.pack(f"<{COLUMNS[name].code}", getattr(Sample, name)) for name in _ADDED
 ]
-_LATER_STOP: Final = struct.calcsize(
-    "<" + "".join(COLUMNS[name].code for name in _NUMBERS[: _NUMBERS.index(_LATER[-1]) + 1])
-)
-_STRINGS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text)
-_BLOBS: Final = _LAYOUTS[SCHEMA_VERSION].blobs
-_FIXED: Final = _LAYOUTS[SCHEMA_VERSION].head
-# The same bytes as _FIXED, for many samples at once.
-_DTYPE: Final = np.dtype(
-    [*((name, COLUMNS[name].dtype) for name in _NUMBERS), ("lengths", "<u4", (len(_BLOBS),))]
-)
+_ADDED_STOP: Final = _HEAD_DTYPE.fields[_ADDED[-1]][1] + len(_ADDED_DEFAULTS[-1])  # type: ignore[index]
 
 
 def digest(body: bytes) -> int:
     """63 bits of BLAKE2b over canonical bytes.
 
-    The last numbers of later schema versions count only where they say something: the same sample,
-    stored by an earlier version, has the same digest.
+    Numbers that later schema versions added are left out, from the last one backwards, while they
+    hold their default: then a sample that an earlier version stored has the same digest.
     """
-    stop = _LATER_STOP
-    for default in reversed(_LATER_DEFAULTS):
+    stop = _ADDED_STOP
+    for default in reversed(_ADDED_DEFAULTS):
         if body[stop - len(default) : stop] != default:
             break
         stop -= len(default)
-    body = body[:stop] + body[_LATER_STOP:]
-    return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "little") >> 1
+    hashed = hashlib.blake2b(body[:stop] + body[_ADDED_STOP:], digest_size=8)
+    return int.from_bytes(hashed.digest(), "little") >> 1
 
 
 def utf8(text: str) -> bytes:
@@ -145,78 +150,86 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def _getter(names: Sequence[str]) -> attrgetter[tuple[Any, ...]]:
+def _make_getter(names: Sequence[str]) -> attrgetter[tuple[Any, ...]]:
     """Make a function that reads values of a sample, those of its key included."""
     return attrgetter(*(f"key.{name}" if name in SampleKey._fields else name for name in names))
 
 
-_number_values: Final = _getter(_NUMBERS)
-_string_values: Final = _getter(_STRINGS)
-_array_values: Final = _getter(PER_TOKEN)
+_get_numbers: Final = _make_getter(_TODAY.numbers)
+_get_texts: Final = _make_getter(_TEXTS)
+_get_arrays: Final = _make_getter(PER_TOKEN)
 _ARRAY_TYPES: Final = tuple(COLUMNS[name].dtype for name in PER_TOKEN)
 
 
 def encode(sample: Sample) -> bytes:
     """Canonical bytes of a sample: the same sample gives the same bytes everywhere."""
-    arrays = zip(_array_values(sample), _ARRAY_TYPES, strict=True)
-    blobs = [
-        *map(utf8, _string_values(sample)),
-        *(values.astype(dtype, copy=False).tobytes() for values, dtype in arrays),
-    ]
-    return b"".join((_FIXED.pack(*_number_values(sample), *map(len, blobs)), *blobs))
+    blobs = [utf8(text) for text in _get_texts(sample)]
+    for values, dtype in zip(_get_arrays(sample), _ARRAY_TYPES, strict=True):
+        blobs.append(values.astype(dtype, copy=False).tobytes())
+    head = _TODAY.head.pack(*_get_numbers(sample), *map(len, blobs))
+    return b"".join((head, *blobs))
 
 
-def as_of_today(body: bytes, version: int | None) -> bytes:
+def upgrade(body: bytes, version: int | None) -> bytes:
     """Turn canonical bytes of a schema version into today's; new columns hold their default.
 
-    ``version``: None where nothing says it, since the header of the file is damaged. Then the
-    lengths in the bytes do: those of another version do not add up.
+    ``version``: None where the header of the file is damaged. Then it is the version whose lengths
+    add up to those of the bytes.
     """
     if version is None:
-        version = next((v for v, layout in _LAYOUTS.items() if layout.is_of(body)), SCHEMA_VERSION)
+        fitting = [number for number, layout in _LAYOUTS.items() if layout.fits(body)]
+        version = fitting[0] if fitting else SCHEMA_VERSION
     if version == SCHEMA_VERSION:
         return body
     layout = _LAYOUTS[version]
     names = (*layout.numbers, *layout.blobs)
     values = dict(zip(names, layout.head.unpack_from(body), strict=True))
-    numbers = [values.get(name, getattr(Sample, name, None)) for name in _NUMBERS]
-    lengths = [values.get(name, 0) for name in _BLOBS]
-    return _FIXED.pack(*numbers, *lengths) + body[layout.head.size :]
+    numbers = [values.get(name, getattr(Sample, name, None)) for name in _TODAY.numbers]
+    lengths = [values.get(name, 0) for name in _TODAY.blobs]
+    return _TODAY.head.pack(*numbers, *lengths) + body[layout.head.size :]
 
 
 def without_texts(body: bytes) -> bytes:
-    """The beginning of canonical bytes: all that a list of samples shows, without the texts."""
-    lengths = _FIXED.unpack_from(body)[-len(_BLOBS) :]
-    return body[: _FIXED.size + sum(lengths[: _STRINGS.index("answer") + 1])]
+    """Canonical bytes up to the answer: without the response and what stands behind it."""
+    lengths = _TODAY.head.unpack_from(body)[-len(_TODAY.blobs) :]
+    kept_texts = _TEXTS.index("answer") + 1
+    return body[: _TODAY.head.size + sum(lengths[:kept_texts])]
 
 
-def table_of(
+def decode_rows(
     bodies: Sequence[bytes], digests: NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Rows of canonical bytes, a column at a time."""
-    fixed = np.frombuffer(b"".join(body[: _DTYPE.itemsize] for body in bodies), _DTYPE)
-    ends = _DTYPE.itemsize + np.cumsum(fixed["lengths"], axis=1, dtype=np.int64)
-    wanted = select(columns)
+    """Rows of canonical bytes, decoded a column at a time."""
+    head_size = _HEAD_DTYPE.itemsize
+    heads = np.frombuffer(b"".join(body[:head_size] for body in bodies), _HEAD_DTYPE)
+    lengths = heads["lengths"]
+    stops = head_size + np.cumsum(lengths, axis=1, dtype=np.int64)
+    schema = select_columns(columns)
     arrays = []
-    for field in wanted:
-        if field.name in _BLOBS:
-            i = _BLOBS.index(field.name)
-            stops = ends[:, i]
-            starts = stops - fixed["lengths"][:, i]
-            spans = zip(bodies, starts.tolist(), stops.tolist(), strict=True)
-            arrays.append(_blobs([body[start:stop] for body, start, stop in spans], field))
+    for field in schema:
+        if field.name == "digest":
+            arrays.append(pa.array(digests, field.type))
+        elif field.name in _TODAY.blobs:
+            blob = _TODAY.blobs.index(field.name)
+            blob_stops = stops[:, blob].tolist()
+            blob_starts = (stops[:, blob] - lengths[:, blob]).tolist()
+            values = [
+                body[start:stop]
+                for body, start, stop in zip(bodies, blob_starts, blob_stops, strict=True)
+            ]
+            arrays.append(_decode_blobs(values, field))
         else:
-            values = digests if field.name == "digest" else np.ascontiguousarray(fixed[field.name])
-            arrays.append(pa.array(values, field.type))
-    return pa.table(arrays, schema=wanted)
+            arrays.append(pa.array(np.ascontiguousarray(heads[field.name]), field.type))
+    return pa.table(arrays, schema=schema)
 
 
-def _blobs(values: list[bytes], field: pa.Field) -> pa.Array:
+def _decode_blobs(values: list[bytes], field: pa.Field) -> pa.Array:
+    """Arrow array of a column of texts, or of lists of numbers."""
     if COLUMNS[field.name].is_list:
-        flat = np.frombuffer(b"".join(values), COLUMNS[field.name].dtype)
-        ends = np.cumsum([0, *map(len, values)]) // flat.itemsize
+        numbers = np.frombuffer(b"".join(values), COLUMNS[field.name].dtype)
+        offsets = np.cumsum([0, *map(len, values)]) // numbers.itemsize
         return pa.ListArray.from_arrays(
-            pa.array(ends, pa.int32()), pa.array(flat, field.type.value_type), type=field.type
+            pa.array(offsets, pa.int32()), pa.array(numbers, field.type.value_type), type=field.type
         )
-    strings = pa.array(values, pa.binary()).cast(pa.string())
-    return strings.dictionary_encode() if pa.types.is_dictionary(field.type) else strings
+    texts = pa.array(values, pa.binary()).cast(pa.string())
+    return texts.dictionary_encode() if pa.types.is_dictionary(field.type) else texts

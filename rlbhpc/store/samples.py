@@ -9,24 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import left_out, parts, sample_rows, snapshot
+from rlbhpc.store import left_out, parts, sample_rows
 from rlbhpc.store.grid import seal_units
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.snapshot import DistinctSamples
-from rlbhpc.store.sources import Group, Rows, Sources
+from rlbhpc.store.snapshot import DistinctSamples, retry_while_changing
+from rlbhpc.store.sources import Group, GroupFiles, Sources
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Reading, Status, Verdict
-
-T = TypeVar("T")
 
 
 class StoredSample(NamedTuple):
@@ -34,6 +32,10 @@ class StoredSample(NamedTuple):
 
     sample: Sample
     origin: str
+
+
+#: Chooses samples by their numbers among the distinct ones of a group.
+Choice = Callable[[GroupFiles, DistinctSamples], NDArray[np.intp]]
 
 
 def read_rows(
@@ -51,59 +53,51 @@ def read_rows(
     that cannot be read is an error here, and left out everywhere else.
     """
 
-    def read(files: Rows) -> tuple[pa.Table, DistinctSamples]:
-        view = DistinctSamples(files.now, columns, problems=problems, steps=steps)
-        which = np.arange(view.count)
-        if below is not None:
-            which = which[view.keys["sample"].to_numpy() < below]
-        return view.read(which, columns), view
+    def choose(files: GroupFiles, samples: DistinctSamples) -> NDArray[np.intp]:
+        if below is None:
+            return np.arange(samples.count)
+        return np.flatnonzero(samples.keys["sample"].to_numpy() < below)
 
-    return _steadily(layout, group, read, strict=True)
+    chosen = _read(layout, group, columns, choose, problems=problems, steps=steps, strict=True)
+    return chosen.table
 
 
 def read_current_rows(
     layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
     """Read columns of the samples of some problems at one step that answer what is asked."""
-    return _answering(layout, group, columns, problems=problems, steps={step}, verify=True)
+    chosen = _read(
+        layout, group, columns, _choose_requested, problems=problems, steps={step}, verify=True
+    )
+    return chosen.table
 
 
 def find_samples(
     layout: Layout,
     group: Group,
-    samples: Mapping[str, Collection[int] | None],
+    sample_indices: Mapping[str, Collection[int] | None],
     steps: Collection[int] | None = None,
 ) -> list[StoredSample]:
     """Read whole samples that answer what is asked, ordered by step, problem and sample.
 
-    ``samples``: numbers of the samples of each problem; None where all are meant.
+    ``sample_indices``: by problem, which samples; None where all are meant.
     """
 
-    def read(files: Rows) -> tuple[list[StoredSample], DistinctSamples]:
-        view = DistinctSamples(files.now, None, problems=set(samples), steps=steps)
-        number = view.keys["sample"].to_numpy()
-        chosen = []
-        for cell, of_cell in files.counted(view).items():
-            numbers = samples[cell.problem]
-            in_lot = True if numbers is None else np.isin(number[of_cell], list(numbers))
-            chosen.append(of_cell[np.broadcast_to(in_lot, len(of_cell))])
-        which = _joined(chosen)
-        table = view.read(which)
-        # Samples of which no copy can be read are not among those that were read.
-        keys = zip(*(view.keys[name].take(which).to_pylist() for name in _PLACE), strict=True)
-        paths = dict(zip(keys, view.origins(which), strict=True))
-        matches = [
-            StoredSample(
-                sample,
-                paths[sample.key.step, sample.key.problem, sample.key.sample]
-                .relative_to(layout.root)
-                .as_posix(),
-            )
-            for sample in sample_rows.to_samples(table)
-        ]
-        return matches, view
+    def choose(files: GroupFiles, samples: DistinctSamples) -> NDArray[np.intp]:
+        indices = samples.keys["sample"].to_numpy()
+        chosen = [np.empty(0, np.intp)]
+        for cell, numbers in files.requested_by_cell(samples).items():
+            wanted = sample_indices[cell.problem]
+            if wanted is not None:
+                numbers = numbers[np.isin(indices[numbers], list(wanted))]
+            chosen.append(numbers)
+        return np.concatenate(chosen)
 
-    matches = _steadily(layout, group, read)
+    chosen = _read(layout, group, None, choose, problems=set(sample_indices), steps=steps)
+    matches = []
+    for sample in sample_rows.to_samples(chosen.table):
+        path = chosen.paths[sample.key.step, sample.key.problem, sample.key.sample]
+        matches.append(StoredSample(sample, path.relative_to(layout.root).as_posix()))
     if not matches:
         left_out.warn_left_out(layout.root, purged_notes(Sources.survey(layout)))
     return matches
@@ -111,45 +105,57 @@ def find_samples(
 
 def count_graders(layout: Layout, group: Group) -> Counter[str]:
     """Count the verdicts of each grader among the samples that answer what is asked."""
-    counted = _answering(layout, group, ["grader"])["grader"].value_counts().to_pylist()
-    # A generation that failed was not judged.
-    return Counter({found["values"]: found["counts"] for found in counted if found["values"]})
+    graders = _read(layout, group, ["grader"], _choose_requested).table["grader"]
+    # A generation that failed was not judged: it has no grader.
+    counts = {row["values"]: row["counts"] for row in graders.value_counts().to_pylist()}
+    counts.pop("", None)
+    return Counter(counts)
 
 
-_PLACE = ("step", "problem", "sample")
+class _ChosenRows(NamedTuple):
+    """Rows that were read, and the file of each sample by (step, problem, sample)."""
+
+    table: pa.Table
+    paths: Mapping[tuple[int, str, int], Any]
 
 
-def _answering(layout: Layout, group: Group, columns: Sequence[str], **some: Any) -> pa.Table:
-    def read(files: Rows) -> tuple[pa.Table, DistinctSamples]:
-        view = DistinctSamples(files.now, columns, **some)
-        return view.read(_joined(files.counted(view).values()), columns), view
-
-    return _steadily(layout, group, read)
-
-
-def _steadily(
+def _read(
     layout: Layout,
     group: Group,
-    read: Callable[[Rows], tuple[T, DistinctSamples]],
+    columns: Sequence[str] | None,
+    choose: Choice,
     *,
     strict: bool = False,
-) -> T:
-    """Give what a read of a group gives, and tell what was left out."""
+    **selection: Any,
+) -> _ChosenRows:
+    """Read the samples of a group that ``choose`` takes, and tell what was left out.
 
-    def attempt() -> T:
-        files = Rows(layout, group, strict=strict)
-        result, view = read(files)
-        notes[:] = [*files.notes, *view.notes]
-        return result
-
+    ``selection``: keywords of :class:`DistinctSamples`.
+    """
     notes: list[Note] = []
-    result = snapshot.steady(attempt)
+
+    def read_once() -> _ChosenRows:
+        files = GroupFiles(layout, group, strict=strict)
+        samples = DistinctSamples(files.snapshot, columns, **selection)
+        chosen = choose(files, samples)
+        table = samples.read(chosen, columns)
+        paths = {}
+        if columns is None:
+            keys = samples.keys.take(chosen).select(["step", "problem", "sample"]).to_pylist()
+            for key, path in zip(keys, samples.paths_of(chosen), strict=True):
+                paths[key["step"], key["problem"], key["sample"]] = path
+        notes[:] = [*files.notes, *samples.notes]
+        return _ChosenRows(table, paths)
+
+    chosen_rows = retry_while_changing(read_once)
     left_out.warn_left_out(layout.root, notes)
-    return result
+    return chosen_rows
 
 
-def _joined(rows_of_cells: Collection[NDArray[np.intp]]) -> NDArray[np.intp]:
-    return np.concatenate([np.empty(0, np.intp), *rows_of_cells])
+def _choose_requested(files: GroupFiles, samples: DistinctSamples) -> NDArray[np.intp]:
+    """Choose all samples that answer what is asked."""
+    numbers = files.requested_by_cell(samples).values()
+    return np.concatenate([np.empty(0, np.intp), *numbers])
 
 
 # --- writing with other verdicts -----------------------------------------------------------------
@@ -158,20 +164,17 @@ def _joined(rows_of_cells: Collection[NDArray[np.intp]]) -> NDArray[np.intp]:
 # of its own, which compacts, merges and reports like any other and can stand beside the first.
 
 
-# What a verdict says of a sample.
-_JUDGED: Final = ("verdict", "strict", "lenient", "answer", "rule", "grader")
-
 #: Gives the verdicts on the samples of one problem at one step; None leaves one as it is.
 Judge = Callable[[pa.Table], Sequence[Verdict | None]]
 
 
 def tables_by_cell(layout: Layout, group: Group, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Read the samples that count, the samples of one problem at one step at a time."""
-    rows = Rows(layout, group)
-    view = DistinctSamples(rows.now, columns)
-    for which in rows.counted(view).values():
-        yield view.read(which, columns)
-    left_out.warn_left_out(layout.root, [*rows.notes, *view.notes])
+    files = GroupFiles(layout, group)
+    samples = DistinctSamples(files.snapshot, columns)
+    for numbers in files.requested_by_cell(samples).values():
+        yield samples.read(numbers, columns)
+    left_out.warn_left_out(layout.root, [*files.notes, *samples.notes])
 
 
 def rewrite(
@@ -188,53 +191,59 @@ def rewrite(
     reading of a response that gives its ``verdict``. The same call again writes the same files, so
     an interrupted one is simply given again.
     """
-    rows = Rows(layout, group)
-    view = DistinctSamples(rows.now)
-    by_cell = rows.counted(view)
+    files = GroupFiles(layout, group)
+    samples = DistinctSamples(files.snapshot)
+    numbers_by_cell = files.requested_by_cell(samples)
     written = 0
-    for unit in seal_units(group.arm, rows.grid):
-        tables = [
-            _rejudged(view.read(by_cell[cell]), judge, policy, decides)
-            for cell in unit
-            if cell in by_cell
-        ]
-        if rows_of_unit := sum(table.num_rows for table in tables):
+    for unit in seal_units(group.arm, files.grid):
+        tables = []
+        for cell in unit:
+            if cell in numbers_by_cell:
+                table = samples.read(numbers_by_cell[cell])
+                tables.append(_with_verdicts(table, judge(table), policy, decides))
+        rows_of_unit = sum(table.num_rows for table in tables)
+        if rows_of_unit:
             parts.write(into.parts(*group), tables, policy)
             written += rows_of_unit
-    left_out.warn_left_out(layout.root, [*rows.notes, *view.notes])
+    left_out.warn_left_out(layout.root, [*files.notes, *samples.notes])
     return written
 
 
-def _rejudged(table: pa.Table, judge: Judge, policy: TokenPolicy, decides: Reading) -> pa.Table:
+# Columns that a verdict fills.
+_VERDICT_COLUMNS: Final = ("verdict", "strict", "lenient", "answer", "rule", "grader")
+
+
+def _with_verdicts(
+    table: pa.Table, verdicts: Sequence[Verdict | None], policy: TokenPolicy, decides: Reading
+) -> pa.Table:
     """The samples of a problem with new verdicts, and a new digest where one differs."""
-    columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in _JUDGED}
-    digests = table["digest"].to_pylist()
-    for index, new in enumerate(judge(table)):
-        if new is None:
+    columns = {name: table[name].to_pylist() for name in (*_VERDICT_COLUMNS, "digest")}
+    for row, verdict in enumerate(verdicts):
+        if verdict is None:
             continue
         values = {
-            "verdict": int(new.under(decides)),
-            "strict": int(new.strict),
-            "lenient": int(new.status),
-            "answer": new.canonical,
-            "rule": new.rule,
-            "grader": new.grader,
+            "verdict": int(verdict.under(decides)),
+            "strict": int(verdict.strict),
+            "lenient": int(verdict.status),
+            "answer": verdict.canonical,
+            "rule": verdict.rule,
+            "grader": verdict.grader,
         }
-        if all(columns[name][index] == value for name, value in values.items()):
+        if all(columns[name][row] == value for name, value in values.items()):
             continue
-        digests[index] = _digest_with(digests[index], values)
+        columns["digest"][row] = _digest_with(columns["digest"][row], values)
         for name, value in values.items():
-            columns[name][index] = value
-    for name, values_of in {**columns, "digest": digests}.items():
-        place = table.schema.get_field_index(name)
-        field = table.schema.field(place)
-        table = table.set_column(place, field, pa.array(values_of, field.type))
-    right = columns["verdict"].count(int(Status.RIGHT))
-    return parts.apply_policy(table, policy, right, table.num_rows)
+            columns[name][row] = value
+    for name, column in columns.items():
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        table = table.set_column(index, field, pa.array(column, field.type))
+    right_count = columns["verdict"].count(int(Status.RIGHT))
+    return parts.apply_policy(table, policy, right_count, table.num_rows)
 
 
 def _digest_with(digest: int, values: Mapping[str, Any]) -> int:
-    """63 bits over a sample as it was, by its digest, and what is said of it now."""
+    """63 bits of a hash over the digest of a sample and its new verdict."""
     text = repr((digest, *values.values())).encode("utf-8", "surrogatepass")
     hashed = hashlib.blake2b(text, digest_size=8).digest()
     return int.from_bytes(hashed, "big") >> 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,96 +50,106 @@ def validate_cube(path: str | Path) -> list[str]:
         root = cube.open_checked(store)
     except (UserError, OSError) as error:
         return [str(error)]
-    findings = list(_files(store))
+    findings = list(_check_files(store))
+    if findings:
+        # Values are looked at only where every byte is known to be as it was written.
+        return findings
     version = root.attrs["schema_version"]
-    if not findings and version != cube_schema.SCHEMA_VERSION:
+    if version != cube_schema.SCHEMA_VERSION:
         return [
             f"{store}: undamaged, of schema version {version}; `rlbhpc compact` derives it anew by "
             f"version {cube_schema.SCHEMA_VERSION}"
         ]
-    if not findings:
-        # Values are looked at only where every byte is known to be as it was written.
-        for name, group in root.members(max_depth=None):
-            if isinstance(group, zarr.Group) and "kind" in group.attrs:
-                findings.extend(f"{name}: {line}" for line in _group(root, group))
+    for name, group in root.members(max_depth=None):
+        if isinstance(group, zarr.Group) and "kind" in group.attrs:
+            findings.extend(f"{name}: {finding}" for finding in _check_group(root, group))
     return findings
 
 
-def _files(store: Path) -> Iterator[str]:
+def _check_files(store: Path) -> Iterator[str]:
     """Compare the files of a cube with what its metadata says is there."""
     _, nodes = cube.read_checked(store)
     for name in cube.nodes_that_differ(store):
         yield f"{name}/{cube.METADATA}: differs from the root's copy; run {_REBUILD}"
     expected = {store / cube.METADATA, *(store / name / cube.METADATA for name in nodes)}
     for name, node in nodes.items():
-        if node["node_type"] == "array":
-            chunks = set(_chunks(store / name, node))
-            expected |= chunks
-            for chunk in sorted(chunks):
-                place = chunk.relative_to(store)
-                if not chunk.is_file():
-                    yield f"{place}: missing; run {_REBUILD}"
-                elif not cube.intact(chunk):
-                    yield f"{place}: fails its checksum; run {_REBUILD}"
+        if node["node_type"] != "array":
+            continue
+        for chunk in sorted(_chunk_files(store / name, node)):
+            expected.add(chunk)
+            if not chunk.is_file():
+                yield f"{chunk.relative_to(store)}: missing; run {_REBUILD}"
+            elif not cube.intact(chunk):
+                yield f"{chunk.relative_to(store)}: fails its checksum; run {_REBUILD}"
     for path in sorted(store.rglob("*")):
         if path.is_file() and path not in expected:
             yield f"{path.relative_to(store)}: does not belong to the cube; remove it"
 
 
-def _chunks(folder: Path, node: dict[str, Any]) -> Iterator[Path]:
-    shape = node["shape"]
-    sizes = node["chunk_grid"]["configuration"]["chunk_shape"]
-    for place in np.ndindex(*(-(-n // size) for n, size in zip(shape, sizes, strict=True))):
-        yield folder.joinpath("c", *map(str, place))
+def _chunk_files(folder: Path, node: dict[str, Any]) -> Iterator[Path]:
+    """Chunk files that an array should have, by its metadata."""
+    chunk_shape = node["chunk_grid"]["configuration"]["chunk_shape"]
+    chunk_counts = [
+        math.ceil(size / length) for size, length in zip(node["shape"], chunk_shape, strict=True)
+    ]
+    for chunk_index in np.ndindex(*chunk_counts):
+        yield folder.joinpath("c", *map(str, chunk_index))
 
 
-def _group(root: zarr.Group, group: zarr.Group) -> Iterator[str]:
+def _check_group(root: zarr.Group, group: zarr.Group) -> Iterator[str]:
+    """Compare a group with the schema, then its values with each other."""
     kind = str(group.attrs["kind"])
     if kind not in _REQUIRED:
         yield f"unknown kind {kind!r}; the kinds are {', '.join(_REQUIRED)}"
         return
-    wanted: Sequence[Variable] = _REQUIRED[kind]
     arrays: dict[str, Any] = dict(group.arrays())
-    if kind == cube_schema.TRAINING:
-        expected = {spec.name for spec in wanted}
-        # The metric's own name, which has a / where the variable's has a point.
-        metrics = (str(x.attrs.get("long_name", n)) for n, x in arrays.items() if n not in expected)
-        wanted = (*wanted, *map(cube_schema.training_variable, metrics))
+    schema = {variable.name: variable for variable in _expected_variables(kind, arrays)}
+    findings = [f"{name}: missing" for name in schema if name not in arrays]
+    findings += [f"{name}: not in the schema" for name in arrays if name not in schema]
+    for name, variable in schema.items():
+        if name in arrays:
+            findings += [f"{name}: {finding}" for finding in _check_array(variable, arrays[name])]
+    if not findings:
+        findings += _check_axes(arrays, schema.values())
+    yield from findings
+    if findings:
+        return
     if kind == "samples":
-        optional = (cube_schema.STOP_AFTER, *cube_schema.STRATA)
-        wanted = (*wanted, *(variable for variable in optional if variable.name in arrays))
-    yield from (f"{v.name}: missing" for v in wanted if v.name not in arrays)
-    names = {variable.name for variable in wanted}
-    yield from (f"{name}: not in the schema" for name in arrays if name not in names)
-    wrong = [
-        f"{variable.name}: {line}"
-        for variable in wanted
-        if variable.name in arrays
-        for line in _array(variable, arrays[variable.name])
-    ]
-    yield from wrong
-    if not wrong and names <= {*arrays}:
-        labels = list(_axes(arrays, wanted))
-        yield from labels
-        if kind == "samples":
-            yield from _samples(arrays)
-            if not labels:
-                yield from _answers(arrays, root.get(f"{cube_schema.ANSWERS}/{group.path}", {}))
-        elif kind == "counts":
-            n, c = arrays["n"][...], arrays["c"][...]
-            if (n < 0).any() or (c < 0).any() or (c > n).any():
-                yield "counts that break 0 <= c <= n"
+        yield from _check_samples(arrays)
+        yield from _check_answers(arrays, root.get(f"{cube_schema.ANSWERS}/{group.path}", {}))
+    elif kind == "counts":
+        n, c = arrays["n"][...], arrays["c"][...]
+        if (n < 0).any() or (c < 0).any() or (c > n).any():
+            yield "counts that break 0 <= c <= n"
 
 
-def _array(wanted: Variable, array: Any) -> Iterator[str]:
+def _expected_variables(kind: str, arrays: dict[str, Any]) -> Iterator[Variable]:
+    """Variables of a kind of group: the required ones, and the optional ones that are there."""
+    yield from _REQUIRED[kind]
+    if kind == "samples":
+        for variable in (cube_schema.STOP_AFTER, *cube_schema.STRATA):
+            if variable.name in arrays:
+                yield variable
+    if kind == cube_schema.TRAINING:
+        required = {variable.name for variable in _REQUIRED[kind]}
+        for name, array in arrays.items():
+            if name not in required:
+                # The metric's own name, which has a / where the variable's has a point.
+                yield cube_schema.training_variable(str(array.attrs.get("long_name", name)))
+
+
+def _check_array(variable: Variable, array: Any) -> Iterator[str]:
+    """Compare an array with its schema, but for the values."""
     dims = tuple(array.metadata.dimension_names or ())
-    if dims != wanted.dims:
-        yield f"dimensions {dims}, the schema has {wanted.dims}"
-    if array.dtype != wanted.dtype:
-        yield f"type {array.dtype}, the schema has {wanted.dtype}"
-    elif not np.array_equal(array.fill_value, wanted.fill, equal_nan=wanted.dtype.kind == "f"):
-        yield f"fill value {array.fill_value}, the schema has {wanted.fill}"
-    for name, value in wanted.attrs.items():
+    if dims != variable.dims:
+        yield f"dimensions {dims}, the schema has {variable.dims}"
+    if array.dtype != variable.dtype:
+        yield f"type {array.dtype}, the schema has {variable.dtype}"
+    else:
+        may_be_nan = variable.dtype.kind == "f"
+        if not np.array_equal(array.fill_value, variable.fill, equal_nan=may_be_nan):
+            yield f"fill value {array.fill_value}, the schema has {variable.fill}"
+    for name, value in variable.attrs.items():
         if array.attrs.get(name) != value:
             yield f"attribute {name} is {array.attrs.get(name)!r}, the schema has {value!r}"
     if "_FillValue" in array.attrs:
@@ -147,49 +158,51 @@ def _array(wanted: Variable, array: Any) -> Iterator[str]:
         yield "its codecs do not end with crc32c"
 
 
-def _axes(arrays: dict[str, Any], wanted: Sequence[Variable]) -> Iterator[str]:
-    """Lengths of dimensions agree; labels come once."""
+def _check_axes(arrays: dict[str, Any], variables: Iterable[Variable]) -> Iterator[str]:
+    """Check that the lengths of dimensions agree and that no label comes twice."""
     sizes: dict[str, int] = {}
-    for variable in wanted:
+    for variable in variables:
         for dim, size in zip(variable.dims, arrays[variable.name].shape, strict=True):
             if sizes.setdefault(dim, size) != size:
                 yield f"{variable.name}: {size} long in {dim}, others {sizes[dim]}"
         if variable.dims == (variable.name,):
-            labels = [*map(str, arrays[variable.name][...])]
+            labels = arrays[variable.name][...].tolist()
             if len(set(labels)) < len(labels):
                 yield f"{variable.name}: the same label twice"
 
 
-def _samples(arrays: dict[str, Any]) -> Iterator[str]:
+def _check_samples(arrays: dict[str, Any]) -> Iterator[str]:
     """Compare the values of each band with each other."""
-    problems, _, steps = arrays["verdict"].shape
-    size = arrays["verdict"].chunks[0]
-    for first in range(0, problems, size):
-        for step in range(steps):
-            place = (slice(first, first + size), ..., step)
+    problem_count, _, step_count = arrays["verdict"].shape
+    chunk_problems = arrays["verdict"].chunks[0]
+    for first in range(0, problem_count, chunk_problems):
+        for step_index in range(step_count):
+            region = (slice(first, first + chunk_problems), ..., step_index)
             values = {
-                v.name: np.asarray(arrays[v.name][place]) for v in _SAMPLE_GROUP if len(v.dims) > 1
+                variable.name: np.asarray(arrays[variable.name][region])
+                for variable in _SAMPLE_GROUP
+                if len(variable.dims) > 1
             }
-            for line in _band(values):
-                yield f"step {arrays['step'][step]}, problems from {first}: {line}"
+            step = arrays["step"][step_index]
+            for finding in _check_band(values):
+                yield f"step {step}, problems from {first}: {finding}"
 
 
-def _band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
+def _check_band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
+    """Compare the values of a band with each other."""
     verdict = values["verdict"]
-    missing = verdict == Status.MISSING
+    is_missing = verdict == Status.MISSING
     for variable in cube_schema.SAMPLE_VARIABLES:
+        array = values[variable.name]
         codes = variable.attrs.get("flag_values")
-        if codes and not np.isin(values[variable.name], codes).all():
+        if codes and not np.isin(array, codes).all():
             yield f"{variable.name}: a code that has no meaning"
-        if variable.dtype.kind == "f":
-            has_value = ~np.isnan(values[variable.name])
-        else:
-            has_value = values[variable.name] != variable.fill
-        if (has_value & missing).any():
+        has_value = ~np.isnan(array) if variable.dtype.kind == "f" else array != variable.fill
+        if (has_value & is_missing).any():
             yield f"{variable.name}: a value where the verdict says there is no sample"
-    with_meaning = verdict < len(Status) - 1
-    right = cube_schema.RIGHT_BY_VERDICT[verdict[with_meaning]]
-    if not np.array_equal(values["right"][with_meaning], right):
+    has_meaning = verdict < len(Status) - 1
+    right = cube_schema.RIGHT_BY_VERDICT[verdict[has_meaning]]
+    if not np.array_equal(values["right"][has_meaning], right):
         yield "right differs from what the verdicts give"
     n, c = derive.count_verdicts(verdict, axis=1)
     if not np.array_equal(n, values["n"]) or not np.array_equal(c, values["c"]):
@@ -199,29 +212,34 @@ def _band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
         yield "seed: two samples share one"
 
 
-def _answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
+def _check_answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
     """Compare the table of answers with the answers of the samples."""
     if any(variable.name not in table for variable in cube_schema.ANSWER_VARIABLES):
         yield "no table of answers"
         return
-    problems, steps = (arrays[name][...] for name in ("problem", "step"))
-    first = 0
-    for j, step in enumerate(steps):
-        ids = arrays["answer"][:, :, j]
-        place, _ = np.nonzero(ids >= 0)
-        pairs, counts = np.unique([place, ids[ids >= 0]], axis=1, return_counts=True)
+    problems = arrays["problem"][...]
+    first_row = 0
+    for step_index, step in enumerate(arrays["step"][...]):
+        answer_ids = arrays["answer"][:, :, step_index]
+        has_answer = answer_ids >= 0
+        problem_indices, _ = np.nonzero(has_answer)
+        pairs, counts = np.unique(
+            [problem_indices, answer_ids[has_answer]], axis=1, return_counts=True
+        )
         n_answers = np.bincount(pairs[0], minlength=len(problems))
-        rows = slice(first, first + len(counts))
-        first = rows.stop
+        rows = slice(first_row, first_row + len(counts))
+        first_row = rows.stop
         expected = {
             "problem": problems[pairs[0]],
             "step": np.full(len(counts), step),
             "answer": pairs[1],
             "count": counts,
         }
-        same = all(np.array_equal(table[name][rows], expected[name]) for name in expected)
-        if not same or not np.array_equal(arrays["n_answers"][:, j], n_answers):
+        is_same = all(
+            np.array_equal(table[name][rows], values) for name, values in expected.items()
+        )
+        if not is_same or not np.array_equal(arrays["n_answers"][:, step_index], n_answers):
             yield f"step {step}: the answers of the samples differ from their table"
             return
-    if table["answer"].size != first:
+    if table["answer"].size != first_row:
         yield "the table of answers has rows too many"

@@ -16,10 +16,9 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISDIR
 from typing import Final, NamedTuple
@@ -29,13 +28,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rlbhpc import files
-from rlbhpc.store import frames, left_out, parts, snapshot
+from rlbhpc.store import frames, left_out, parts
 from rlbhpc.store.grid import Grid, seal_units
-from rlbhpc.store.journal import Index
+from rlbhpc.store.journal import JournalIndex
 from rlbhpc.store.left_out import Note, Skipped
 from rlbhpc.store.parts import TokenPolicy
-from rlbhpc.store.snapshot import DistinctSamples, Snapshot
-from rlbhpc.store.sources import Group, Rows, groups_of_run
+from rlbhpc.store.snapshot import (
+    DistinctSamples,
+    Snapshot,
+    retry_while_changing,
+    take_snapshot,
+)
+from rlbhpc.store.sources import Group, GroupFiles, groups_of_run
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
@@ -73,84 +77,106 @@ def seal(
     With ``verify`` all parts and journals are read whole first. A damaged part is then written
     again from its intact row groups and from other copies of its samples, under the same name.
     """
-    return snapshot.steady(lambda: _Sealer(layout, arm, set_name, grid, policy, verify).run())
+
+    def seal_once() -> Sealing:
+        snapshot = take_snapshot(layout, arm, set_name, verify=verify)
+        sealer = _Sealer(snapshot, layout.parts(arm, set_name), grid, policy)
+        return sealer.seal_units(seal_units(arm, grid))
+
+    return retry_while_changing(seal_once)
 
 
 class _Sealer:
-    def __init__(
-        self,
-        layout: Layout,
-        arm: str,
-        set_name: str,
-        grid: Grid,
-        policy: TokenPolicy,
-        verify: bool,
-    ) -> None:
-        self._folder = layout.parts(arm, set_name)
-        self._arm, self._grid, self._policy = arm, grid, policy
-        now = snapshot.take(layout, arm, set_name, verify=verify)
-        self._listed = [skipped.note for skipped in now.skipped]
-        self._view = DistinctSamples(now)
-        for part in now.parts:
-            self._view.damaged[part.path].update(part.damaged)
-        self._rows = self._view.cells
-        self._samples = self._view.keys["sample"].to_numpy()
-        self._sealed = self._view.sealed
-        self._right = self._view.keys["verdict"].to_numpy() == Status.RIGHT
-        self._damaged = 0
+    """Seals units of one arm and problem set; ``folder``: where its parts are."""
 
-    def run(self) -> Sealing:
+    def __init__(self, snapshot: Snapshot, folder: Path, grid: Grid, policy: TokenPolicy) -> None:
+        self._folder = folder
+        self._grid = grid
+        self._policy = policy
+        self._listing_notes = [skipped.note for skipped in snapshot.skipped]
+        self._samples = DistinctSamples(snapshot)
+        for part in snapshot.parts:
+            self._samples.damaged[part.path].update(part.damaged)
+        keys = self._samples.keys
+        self._sample_indices = keys["sample"].to_numpy()
+        self._is_right = keys["verdict"].to_numpy() == Status.RIGHT
+        self._is_sealed = self._samples.is_sealed
+        self._damaged_count = 0
+
+    def seal_units(self, units: Iterator[tuple[Cell, ...]]) -> Sealing:
+        """Seal the complete units, and mark what proved to be damaged."""
         made: list[Path] = []
-        sealed = open_ = 0
-        for unit in seal_units(self._arm, self._grid):
-            rows = [of_cell for cell in unit if (of_cell := self._complete(cell)) is not None]
-            if len(rows) < len(unit):
-                open_ += 1
+        sealed_count = open_count = 0
+        for unit in units:
+            numbers_of_cells = [self._complete_cell(cell) for cell in unit]
+            complete = [numbers for numbers in numbers_of_cells if numbers is not None]
+            if len(complete) < len(unit):
+                open_count += 1
                 continue
-            fresh = [of_cell[~self._sealed[of_cell]] for of_cell in rows]
-            if any(map(len, fresh)):
-                try:
-                    solved = [(self._right[of_cell].sum(), len(of_cell)) for of_cell in rows]
-                    tables = self._tables(fresh, solved)
-                    made.append(parts.write(self._folder, tables, self._policy))
-                    left_out.forget_damage(made[-1])
-                except _DamagedUnitError:
-                    open_ += 1
-                    continue
-            sealed += 1
-        for path, places in self._view.damaged.items():
+            try:
+                made += self._seal_unit(complete)
+                sealed_count += 1
+            except _DamagedUnitError as error:
+                self._damaged_count += error.sample_count
+                open_count += 1
+        for path, places in self._samples.damaged.items():
             if places and path not in made:
                 left_out.mark_damaged(path, places)
-        notes = (*self._listed, *self._view.notes)
-        return Sealing(tuple(made), sealed, open_, self._damaged, notes)
+        notes = (*self._listing_notes, *self._samples.notes)
+        return Sealing(tuple(made), sealed_count, open_count, self._damaged_count, notes)
 
-    def _complete(self, cell: Cell) -> NDArray[np.intp] | None:
-        """Rows of a cell that the grid asks for, None where one is missing; all if unplanned."""
-        rows = self._rows.get(cell, np.empty(0, np.intp))
-        count = self._grid.counts.get((cell.step, cell.problem))
-        if count is None:
-            return rows
-        requested = rows[self._samples[rows] < count]
-        return requested if len(requested) == count else None
+    def _complete_cell(self, cell: Cell) -> NDArray[np.intp] | None:
+        """Numbers of the samples of a cell that the grid asks for; None where one is missing.
 
-    def _tables(
-        self, cells: list[NDArray[np.intp]], solved: list[tuple[int, int]]
+        All samples of a cell that nobody planned.
+        """
+        numbers = self._samples.by_cell.get(cell, np.empty(0, np.intp))
+        requested_count = self._grid.counts.get((cell.step, cell.problem))
+        if requested_count is None:
+            return numbers
+        requested = numbers[self._sample_indices[numbers] < requested_count]
+        return requested if len(requested) == requested_count else None
+
+    def _seal_unit(self, cells: list[NDArray[np.intp]]) -> list[Path]:
+        """Write the part of a unit, given the samples of its cells; none if all are sealed."""
+        unsealed = [numbers[~self._is_sealed[numbers]] for numbers in cells]
+        if not any(map(len, unsealed)):
+            return []
+        right_counts = [int(self._is_right[numbers].sum()) for numbers in cells]
+        sample_counts = [len(numbers) for numbers in cells]
+        tables = self._read_cells(unsealed, right_counts, sample_counts)
+        part = parts.write(self._folder, tables, self._policy)
+        left_out.forget_damage(part)
+        return [part]
+
+    def _read_cells(
+        self,
+        cells: list[NDArray[np.intp]],
+        right_counts: Sequence[int],
+        sample_counts: Sequence[int],
     ) -> Iterator[pa.Table]:
-        of_cell = np.repeat(np.arange(len(cells)), [*map(len, cells)])
-        for keys, table in self._view.batches(np.concatenate(cells)):
-            if table.num_rows < len(keys):
-                self._damaged += len(keys) - table.num_rows
-                raise _DamagedUnitError
-            numbers, starts = np.unique(of_cell[: len(keys)], return_index=True)
-            of_cell = of_cell[len(keys) :]
-            bounds = pairwise([*starts.tolist(), len(keys)])
-            for number, (start, stop) in zip(numbers.tolist(), bounds, strict=True):
+        """Rows of some samples of each cell, with the per-token values that the policy keeps."""
+        first_row = 0
+        cell_of_row = np.repeat(np.arange(len(cells)), [len(numbers) for numbers in cells])
+        for numbers, table in self._samples.read_batches(np.concatenate(cells)):
+            if table.num_rows < len(numbers):
+                raise _DamagedUnitError(len(numbers) - table.num_rows)
+            cells_of_batch = cell_of_row[first_row : first_row + len(numbers)]
+            first_row += len(numbers)
+            for cell in np.unique(cells_of_batch).tolist():
+                start, stop = np.searchsorted(cells_of_batch, [cell, cell + 1]).tolist()
                 rows = table.slice(start, stop - start)
-                yield parts.apply_policy(rows, self._policy, *solved[number])
+                yield parts.apply_policy(
+                    rows, self._policy, right_counts[cell], sample_counts[cell]
+                )
 
 
 class _DamagedUnitError(Exception):
     """A unit whose samples are all listed, but not all readable."""
+
+    def __init__(self, sample_count: int) -> None:
+        super().__init__(sample_count)
+        self.sample_count = sample_count
 
 
 # --- removing ------------------------------------------------------------------------------------
@@ -162,6 +188,7 @@ class _DamagedUnitError(Exception):
 
 #: Hours without change after which an unclosed journal has no writer any more.
 IDLE_HOURS: Final = 24.0
+_SECONDS_PER_HOUR: Final = 3600
 
 
 class Kept(NamedTuple):
@@ -176,7 +203,10 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What :func:`gc` did; ``skipped`` names parts and journals that are damaged."""
+    """What :func:`gc` did.
+
+    ``freed``: bytes of the files that were removed. ``skipped``: damage in parts and journals.
+    """
 
     removed: tuple[Path, ...]
     freed: int
@@ -186,53 +216,70 @@ class Cleaning:
 
 def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOURS) -> Cleaning:
     """Remove the sealed journals of one arm and problem set, and what killed sealers left."""
-    now = snapshot.take(layout, arm, set_name)
-    damage = {part.path: parts.verify(part.path) for part in now.parts}
-    intact = tuple(part for part in now.parts if not damage[part.path])
-    view = DistinctSamples(Snapshot(now.journals, intact, now.skipped))
-    needed = view.needed
-    oldest = time.time() - idle_hours * 3600
-    judged = [(journal, _reason(journal, needed, oldest)) for journal in now.journals]
-    old = [(journal.path, journal.size) for journal, reason in judged if not reason]
-    old.extend(_debris(layout, arm, set_name, oldest))
-    for path, _ in old:
-        try:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-            left_out.forget_damage(path)
-        except OSError as error:
-            raise files.explain(error, path) from error
+    snapshot = take_snapshot(layout, arm, set_name)
+    damage_of_parts = {part.path: parts.verify(part.path) for part in snapshot.parts}
+    intact_parts = tuple(part for part in snapshot.parts if not damage_of_parts[part.path])
+    samples = DistinctSamples(replace(snapshot, parts=intact_parts))
+    needed_files = samples.files_with_unsealed
+    idle_since = time.time() - idle_hours * _SECONDS_PER_HOUR
+    kept = []
+    size_of_removed: dict[Path, int] = {}
+    for journal in snapshot.journals:
+        reason = _reason_to_keep(journal, needed_files, idle_since)
+        if reason:
+            kept.append(Kept(journal.path, reason))
+        else:
+            size_of_removed[journal.path] = journal.size
+    size_of_removed.update(_abandoned_files(layout, arm, set_name, idle_since))
+    for path in size_of_removed:
+        _remove(path)
+    damage = [entry for entries in damage_of_parts.values() for entry in entries]
     return Cleaning(
-        tuple(path for path, _ in old),
-        sum(size for _, size in old),
-        tuple(Kept(journal.path, reason) for journal, reason in judged if reason),
-        (*view.skipped, *(line for lines in damage.values() for line in lines)),
+        removed=tuple(size_of_removed),
+        freed=sum(size_of_removed.values()),
+        kept=tuple(kept),
+        skipped=(*samples.skipped, *damage),
     )
 
 
-def _reason(journal: Index, needed: set[Path], oldest: float) -> str:
-    """Why a journal must stay; empty if it need not."""
-    if journal.path in needed:
+def _remove(path: Path) -> None:
+    """Remove a file or folder, and what was noted of damage in it."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        left_out.forget_damage(path)
+    except OSError as error:
+        raise files.explain(error, path) from error
+
+
+def _reason_to_keep(journal: JournalIndex, needed_files: set[Path], idle_since: float) -> str:
+    """Why a journal must stay; empty if it need not.
+
+    ``idle_since``: time after which a writer that has not closed its journal may still live.
+    """
+    if journal.path in needed_files:
         return "it holds samples that are not sealed"
     if any(skipped.kind == left_out.FOREIGN for skipped in journal.skipped):
         return "it holds samples of another arm or problem set; move it to their folder"
     if journal.size > frames.FILE_HEADER_SIZE and not journal.salt:
         return "it is unreadable; look at it, then remove it by hand"
     try:
-        now = journal.path.stat()
+        status = journal.path.stat()
     except FileNotFoundError:
         return ""
-    if now.st_size != journal.size:
+    if status.st_size != journal.size:
         return "it is being written"
-    if not journal.closed and now.st_mtime > oldest:
+    if not journal.closed and status.st_mtime > idle_since:
         return "it was not closed, and its writer may still live"
     return ""
 
 
-def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[tuple[Path, int]]:
-    """Find what a killed process was about to publish, with the sizes."""
+def _abandoned_files(
+    layout: Layout, arm: str, set_name: str, idle_since: float
+) -> Iterator[tuple[Path, int]]:
+    """Files and checkpoints that a killed process was about to publish, with their bytes."""
     folders = (
         layout.parts(arm, set_name),
         layout.journals(arm, set_name),
@@ -249,15 +296,16 @@ def _debris(layout: Layout, arm: str, set_name: str, oldest: float) -> Iterator[
             with suppress(FileNotFoundError):
                 status = (folder / name).stat()
                 # Folders in the making, such as a base model's, belong to whoever makes them.
-                if status.st_mtime <= oldest and not S_ISDIR(status.st_mode):
+                if status.st_mtime <= idle_since and not S_ISDIR(status.st_mode):
                     yield folder / name, status.st_size
-    # Checkpoints in the making have names that whoever trains on takes again.
+    # Whoever goes on with a training takes the name of an unfinished checkpoint again.
     for pattern in ("models/*/*.partial/", "training/*/state/*.partial/"):
-        for draft in layout.root.glob(pattern):
+        for folder in layout.root.glob(pattern):
             with suppress(FileNotFoundError):
-                statuses = [path.stat() for path in (draft, *draft.rglob("*"))]
-                if max(status.st_mtime for status in statuses) <= oldest:
-                    yield draft, sum(status.st_size for status in statuses[1:])
+                statuses = [path.stat() for path in folder.rglob("*")]
+                times = [folder.stat().st_mtime, *(status.st_mtime for status in statuses)]
+                if max(times) <= idle_since:
+                    yield folder, sum(status.st_size for status in statuses)
 
 
 # --- a run, as its study says --------------------------------------------------------------------
@@ -278,7 +326,7 @@ def seal_run(
     """Seal what is complete of every arm and problem set; ``tokens`` overrides the study."""
     policy = tokens or token_policy(layout)
     return {
-        group: seal(layout, *group, Rows(layout, group).grid, policy, verify=verify)
+        group: seal(layout, *group, GroupFiles(layout, group).grid, policy, verify=verify)
         for group in groups_of_run(layout)
     }
 

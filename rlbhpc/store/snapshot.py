@@ -27,9 +27,9 @@ from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import journal, left_out, parts, sample_rows
 from rlbhpc.store.frames import INDEXED, DamagedError
-from rlbhpc.store.journal import Index, TooLargeError
+from rlbhpc.store.journal import JournalIndex, TooLargeError
 from rlbhpc.store.left_out import Note, Skipped
-from rlbhpc.store.parts import FAILED, Listing
+from rlbhpc.store.parts import FAILED, Listing, RowGroup
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -38,13 +38,15 @@ from rlbhpc.study.layout import Layout
 
 T = TypeVar("T")
 
-_TRIES: Final = 5
+_MAX_TRIES: Final = 5
+_FIRST_WAIT_SECONDS: Final = 0.01
 
 
-class Sealed(NamedTuple):
-    """A part, what its footer lists, and which of its row groups cannot be used.
+class SealedPart(NamedTuple):
+    """A part with what its footer lists, and the row groups that cannot be used.
 
-    ``foreign`` are those whose samples belong to another arm or problem set than the folder.
+    ``damaged``: row groups that failed their checksum. ``foreign``: row groups of another arm or
+    problem set than the folder's.
     """
 
     path: Path
@@ -58,46 +60,66 @@ class Sealed(NamedTuple):
         return self.listing.cells
 
     @property
-    def unusable(self) -> frozenset[int]:
-        """Row groups that nobody may read."""
-        return self.damaged | self.foreign
+    def usable_group_numbers(self) -> list[int]:
+        """Row groups that may be read."""
+        unusable = self.damaged | self.foreign
+        return [number for number in range(len(self.listing.groups)) if number not in unusable]
 
     @property
-    def rows(self) -> int:
-        """Samples in the row groups that can be used."""
-        groups = enumerate(self.listing.groups)
-        return sum(len(group.samples) for i, group in groups if i not in self.unusable)
+    def usable_groups(self) -> list[RowGroup]:
+        """What the footer lists of the row groups that may be read."""
+        return [self.listing.groups[number] for number in self.usable_group_numbers]
+
+    @property
+    def sample_count(self) -> int:
+        """Samples in the row groups that may be read."""
+        return sum(len(group.samples) for group in self.usable_groups)
+
+    @property
+    def group_bounds(self) -> NDArray[np.int64]:
+        """Row at which each row group starts, and the number of rows at the end."""
+        sizes = [len(group.samples) for group in self.listing.groups]
+        return np.cumsum([0, *sizes], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Journals and parts of one arm and problem set; ``skipped`` says what could not be listed.
+    """Journals and parts of one arm and problem set.
 
-    ``strict``: whether a file that cannot be read is an error; else it is left out.
+    ``skipped``: what could not be listed. ``strict``: whether a file that cannot be read is an
+    error; otherwise it is left out.
     """
 
-    journals: tuple[Index, ...]
-    parts: tuple[Sealed, ...]
+    journals: tuple[JournalIndex, ...]
+    parts: tuple[SealedPart, ...]
     skipped: tuple[Skipped, ...]
     strict: bool = True
 
+    @property
+    def files(self) -> list[SealedPart | JournalIndex]:
+        """The parts, then the journals."""
+        return [*self.parts, *self.journals]
 
-def take(
+
+def take_snapshot(
     layout: Layout, arm: str, set_name: str, *, verify: bool = False, strict: bool = True
 ) -> Snapshot:
-    """List what is there; see :func:`listed`."""
+    """List the files of an arm on a problem set; see :func:`list_files`."""
 
-    def attempt() -> Snapshot:
+    def read_files() -> Snapshot:
         skipped: list[Skipped] = []
-        now = [*listed(layout, arm, set_name, skipped, verify=verify, strict=strict)]
-        journals = tuple(file for file in now if isinstance(file, Index))
-        sealed = tuple(file for file in now if isinstance(file, Sealed))
-        return Snapshot(journals, sealed, tuple(skipped), strict)
+        listed = list(list_files(layout, arm, set_name, skipped, verify=verify, strict=strict))
+        return Snapshot(
+            journals=tuple(file for file in listed if isinstance(file, JournalIndex)),
+            parts=tuple(file for file in listed if isinstance(file, SealedPart)),
+            skipped=tuple(skipped),
+            strict=strict,
+        )
 
-    return steady(attempt)
+    return retry_while_changing(read_files)
 
 
-def listed(
+def list_files(
     layout: Layout,
     arm: str,
     set_name: str,
@@ -106,115 +128,118 @@ def listed(
     verify: bool = False,
     strict: bool = True,
     passed_over: Callable[[str], bool] | None = None,
-) -> Iterator[Index | Sealed]:
+) -> Iterator[JournalIndex | SealedPart]:
     """List the journals and then the parts of a group, one by one.
 
     Journals come first: a journal is removed only when its samples are in a part, so whoever
     misses the journal finds the part afterwards.
 
-    ``skipped`` takes what cannot be used. ``verify``: read every sample, and leave out those that
-    are damaged. ``strict``: raise what keeps a file from being read; else it is left out.
-    ``passed_over``: says of a journal's name that none of its samples matter: it is not opened.
+    What cannot be used is appended to ``skipped``. ``verify``: read every sample, and leave out
+    those that are damaged. ``strict``: raise what keeps a file from being read; otherwise leave the
+    file out. ``passed_over``: tells by a journal's name that it need not be opened.
     """
     folder = layout.journals(arm, set_name)
     names = files.list_names(folder, "")
-    noted = set(names)
     for name in names:
         if not name.endswith(journal.ENDING) or (passed_over and passed_over(name)):
             continue
-        with left_out.unreadable(folder / name, skipped, strict=strict):
-            index = journal.index(
-                folder / name, verify=verify, noted=f"{name}{left_out.MARK_ENDING}" in noted
-            )
-            index = own(index, arm, set_name)
+        path = folder / name
+        has_mark = f"{name}{left_out.MARK_ENDING}" in names
+        with left_out.skip_if_unreadable(path, skipped, strict=strict):
+            index = journal.read_index(path, verify=verify, has_mark=has_mark)
+            index = without_foreign_samples(index, arm, set_name)
             skipped.extend(index.skipped)
             yield index
     folder = layout.parts(arm, set_name)
     for name in files.list_names(folder, parts.ENDING):
-        with left_out.unreadable(folder / name, skipped, strict=strict):
-            part = part_of(folder / name, arm, set_name, skipped, verify=verify)
+        with left_out.skip_if_unreadable(folder / name, skipped, strict=strict):
+            part = read_part(folder / name, arm, set_name, skipped, verify=verify)
             if part is not None:
                 yield part
 
 
-def part_of(
+def read_part(
     path: Path, arm: str, set_name: str, skipped: list[Skipped], *, verify: bool = False
-) -> Sealed | None:
-    """List a part of a group; None if it cannot be read, which ``skipped`` then says."""
+) -> SealedPart | None:
+    """List a part of a group; None where it cannot be read, which ``skipped`` then says."""
     try:
-        listed = parts.contents(path)
+        listing = parts.read_listing(path)
     except DamagedError as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))
         return None
     damaged = left_out.damaged_places(path)
     if damaged:
-        lost = sum(len(listed.groups[i].samples) for i in damaged)
-        reason = f"{lost} samples that were found damaged before"
-        skipped.append(Skipped(path, reason, samples=lost))
+        sample_count = sum(len(listing.groups[number].samples) for number in damaged)
+        reason = f"{sample_count} samples that were found damaged before"
+        skipped.append(Skipped(path, reason, samples=sample_count))
     if verify:
-        every = range(len(listed.groups))
-        read = parts.tables_of(path, listed, every, sample_rows.ROWS, skipped)
-        damaged |= frozenset(every).difference(*(groups for groups, _ in read))
-    strange = _strange(listed.cells, arm, set_name)
-    foreign = frozenset(i for i, group in enumerate(listed.groups) if strange[group.cell])
+        numbers = range(len(listing.groups))
+        readable: set[int] = set()
+        for read_numbers, _ in parts.read_groups(path, listing, numbers, sample_rows.ROWS, skipped):
+            readable.update(read_numbers)
+        damaged |= set(numbers) - readable
+    is_foreign = _are_foreign(listing.cells, arm, set_name)
+    foreign = [number for number, group in enumerate(listing.groups) if is_foreign[group.cell]]
     if foreign:
-        samples = sum(len(listed.groups[i].samples) for i in foreign)
-        skipped.append(_foreign_note(path, listed.cells[strange.index(True)], samples))
-    return Sealed(path, listed, damaged, foreign)
+        sample_count = sum(len(listing.groups[number].samples) for number in foreign)
+        foreign_cell = listing.cells[is_foreign.index(True)]
+        skipped.append(_foreign_samples(path, foreign_cell, sample_count))
+    return SealedPart(path, listing, damaged, frozenset(foreign))
 
 
-def own(index: Index, arm: str, set_name: str) -> Index:
+def without_foreign_samples(index: JournalIndex, arm: str, set_name: str) -> JournalIndex:
     """Leave out the samples of a journal that belong to another arm or problem set."""
-    strange = np.array(_strange(index.cells, arm, set_name), bool)
-    if not strange.any():
+    is_foreign_cell = _are_foreign(index.cells, arm, set_name)
+    if not any(is_foreign_cell):
         return index
-    foreign = strange[index.records["cell"]]
-    samples = int(foreign.sum())
-    note = _foreign_note(index.path, index.cells[int(np.argmax(strange))], samples)
+    is_foreign = np.array(is_foreign_cell)[index.records["cell"]]
+    sample_count = int(is_foreign.sum())
+    foreign_cell = index.cells[is_foreign_cell.index(True)]
     return replace(
         index,
-        records=index.records[~foreign],
-        skipped=(*index.skipped, note),
-        unused=index.unused + samples,
+        records=index.records[~is_foreign],
+        skipped=(*index.skipped, _foreign_samples(index.path, foreign_cell, sample_count)),
+        unused=index.unused + sample_count,
     )
 
 
-def _strange(cells: list[Cell], arm: str, set_name: str) -> list[bool]:
-    """Which cells belong to another arm or problem set."""
+def _are_foreign(cells: list[Cell], arm: str, set_name: str) -> list[bool]:
+    """Tell of each cell whether it belongs to another arm or problem set."""
     return [cell.arm != arm or cell.problem.partition("/")[0] != set_name for cell in cells]
 
 
-def _foreign_note(path: Path, cell: Cell, samples: int) -> Skipped:
+def _foreign_samples(path: Path, cell: Cell, sample_count: int) -> Skipped:
+    """Describe samples that lie in the folder of another arm or problem set."""
     reason = (
-        f"{samples} samples of another arm or problem set ({cell.arm}, {cell.problem}) than its "
-        "folder's; move the file to the folder that it belongs to"
+        f"{sample_count} samples of another arm or problem set ({cell.arm}, {cell.problem}) than "
+        "its folder's; move the file to the folder that it belongs to"
     )
-    return Skipped(path, reason, left_out.FOREIGN, samples)
+    return Skipped(path, reason, left_out.FOREIGN, sample_count)
 
 
-def steady(read: Callable[[], T]) -> T:
-    """Give the result of a read that begins anew when a journal is removed under it."""
-    gone = OSError()
-    for attempt in range(_TRIES):
+def retry_while_changing(read: Callable[[], T]) -> T:
+    """Call ``read``, and call it again when a file that it had listed was removed meanwhile."""
+    last_error = OSError()
+    for attempt in range(_MAX_TRIES):
         try:
             return read()
         except FileNotFoundError as error:
-            gone = error
-            # Where it was not removed, a network file system may not show a new file yet.
-            time.sleep(0.01 * 4**attempt)
+            last_error = error
+            # If nothing was removed, a network file system may not show a new file yet.
+            time.sleep(_FIRST_WAIT_SECONDS * 4**attempt)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            gone = error
+            last_error = error
             break
-    path = Path(gone.filename)
+    path = Path(last_error.filename)
     if path.is_symlink():
         raise UserError(
             f"{path}: a link to {path.readlink()}, which leads nowhere; bring its file back, or "
             "remove the link"
         )
     raise UserError(
-        f"{gone.filename}: files keep vanishing while the store is read; "
+        f"{path}: files keep vanishing while the store is read; "
         "give the command again when nobody cleans up",
         TRY_AGAIN,
     )
@@ -223,13 +248,13 @@ def steady(read: Callable[[], T]) -> T:
 # --- samples -------------------------------------------------------------------------------------
 
 
-# What telling copies apart needs.
-_BASE: Final = (*sample_rows.KEY, "digest", "verdict")
-_PLACE: Final = ("file", "position")
+# What is needed to tell copies of a sample apart.
+_COPY_COLUMNS: Final = (*sample_rows.KEY, "digest", "verdict")
+_CELL_COLUMNS: Final = ("step", "problem", "fingerprint")
 # What is read at once: so many rows, or fewer if they are large. It bounds the memory, and Arrow
 # cannot reorder more than 2 GB of texts.
-_BATCH_ROWS: Final = 1 << 14
-_BATCH_BYTES: Final = 64 << 20
+_MAX_BATCH_ROWS: Final = 1 << 14
+_MAX_BATCH_BYTES: Final = 64 << 20
 
 
 class Conflict(NamedTuple):
@@ -237,295 +262,346 @@ class Conflict(NamedTuple):
 
     cell: Cell
     sample: int
-    counts: Path
-    other: Path
+    counted_file: Path
+    ignored_file: Path
 
     def __str__(self) -> str:
         cell = self.cell
         return (
             f"two different samples of {cell.problem} no. {self.sample} (arm {cell.arm}, step "
-            f"{cell.step}): the one in {self.counts} counts, the one in {self.other} does not"
+            f"{cell.step}): the one in {self.counted_file} counts, the one in "
+            f"{self.ignored_file} does not"
         )
 
 
 class DistinctSamples:
     """Every sample of a snapshot once, sorted by step, problem, fingerprint and sample.
 
+    The samples are numbered from 0 in that order; methods take and give these numbers. Several
+    files may hold copies of one sample. The preferred copy is read, and the next one where it turns
+    out to be damaged.
+
     ``columns``: what will be read; columns that an index answers are read at once. ``problems,
-    steps``: keep to these; None means all. ``verify``: read every sample of a journal, and leave
-    out the damaged ones, where nothing but the index would be read otherwise. ``skipped``: what
-    could not be read so far. ``damaged``: places of files
-    that proved to be damaged, as :func:`rlbhpc.store.left_out.damaged_places` gives them.
+    steps``: keep to these; None means all. ``verify``: read every sample of a journal now, and
+    leave out the damaged ones.
+
+    ``skipped``: what could not be read so far. ``damaged``: places of files that proved to be
+    damaged, as :func:`rlbhpc.store.left_out.damaged_places` gives them.
     """
 
     def __init__(
         self,
-        now: Snapshot,
+        snapshot: Snapshot,
         columns: Sequence[str] | None = (),
         *,
         problems: Collection[str] | None = None,
         steps: Collection[int] | None = None,
         verify: bool = False,
     ) -> None:
-        self._now = now
-        self._verify = verify
-        self.skipped = list(now.skipped)
+        self.skipped = list(snapshot.skipped)
         self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
-        self._files: list[Sealed | Index] = [*now.parts, *now.journals]
-        names = sample_rows.select(columns).names
-        self._light = tuple({*_BASE, *(name for name in names if name in INDEXED)})
-        tables = [self._place(number, problems, steps) for number in range(len(self._files))]
-        light = [*sample_rows.select(self._light), *((name, pa.int64()) for name in _PLACE)]
-        table = pa.concat_tables([pa.schema(light).empty_table(), *tables]).unify_dictionaries()
-        self._copies, self._starts = _ordered(table)
-        # How many rows the next batch has; the next call begins as the last one ended.
-        self._batch_rows = _BATCH_ROWS
-        # The copy that is taken for each key; moves on where a copy turns out to be damaged.
-        self._chosen = self._starts[:-1].copy()
+        self._snapshot = snapshot
+        self._verify = verify
+        self._files = snapshot.files
+        requested = sample_rows.select_columns(columns).names
+        indexed = [name for name in requested if name in INDEXED]
+        self._index_schema = sample_rows.select_columns({*_COPY_COLUMNS, *indexed})
+        copies = self._empty_copies()
+        for file_number in range(len(self._files)):
+            copies.append(self._list_copies(file_number, problems, steps))
+        self._copies, self._first_copies = _sort_copies(
+            pa.concat_tables(copies).unify_dictionaries()
+        )
+        self._chosen_copies = self._first_copies[:-1].copy()
+        # The next batch has so many rows; the size of the last one is the best guess.
+        self._batch_rows = _MAX_BATCH_ROWS
 
     @property
     def count(self) -> int:
-        """Number of distinct keys."""
-        return len(self._chosen)
+        """Number of distinct samples."""
+        return len(self._chosen_copies)
 
     @cached_property
     def keys(self) -> pa.Table:
-        """Key, digest and verdict of the samples that count."""
-        return self._copies.take(self._chosen).select(list(_BASE))
+        """Key, digest and verdict of each sample."""
+        return self._copies.take(self._chosen_copies).select(list(_COPY_COLUMNS))
 
     @cached_property
-    def cells(self) -> dict[Cell, NDArray[np.intp]]:
-        """Rows of each cell, ascending by sample."""
+    def by_cell(self) -> dict[Cell, NDArray[np.intp]]:
+        """The numbers of the samples of each cell, ascending by sample index."""
         keys = self.keys
-        names = pc.dictionary_encode(keys["problem"]).combine_chunks().indices.to_numpy()
-        changes = np.zeros(keys.num_rows, bool)
-        for column in (keys["step"].to_numpy(), keys["fingerprint"].to_numpy(), names):
-            changes[1:] |= column[1:] != column[:-1]
-        changes[:1] = True
-        starts = np.flatnonzero(changes)
-        cells = (Cell(*row.values()) for row in keys.take(starts).select(Cell._fields).to_pylist())
-        return dict(zip(cells, np.split(np.arange(keys.num_rows), starts[1:]), strict=False))
+        is_first_of_cell = np.zeros(keys.num_rows, bool)
+        is_first_of_cell[:1] = True
+        for name in _CELL_COLUMNS:
+            codes = pc.dictionary_encode(keys[name]).combine_chunks().indices.to_numpy()
+            is_first_of_cell[1:] |= codes[1:] != codes[:-1]
+        starts = np.flatnonzero(is_first_of_cell)
+        rows = keys.take(starts).select(Cell._fields).to_pylist()
+        numbers = np.split(np.arange(keys.num_rows), starts[1:])
+        return {Cell(**row): of_cell for row, of_cell in zip(rows, numbers, strict=False)}
 
     @property
     def notes(self) -> list[Note]:
-        """What could not be read, and which samples contradict others, so far."""
-        listed = len(self._now.skipped)
+        """What could not be read since the snapshot, and which samples contradict others."""
+        known = len(self._snapshot.skipped)
         conflicts = [Note(left_out.CONFLICTING, str(conflict)) for conflict in self.conflicts]
-        return [*(skipped.note for skipped in self.skipped[listed:]), *conflicts]
+        return [*(skipped.note for skipped in self.skipped[known:]), *conflicts]
 
     @property
-    def sealed(self) -> NDArray[np.bool_]:
-        """Which of the samples that count are in a part without damage."""
-        files = self._copies["file"].to_numpy()[self._chosen]
-        sealed = [isinstance(file, Sealed) and not file.damaged for file in self._files]
-        is_sealed: NDArray[np.bool_] = np.array(sealed, bool)[files]
-        return is_sealed
+    def is_sealed(self) -> NDArray[np.bool_]:
+        """Whether each sample is in a part without damage."""
+        in_sound_part = np.array(
+            [isinstance(file, SealedPart) and not file.damaged for file in self._files], bool
+        )
+        files_of_samples = self._copies["file"].to_numpy()[self._chosen_copies]
+        return np.asarray(in_sound_part[files_of_samples])
 
     @property
-    def needed(self) -> set[Path]:
+    def files_with_unsealed(self) -> set[Path]:
         """Files that hold a copy of a sample that no part without damage holds."""
-        sizes = np.diff(self._starts)
-        of_copy = np.repeat(self.sealed, sizes)
-        files = np.unique(self._copies["file"].to_numpy()[~of_copy])
-        return {self._files[i].path for i in files.tolist()}
+        copies_per_sample = np.diff(self._first_copies)
+        is_sealed_copy = np.repeat(self.is_sealed, copies_per_sample)
+        file_numbers = np.unique(self._copies["file"].to_numpy()[~is_sealed_copy])
+        return {self._files[number].path for number in file_numbers.tolist()}
 
-    def origins(self, which: NDArray[np.intp]) -> list[Path]:
-        """Files of the copies that were taken for some keys; ask after they were read."""
-        files = self._copies["file"].to_numpy()[self._chosen[which]]
-        return [self._files[i].path for i in files.tolist()]
+    def paths_of(self, samples: NDArray[np.intp]) -> list[Path]:
+        """Files that the samples were read from; ask after reading them."""
+        file_numbers = self._copies["file"].to_numpy()[self._chosen_copies[samples]]
+        return [self._files[number].path for number in file_numbers.tolist()]
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
         """Samples that differ from the one that counts, where neither of the two failed."""
         digests = self._copies["digest"].to_numpy()
         failed = np.isin(self._copies["verdict"].to_numpy(), FAILED)
-        first = np.repeat(self._starts[:-1], np.diff(self._starts))
-        differing = np.flatnonzero((digests != digests[first]) & ~failed & ~failed[first])
-        return [self._conflict(int(first[i]), i) for i in differing.tolist()]
+        counted_copy = np.repeat(self._first_copies[:-1], np.diff(self._first_copies))
+        is_conflict = (digests != digests[counted_copy]) & ~failed & ~failed[counted_copy]
+        conflicts = []
+        for copy in np.flatnonzero(is_conflict).tolist():
+            row = self._copies.slice(copy, 1).to_pylist()[0]
+            counted_file = self._copies["file"][counted_copy[copy]].as_py()
+            conflicts.append(
+                Conflict(
+                    cell=Cell(*(row[name] for name in Cell._fields)),
+                    sample=row["sample"],
+                    counted_file=self._files[counted_file].path,
+                    ignored_file=self._files[row["file"]].path,
+                )
+            )
+        return conflicts
 
-    def read(self, which: NDArray[np.intp], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows of some keys, in the given order; those of which no copy is intact are left out."""
-        wanted = sample_rows.select(columns)
-        if set(wanted.names) <= set(self._light):
-            return self._copies.take(self._chosen[which]).select(wanted.names)
-        tables = [wanted.empty_table(), *(table for _, table in self.batches(which, columns))]
+    def read(self, samples: NDArray[np.intp], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of some samples in the given order, without those of which no copy is intact."""
+        schema = sample_rows.select_columns(columns)
+        if set(schema.names) <= set(self._index_schema.names):
+            return self._copies.take(self._chosen_copies[samples]).select(schema.names)
+        tables = [schema.empty_table()]
+        for _, table in self.read_batches(samples, columns):
+            tables.append(table)
         return pa.concat_tables(tables).unify_dictionaries()
 
-    def batches(
-        self, which: NDArray[np.intp], columns: Sequence[str] | None = None
+    def read_batches(
+        self, samples: NDArray[np.intp], columns: Sequence[str] | None = None
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        """Go through the rows of some keys, as :meth:`read` gives them, some megabytes at a time.
+        """Go through rows as :meth:`read` gives them, some megabytes at a time.
 
-        Each batch comes with its keys. How large a text is shows only when it was decoded: a batch
-        that proves too large is begun anew with fewer rows.
+        Gives the numbers of the samples of each batch with their rows. The size of a text is known
+        only when it was decoded: a batch that proves too large is read again with fewer rows.
         """
-        wanted = sample_rows.select(columns)
+        schema = sample_rows.select_columns(columns)
         start = 0
-        while start < len(which):
-            batch = which[start : start + self._batch_rows]
+        while start < len(samples):
+            batch = samples[start : start + self._batch_rows]
+            # A single row is read whatever its size.
+            max_bytes = math.inf if len(batch) == 1 else _MAX_BATCH_BYTES
             try:
-                # One row is read whatever its size.
-                table = self._read(batch, wanted, math.inf if len(batch) == 1 else _BATCH_BYTES)
+                table = self._read_batch(batch, schema, max_bytes)
             except TooLargeError as error:
                 self._batch_rows = max(1, error.rows // 2)
                 continue
             yield batch, table
             start += len(batch)
-            rows_that_fit = len(batch) * _BATCH_BYTES // max(1, table.nbytes)
-            self._batch_rows = min(_BATCH_ROWS, max(1, rows_that_fit // 2))
+            rows_that_fit = len(batch) * _MAX_BATCH_BYTES // max(1, table.nbytes)
+            self._batch_rows = min(_MAX_BATCH_ROWS, max(1, rows_that_fit // 2))
 
-    def _read(self, which: NDArray[np.intp], wanted: pa.Schema, most: float) -> pa.Table:
-        """Whole rows of some keys, from another copy where one is damaged."""
-        tables, order = [wanted.empty_table()], [np.empty(0, np.intp)]
-        unread = np.arange(len(which))
-        while len(unread):
-            copies = self._chosen[which[unread]]
-            good, rows = self._fetch(copies, wanted.names, most)
-            tables.extend(rows)
-            order.append(unread[good])
-            unread = np.delete(unread, good)
-            self._chosen[which[unread]] += 1
-            ended = self._chosen[which[unread]] >= self._starts[which[unread] + 1]
-            self._chosen[which[unread][ended]] -= 1
-            unread = unread[~ended]
-        back = np.argsort(np.concatenate(order))
-        return pa.concat_tables(tables).unify_dictionaries().take(back)
-
-    def _place(
-        self, number: int, problems: Collection[str] | None, steps: Collection[int] | None
+    def _read_batch(
+        self, samples: NDArray[np.intp], schema: pa.Schema, max_bytes: float
     ) -> pa.Table:
-        """Light columns of one file, with the place of each row."""
-        file = self._files[number]
-        wanted = [
-            (problems is None or cell.problem in problems) and (steps is None or cell.step in steps)
-            for cell in file.cells
-        ]
-        if isinstance(file, Index):
-            position = self._place_journal(file, np.array(wanted, bool))
-            table = journal.rows(file, sample_rows.select(self._light).names, position)
+        """Whole rows of some samples, each from the first copy that is intact."""
+        tables = [schema.empty_table()]
+        positions_read = [np.empty(0, np.intp)]
+        unread = np.arange(len(samples))
+        while len(unread):
+            copies = self._chosen_copies[samples[unread]]
+            intact, intact_rows = self._fetch_copies(copies, schema.names, max_bytes)
+            tables.extend(intact_rows)
+            positions_read.append(unread[intact])
+            unread = self._choose_next_copies(samples, np.delete(unread, intact))
+        order = np.argsort(np.concatenate(positions_read))
+        return pa.concat_tables(tables).unify_dictionaries().take(order)
+
+    def _choose_next_copies(
+        self, samples: NDArray[np.intp], unread: NDArray[np.intp]
+    ) -> NDArray[np.intp]:
+        """Choose the next copy of samples whose copy is damaged; those that have one."""
+        numbers = samples[unread]
+        has_next = self._chosen_copies[numbers] + 1 < self._first_copies[numbers + 1]
+        self._chosen_copies[numbers[has_next]] += 1
+        return unread[has_next]
+
+    def _empty_copies(self) -> list[pa.Table]:
+        """A table without rows that has the columns of :attr:`_copies`."""
+        place_fields = [pa.field("file", pa.int64()), pa.field("position", pa.int64())]
+        return [pa.schema([*self._index_schema, *place_fields]).empty_table()]
+
+    def _list_copies(
+        self, file_number: int, problems: Collection[str] | None, steps: Collection[int] | None
+    ) -> pa.Table:
+        """Indexed columns of the samples in one file, with their positions in it."""
+        file = self._files[file_number]
+        is_selected = np.zeros(len(file.cells), bool)
+        for number, cell in enumerate(file.cells):
+            in_problems = problems is None or cell.problem in problems
+            is_selected[number] = in_problems and (steps is None or cell.step in steps)
+        if isinstance(file, JournalIndex):
+            positions = self._journal_positions(file, is_selected)
+            table = journal.indexed_rows(file, self._index_schema, positions)
         else:
-            table, position = self._place_part(file, wanted)
-        table = table.append_column("file", pa.array(np.full(table.num_rows, number), pa.int64()))
-        return table.append_column("position", pa.array(position, pa.int64()))
+            table, positions = self._part_positions(file, is_selected)
+        file_numbers = np.full(table.num_rows, file_number)
+        table = table.append_column("file", pa.array(file_numbers, pa.int64()))
+        return table.append_column("position", pa.array(positions, pa.int64()))
 
-    def _place_journal(self, file: Index, wanted: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """Positions of the records of some cells, without those that are damaged."""
-        position = np.flatnonzero(wanted[file.records["cell"]])
-        if not self._verify or not len(position):
-            return position
-        lost = position.tolist()
-        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
-            lost = [place for place in file.damage if wanted[file.records["cell"][place]]]
-            self.skipped.extend(file.damage[place] for place in lost)
-            self.damaged[file.path].update(file.records["offset"][lost].tolist())
-        return np.setdiff1d(position, lost)
+    def _journal_positions(
+        self, index: JournalIndex, is_selected: NDArray[np.bool_]
+    ) -> NDArray[np.intp]:
+        """Positions of a journal's samples of the selected cells, without damaged ones."""
+        positions = np.flatnonzero(is_selected[index.records["cell"]])
+        if not self._verify or not len(positions):
+            return positions
+        damaged = positions
+        with left_out.skip_if_unreadable(index.path, self.skipped, strict=self._snapshot.strict):
+            damaged_records = np.array(list(index.damage), np.intp)
+            damaged = np.intersect1d(positions, damaged_records)
+            self.skipped.extend(index.damage[position] for position in damaged.tolist())
+            self.damaged[index.path].update(index.records["offset"][damaged].tolist())
+        return np.setdiff1d(positions, damaged)
 
-    def _place_part(self, part: Sealed, wanted: list[bool]) -> tuple[pa.Table, NDArray[np.int64]]:
-        light = sample_rows.select(self._light)
-        starts = _starts(part)
-        groups = [i for i, group in enumerate(part.listing.groups) if wanted[group.cell]]
-        groups = [i for i in groups if i not in part.unusable]
-        tables, positions = [light.empty_table()], [np.empty(0, np.int64)]
-        for numbers, table in parts.tables_of(part.path, part.listing, groups, light, self.skipped):
+    def _part_positions(
+        self, part: SealedPart, is_selected: NDArray[np.bool_]
+    ) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Indexed columns and row numbers of a part's samples of the selected cells."""
+        groups = part.listing.groups
+        numbers = [n for n in part.usable_group_numbers if is_selected[groups[n].cell]]
+        bounds = part.group_bounds
+        tables = [self._index_schema.empty_table()]
+        positions = [np.empty(0, np.int64)]
+        for read_numbers, table in parts.read_groups(
+            part.path, part.listing, numbers, self._index_schema, self.skipped
+        ):
             tables.append(table)
-            positions.extend(np.arange(starts[i], starts[i + 1]) for i in numbers)
+            positions += [np.arange(bounds[n], bounds[n + 1]) for n in read_numbers]
         return pa.concat_tables(tables).unify_dictionaries(), np.concatenate(positions)
 
-    def _fetch(
-        self, copies: NDArray[np.intp], columns: Sequence[str], most: float
+    def _fetch_copies(
+        self, copies: NDArray[np.intp], columns: Sequence[str], max_bytes: float
     ) -> tuple[NDArray[np.intp], list[pa.Table]]:
-        """Whole rows of some copies: which of them could be read, and their rows.
+        """Read whole rows: which of the copies are intact, and the rows of these, in that order.
 
-        Raises :class:`TooLargeError` when they have more than ``most`` bytes.
+        Raises :class:`TooLargeError` when they have more than ``max_bytes``.
         """
-        of_file = self._copies["file"].to_numpy()[copies]
-        position = self._copies["position"].to_numpy()[copies]
-        good, tables = [np.empty(0, np.intp)], []
-        for number in np.unique(of_file).tolist():
-            mine = np.flatnonzero(of_file == number)
-            mine = mine[np.argsort(position[mine], kind="stable")]
-            file = self._files[number]
-            for here, table in self._fetch_of(file, position[mine], columns, most):
-                good.append(mine[here])
+        file_numbers = self._copies["file"].to_numpy()[copies]
+        positions = self._copies["position"].to_numpy()[copies]
+        intact = [np.empty(0, np.intp)]
+        tables: list[pa.Table] = []
+        bytes_left = max_bytes
+        for number in np.unique(file_numbers).tolist():
+            in_file = np.flatnonzero(file_numbers == number)
+            in_file = in_file[np.argsort(positions[in_file], kind="stable")]
+            for intact_rows, table in self._fetch_from_file(
+                self._files[number], positions[in_file], columns, bytes_left
+            ):
+                intact.append(in_file[intact_rows])
                 tables.append(table)
-                most -= table.nbytes
-                if most < 0:
-                    raise TooLargeError(sum(map(len, good)))
-        return np.concatenate(good), tables
+                bytes_left -= table.nbytes
+                if bytes_left < 0:
+                    raise TooLargeError(sum(map(len, intact)))
+        return np.concatenate(intact), tables
 
-    def _fetch_of(
-        self, file: Sealed | Index, position: NDArray[np.int64], columns: Sequence[str], most: float
+    def _fetch_from_file(
+        self,
+        file: SealedPart | JournalIndex,
+        positions: NDArray[np.int64],
+        columns: Sequence[str],
+        max_bytes: float,
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        """Whole rows of one file, at ascending positions: which could be read, and their rows."""
-        if isinstance(file, Sealed):
-            yield from self._fetch_part(file, position, columns)
+        """Read rows at ascending positions of a file: which of these are intact, and their rows."""
+        if isinstance(file, SealedPart):
+            yield from self._fetch_from_part(file, positions, columns)
             return
-        with left_out.unreadable(file.path, self.skipped, strict=self._now.strict):
-            here, table = journal.whole_rows(file, position, columns, self.skipped, most)
-            lost = np.delete(position, here)
-            self.damaged[file.path].update(file.records["offset"][lost].tolist())
-            yield here, table
+        with left_out.skip_if_unreadable(file.path, self.skipped, strict=self._snapshot.strict):
+            intact, table = journal.whole_rows(file, positions, columns, self.skipped, max_bytes)
+            damaged = np.delete(positions, intact)
+            self.damaged[file.path].update(file.records["offset"][damaged].tolist())
+            yield intact, table
 
-    def _fetch_part(
-        self, part: Sealed, position: NDArray[np.int64], columns: Sequence[str]
+    def _fetch_from_part(
+        self, part: SealedPart, positions: NDArray[np.int64], columns: Sequence[str]
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        starts = _starts(part)
-        group = np.searchsorted(starts, position, side="right") - 1
-        groups = np.unique(group).tolist()
-        lost = set(groups)
-        for numbers, table in parts.tables_of(
-            part.path, part.listing, groups, sample_rows.select(columns), self.skipped
+        """Read rows at ascending positions of a part, a row group at a time."""
+        bounds = part.group_bounds
+        groups_of_rows = np.searchsorted(bounds, positions, side="right") - 1
+        numbers = np.unique(groups_of_rows).tolist()
+        damaged = set(numbers)
+        schema = sample_rows.select_columns(columns)
+        for read_numbers, table in parts.read_groups(
+            part.path, part.listing, numbers, schema, self.skipped
         ):
-            lost.difference_update(numbers)
-            offset = 0
-            for i in numbers:
-                here = np.flatnonzero(group == i)
-                yield here, table.slice(offset).take(position[here] - starts[i])
-                offset += len(part.listing.groups[i].samples)
-        self.damaged[part.path].update(lost)
-
-    def _conflict(self, counts: int, other: int) -> Conflict:
-        row = self._copies.slice(other, 1).to_pylist()[0]
-        files = self._copies["file"]
-        paths = [self._files[files[i].as_py()].path for i in (counts, other)]
-        return Conflict(Cell(*(row[name] for name in Cell._fields)), row["sample"], *paths)
+            damaged.difference_update(read_numbers)
+            rows_before = 0
+            for number in read_numbers:
+                in_group = np.flatnonzero(groups_of_rows == number)
+                rows = positions[in_group] - bounds[number] + rows_before
+                yield in_group, table.take(rows)
+                rows_before += int(bounds[number + 1] - bounds[number])
+        self.damaged[part.path].update(damaged)
 
 
-def _starts(part: Sealed) -> NDArray[np.int64]:
-    """Row at which each row group starts, and the end."""
-    sizes = [len(group.samples) for group in part.listing.groups]
-    return np.cumsum([0, *sizes], dtype=np.int64)
+def _sort_copies(copies: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
+    """Sort copies by key, then by preference.
 
-
-def _ordered(table: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
-    """Sort copies by key and preference; where each key's copies start, and the end."""
-    key = _key(table)
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    repeated = np.flatnonzero(key[1:] == key[:-1])
+    Gives the sorted table, and where the copies of each key start in it, with its length at the
+    end.
+    """
+    key_ranks = _rank_keys(copies)
+    order = np.argsort(key_ranks, kind="stable")
+    key_ranks = key_ranks[order]
+    repeated = np.flatnonzero(key_ranks[1:] == key_ranks[:-1])
     if len(repeated):
-        # Few keys have copies: only those are put in order of preference.
-        among = np.union1d(repeated, repeated + 1)
-        rows = order[among]
-        failed = np.isin(table["verdict"].to_numpy()[rows], FAILED)
-        digest, file = table["digest"].to_numpy()[rows], table["file"].to_numpy()[rows]
-        order[among] = rows[np.lexsort((file, digest, failed, key[among]))]
-    _, starts = np.unique(key, return_index=True)
-    return table.take(order), np.append(starts, len(key))
+        # Few keys have several copies: only those are put in order of preference.
+        positions = np.union1d(repeated, repeated + 1)
+        rows = order[positions]
+        files_of_rows = copies["file"].to_numpy()[rows]
+        digests = copies["digest"].to_numpy()[rows]
+        failed = np.isin(copies["verdict"].to_numpy()[rows], FAILED)
+        order[positions] = rows[np.lexsort((files_of_rows, digests, failed, key_ranks[positions]))]
+    _, starts = np.unique(key_ranks, return_index=True)
+    return copies.take(order), np.append(starts, len(key_ranks))
 
 
-def _key(table: pa.Table) -> NDArray[np.int64]:
-    """Give each key a number; they are in the order of (step, problem, fingerprint, sample)."""
-    key = np.zeros(table.num_rows, np.int64)
+def _rank_keys(copies: pa.Table) -> NDArray[np.int64]:
+    """Rank each row's key in the order of (step, problem, fingerprint, sample); equal keys tie."""
+    ranks = np.zeros(copies.num_rows, np.int64)
     for name in ("step", "problem", "fingerprint", "sample"):
-        ranks, distinct = _ranks(table[name])
-        before, _ = _ranks(pa.chunked_array([pa.array(key)]))
-        key = before * distinct + ranks
-    return key
+        column_ranks, distinct = _rank_values(copies[name])
+        # Ranked again, so that the product cannot overflow.
+        dense_ranks, _ = _rank_values(pa.chunked_array([pa.array(ranks)]))
+        ranks = dense_ranks * distinct + column_ranks
+    return ranks
 
 
-def _ranks(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
-    """Rank of each value among the distinct ones, and how many there are."""
+def _rank_values(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
+    """Rank of each value among the distinct ones, and how many distinct ones there are."""
     encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
-    return rank[encoded.indices.to_numpy()], len(rank)
+    ranks = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
+    return ranks[encoded.indices.to_numpy()], len(ranks)

@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import checked, cube_schema, left_out, snapshot, tables
+from rlbhpc.store import checked, cube_schema, left_out, tables
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.journal import Index
+from rlbhpc.store.journal import JournalIndex
 from rlbhpc.store.left_out import Note
-from rlbhpc.store.snapshot import DistinctSamples, Sealed
+from rlbhpc.store.snapshot import (
+    DistinctSamples,
+    SealedPart,
+    retry_while_changing,
+    take_snapshot,
+)
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 
@@ -42,79 +47,86 @@ def groups_of_run(layout: Layout) -> list[Group]:
     return groups
 
 
-class Rows:
-    """Samples of one group, in parts and journals.
+class GroupFiles:
+    """The parts and journals of one group, as they are now.
 
-    ``files``: every file with samples, by its name below the run folder, and how many it holds.
-    Parts never change and journals only grow, so an equal number means equal content. ``notes``:
-    what could not be listed. ``strict``: raise what keeps a file from being read.
+    ``sample_counts``: every file with samples, by its name below the run folder, and how many it
+    holds. Parts never change and journals only grow, so an equal number means equal content.
+    ``notes``: what could not be listed. ``strict``: raise what keeps a file from being read.
     """
 
     def __init__(self, layout: Layout, group: Group, *, strict: bool = True) -> None:
         self.group = group
+        self.snapshot = take_snapshot(layout, *group, strict=strict)
+        self.notes = [skipped.note for skipped in self.snapshot.skipped]
         self._layout = layout
-        self.now = snapshot.take(layout, *group, strict=strict)
-        holds: list[Index | Sealed] = [*self.now.parts, *self.now.journals]
-        self._holds = {f.path.relative_to(layout.root).as_posix(): f for f in holds}
-        self.files = {name: file.rows for name, file in self._holds.items()}
-        self.notes = [skipped.note for skipped in self.now.skipped]
+        self._files: dict[str, JournalIndex | SealedPart] = {}
+        for file in self.snapshot.files:
+            self._files[file.path.relative_to(layout.root).as_posix()] = file
+        self.sample_counts = {name: file.sample_count for name, file in self._files.items()}
 
     @cached_property
     def grid(self) -> Grid:
         """The axes: what was planned, then what is there beside it."""
         planned = Grid.load(self._layout.grid(*self.group)) or Grid(self.group.arm)
-        return planned.covering(self.cells(self.files))
+        return planned.covering(self.last_samples(self.sample_counts))
 
-    def counted(self, view: DistinctSamples) -> dict[Cell, NDArray[np.intp]]:
-        """Rows of a view that answer what is asked for, by cell."""
-        required = self.grid.fingerprints
+    def requested_by_cell(self, samples: DistinctSamples) -> dict[Cell, NDArray[np.intp]]:
+        """Numbers of the samples that answer what the grid asks for, by cell."""
+        fingerprints = self.grid.fingerprints
         return {
-            cell: rows
-            for cell, rows in view.cells.items()
-            if required.get((cell.step, cell.problem)) == cell.fingerprint
+            cell: numbers
+            for cell, numbers in samples.by_cell.items()
+            if fingerprints.get((cell.step, cell.problem)) == cell.fingerprint
         }
 
-    def gone(self, before: Mapping[str, int]) -> list[str]:
-        """Files that are not there any more, or that lost samples although nothing is damaged.
+    def files_gone(self, earlier_counts: Mapping[str, int]) -> list[str]:
+        """Files that are gone, or that lost samples although nothing in them is damaged.
 
-        ``before``: files of an earlier moment with the number of samples in each.
+        ``earlier_counts``: files of an earlier moment, and how many samples each had.
         """
-        bad = {left_out.DAMAGED, left_out.UNREADABLE}
-        damaged = {skipped.path for skipped in self.now.skipped if skipped.kind in bad}
-        return [
-            name
-            for name, samples in before.items()
-            if not (path := self._layout.root / name).exists()
-            or (samples > self._listed(name) and path not in damaged)
-        ]
+        damage_kinds = {left_out.DAMAGED, left_out.UNREADABLE}
+        skipped = self.snapshot.skipped
+        damaged = {entry.path for entry in skipped if entry.kind in damage_kinds}
+        gone = []
+        for name, earlier_count in earlier_counts.items():
+            path = self._layout.root / name
+            has_fewer = self._listed_samples(name) < earlier_count
+            if not path.exists() or (has_fewer and path not in damaged):
+                gone.append(name)
+        return gone
 
-    def _listed(self, name: str) -> int:
+    def _listed_samples(self, name: str) -> int:
         """Samples that a file lists, whether they can be used or not."""
-        file = self._holds.get(name)
-        if isinstance(file, Index):
-            return file.rows + file.unused
-        return file.listing.rows if file else 0
+        file = self._files.get(name)
+        if isinstance(file, JournalIndex):
+            return file.sample_count + file.unused
+        return file.listing.sample_count if file else 0
 
-    def cells(self, names: Iterable[str]) -> Mapping[Cell, int]:
-        """Find the cells that some of the files hold, with the highest sample index of each."""
-        highest: dict[Cell, int] = {}
+    def last_samples(self, names: Iterable[str]) -> dict[Cell, int]:
+        """The cells of some files, each with its highest sample index."""
+        last_samples: dict[Cell, int] = {}
         for name in names:
-            for cell, last in _last(self._holds[name]):
-                highest[cell] = max(highest.get(cell, 0), last)
-        return highest
+            for cell, sample in _last_samples_of_file(self._files[name]):
+                last_samples[cell] = max(last_samples.get(cell, 0), sample)
+        return last_samples
 
 
-def _last(holds: Index | Sealed) -> list[tuple[Cell, int]]:
-    """Cells of a file, possibly more than once, with a sample index; the highest is among them."""
-    if isinstance(holds, Index):
-        last = np.full(len(holds.cells), -1)
-        np.maximum.at(last, holds.records["cell"], holds.records["sample"])
-        return [(cell, n) for cell, n in zip(holds.cells, last.tolist(), strict=True) if n >= 0]
-    listed = holds.listing
+def _last_samples_of_file(file: JournalIndex | SealedPart) -> list[tuple[Cell, int]]:
+    """Cells of a file with sample indices; a cell may come twice, its highest index among them."""
+    if isinstance(file, SealedPart):
+        groups = file.listing.groups
+        own_numbers = [number for number in range(len(groups)) if number not in file.foreign]
+        return [
+            (file.cells[groups[number].cell], int(groups[number].samples[-1]))
+            for number in own_numbers
+        ]
+    last_samples = np.full(len(file.cells), -1)
+    np.maximum.at(last_samples, file.records["cell"], file.records["sample"])
     return [
-        (listed.cells[group.cell], int(group.samples[-1]))
-        for i, group in enumerate(listed.groups)
-        if i not in holds.foreign
+        (cell, sample)
+        for cell, sample in zip(file.cells, last_samples.tolist(), strict=True)
+        if sample >= 0
     ]
 
 
@@ -128,7 +140,7 @@ class Sources:
     layout: Layout
     groups: tuple[Group, ...]
     inputs: Mapping[str, Any]
-    rows: Mapping[Group, Rows]
+    files: Mapping[Group, GroupFiles]
 
     @classmethod
     def survey(cls, layout: Layout, *, strict: bool = True) -> Self:
@@ -142,28 +154,28 @@ class Sources:
                     f"an arm may not be called {group.arm!r}: the cube has a group of that name; "
                     "call it otherwise"
                 )
-        rows = {group: Rows(layout, group, strict=strict) for group in groups}
+        files = {group: GroupFiles(layout, group, strict=strict) for group in groups}
         inputs = {
-            "groups": {str(group): rows[group].files for group in groups},
-            "plans": {str(group): _mark(layout.grid(*group)) for group in groups},
-            "tables": snapshot.steady(lambda: tables.inputs(layout)),
+            "groups": {str(group): files[group].sample_counts for group in groups},
+            "plans": {str(group): _grid_checksum(layout.grid(*group)) for group in groups},
+            "tables": retry_while_changing(lambda: tables.inputs(layout)),
         }
         if not groups and not inputs["tables"]:
             raise UserError(f"{layout.root}: holds no samples; give the folder of a run")
-        return cls(layout, tuple(groups), inputs, rows)
+        return cls(layout, tuple(groups), inputs, files)
 
     @property
     def notes(self) -> list[Note]:
         """What could not be listed."""
-        return [note for rows in self.rows.values() for note in rows.notes]
+        return [note for group_files in self.files.values() for note in group_files.notes]
 
 
-def _mark(path: Path) -> str:
-    """Mark the content of a plan; empty if there is none."""
+def _grid_checksum(path: Path) -> str:
+    """Checksum of a grid's values; empty where none was planned."""
     try:
-        return checked.mark(path)
+        return checked.read_checksum(path)
     except FileNotFoundError:
         return ""
     except ValueError:
-        Grid.load(path)
+        Grid.load(path)  # raises the error that says what to do
         raise

@@ -16,10 +16,10 @@ Trainings have step logs, one JSON object a line, and rollouts beside their stat
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,19 +44,21 @@ if TYPE_CHECKING:
 
 
 def log_lines(path: Path) -> list[dict[str, Any]]:
-    """Rows of a log without a line that is being written now; none without a file.
+    """Rows of a step log without a line that is being written now; none without a file.
 
     Every line before the last was whole when it was written: a damaged one is told and left out.
     """
+    if not path.is_file():
+        return []
     rows: list[dict[str, Any]] = []
     notes: list[Note] = []
-    written = path.read_bytes().split(b"\n") if path.is_file() else []
-    for number, line in enumerate(written, 1):
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             rows.append({"step": row.pop("step"), **row})
         except (ValueError, AttributeError, LookupError, TypeError):
-            if number < len(written):
+            if number < len(lines):
                 notes.append(Note(left_out.DAMAGED, f"{path}: line {number} is damaged"))
     left_out.warn_left_out(path.parent, notes)
     return rows
@@ -74,68 +76,89 @@ ROLLOUT_ROWS: Final = pa.schema(
 )
 PART_ROWS: Final = 1 << 18
 _EIGHT_DIGITS: Final = "[0-9]" * 8
-_NAMES: Final = f"{_EIGHT_DIGITS}-{_EIGHT_DIGITS}-*{checked.PARQUET}"
-_TRIES: Final = 5
+_PART_NAMES: Final = f"{_EIGHT_DIGITS}-{_EIGHT_DIGITS}-*{checked.PARQUET}"
+_MAX_TRIES: Final = 5
 # Cells of a chunk of the cube.
 _CHUNK_CELLS: Final = 1 << 21
 
 
+class RolloutPart(NamedTuple):
+    """A file with the rows of the steps from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    path: Path
+
+
 def add_rollouts(folder: Path, rows: pa.Table) -> None:
-    """Write the rows of the steps since the newest part."""
+    """Write the rows of the steps since the newest part, into it while it is small."""
     steps = rows["train_step"].to_numpy()
     first, last = int(steps.min()), int(steps.max())
-    newest = max(rollout_parts(folder), key=_steps_of_part, default=None)
-    if newest is not None and (before := _read_rollout_part(newest)).num_rows < PART_ROWS:
-        first, rows = _steps_of_part(newest)[0], pa.concat_tables([before, rows])
+    parts = _current_parts(folder)
+    if parts:
+        newest_rows = _read_rollout_part(parts[-1].path)
+        if newest_rows.num_rows < PART_ROWS:
+            first = parts[-1].first
+            rows = pa.concat_tables([newest_rows, rows])
     checked.put_parquet(folder, rows.cast(ROLLOUT_ROWS), f"{first:08d}-{last:08d}-")
 
 
 def settle_rollouts(folder: Path, step: int) -> None:
     """Drop what lies behind the training state of ``step``, and parts that another contains."""
-    for path in _all_parts(folder):
-        if _steps_of_part(path)[1] > step:
-            path.unlink()
-    kept = rollout_parts(folder)
-    for path in set(_all_parts(folder)) - set(kept):
-        path.unlink()
+    for part in _all_parts(folder):
+        if part.last > step:
+            part.path.unlink()
+    current = _current_parts(folder)
+    for part in _all_parts(folder):
+        if part not in current:
+            part.path.unlink()
 
 
 def rollout_parts(folder: Path) -> list[Path]:
     """Parts in the order of their steps, without those that another contains."""
-    paths = sorted(
-        _all_parts(folder), key=lambda path: (_steps_of_part(path)[0], -_steps_of_part(path)[1])
-    )
-    kept: list[Path] = []
-    for path in paths:
-        if not kept or _steps_of_part(path)[1] > _steps_of_part(kept[-1])[1]:
-            kept.append(path)
-    return kept
+    return [part.path for part in _current_parts(folder)]
 
 
-def _all_parts(folder: Path) -> list[Path]:
-    return [path for path in entries(folder) if path.match(_NAMES)]
+def _current_parts(folder: Path) -> list[RolloutPart]:
+    current: list[RolloutPart] = []
+    for part in sorted(_all_parts(folder), key=lambda part: (part.first, -part.last)):
+        if not current or part.last > current[-1].last:
+            current.append(part)
+    return current
+
+
+def _all_parts(folder: Path) -> list[RolloutPart]:
+    """Every part in a folder, whose name begins with its first and last step."""
+    parts = []
+    for path in entries(folder):
+        if path.match(_PART_NAMES):
+            first, last = path.stem.split("-")[:2]
+            parts.append(RolloutPart(int(first), int(last), path))
+    return parts
 
 
 def read_rollouts(folder: Path) -> pa.Table:
     """All rows of a training, in the order of their steps."""
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         with suppress(FileNotFoundError):  # a training has just put one part in another's place
-            return pa.concat_tables(
-                [ROLLOUT_ROWS.empty_table(), *map(_read_rollout_part, rollout_parts(folder))]
-            )
+            parts = [_read_rollout_part(path) for path in rollout_parts(folder)]
+            return pa.concat_tables([ROLLOUT_ROWS.empty_table(), *parts])
     raise UserError(f"{folder}: keeps changing; try again", TRY_AGAIN)
 
 
+def _read_rollout_part(path: Path) -> pa.Table:
+    remedy = "remove it: its steps will be missing from the cube, and training needs none of it"
+    return checked.read_parquet(path, ROLLOUT_ROWS, remedy)
+
+
 def _training_inputs(layout: Layout) -> dict[str, str]:
-    """Files that the groups are made of, with a mark that changes with their content."""
-    marks = {
-        path: checked.digest_of_bytes(path.read_bytes()) for path in layout.dynamics().values()
-    }
-    for model in layout.dynamics():
-        marks |= {
-            path: checked.digest_of_name(path) for path in rollout_parts(layout.rollouts(model))
-        }
-    return {path.relative_to(layout.root).as_posix(): mark for path, mark in marks.items()}
+    """Step logs and rollouts by path below the run folder, with a digest of their content."""
+    digests: dict[Path, str] = {}
+    for model, log in layout.dynamics().items():
+        digests[log] = checked.digest_of_bytes(log.read_bytes())
+        for part in rollout_parts(layout.rollouts(model)):
+            digests[part] = checked.digest_of_name(part)
+    return {path.relative_to(layout.root).as_posix(): mark for path, mark in digests.items()}
 
 
 def _write_trainings(root: zarr.Group, layout: Layout) -> None:
@@ -144,58 +167,50 @@ def _write_trainings(root: zarr.Group, layout: Layout) -> None:
         steps = log_lines(path)
         if steps:
             _write_curve(root, model, steps)
-        table = read_rollouts(layout.rollouts(model))
-        if len(table):
-            _write_rollouts(root, model, table)
+        rollouts = read_rollouts(layout.rollouts(model))
+        if len(rollouts):
+            _write_rollouts(root, model, rollouts)
 
 
-def _write_curve(root: zarr.Group, model: str, log_lines: list[dict[str, Any]]) -> None:
-    names = sorted({name for line in log_lines for name in line} - {"step"})
-    variables = [cube_schema.training_variable(name) for name in names]
-    values: dict[str, Any] = {"train_step": [line["step"] for line in log_lines], "model": model}
-    for name, variable in zip(names, variables, strict=True):
-        values[variable.name] = [line.get(name, np.nan) for line in log_lines]
-    described = [*cube_schema.TRAINING_COORDINATES, *variables]
+def _write_curve(root: zarr.Group, model: str, steps: list[dict[str, Any]]) -> None:
+    """Write the metrics of a step log, an array for each; NaN where a step does not have one."""
+    metrics = sorted({name for step in steps for name in step} - {"step"})
+    variables = [cube_schema.training_variable(metric) for metric in metrics]
+    values: dict[str, Any] = {"train_step": [step["step"] for step in steps], "model": model}
+    for metric, variable in zip(metrics, variables, strict=True):
+        values[variable.name] = [step.get(metric, np.nan) for step in steps]
     kind = cube_schema.TRAINING
-    cube.create_table(root, f"{kind}/{model}", kind, described, values)
+    all_variables = [*cube_schema.TRAINING_COORDINATES, *variables]
+    cube.create_table(root, f"{kind}/{model}", kind, all_variables, values)
 
 
-def _write_rollouts(root: zarr.Group, model: str, table: pa.Table) -> None:
-    step, problem, rollout = (
-        table[name].to_numpy() for name in ("train_step", "problem", "rollout")
-    )
-    steps, at_step = np.unique(step, return_inverse=True)
-    problems, at_problem = np.unique(problem.astype(str), return_inverse=True)
-    sizes = {"problem": len(problems), "rollout": int(rollout.max()) + 1}
-    sizes["train_step"] = len(steps)
-    slab = max(1, _CHUNK_CELLS // (sizes["problem"] * sizes["rollout"]))
-    chunks = dict(sizes, train_step=slab)
+def _write_rollouts(root: zarr.Group, model: str, rows: pa.Table) -> None:
+    """Write the rollouts of a training, some steps at a time."""
+    steps, step_indices = np.unique(rows["train_step"].to_numpy(), return_inverse=True)
+    names = rows["problem"].to_numpy().astype(str)
+    problems, problem_indices = np.unique(names, return_inverse=True)
+    rollout_numbers = rows["rollout"].to_numpy()
+    rollout_count = int(rollout_numbers.max()) + 1
+    chunk_steps = max(1, _CHUNK_CELLS // (len(problems) * rollout_count))
+    sizes = {"problem": len(problems), "rollout": rollout_count, "train_step": len(steps)}
+    chunks = {**sizes, "train_step": chunk_steps}
     kind, variables = cube_schema.ROLLOUTS, cube_schema.ROLLOUT_VARIABLES
     group = cube.create_group(root, f"{kind}/{model}", kind, {})
     cube.create_arrays(group, [*cube_schema.ROLLOUT_COORDINATES, *variables], sizes, chunks)
     cube.write(group, "problem", problems)
     cube.write(group, "train_step", steps)
     cube.write(group, "model", model)
-    for first in range(0, len(steps), slab):
-        rows = (at_step >= first) & (at_step < first + slab)
-        width = min(slab, len(steps) - first)
-        where = (at_problem[rows], rollout[rows], at_step[rows] - first)
+    for first in range(0, len(steps), chunk_steps):
+        stop = min(first + chunk_steps, len(steps))
+        in_chunk = (step_indices >= first) & (step_indices < stop)
+        cells = (
+            problem_indices[in_chunk], rollout_numbers[in_chunk], step_indices[in_chunk] - first,
+        )  # fmt: skip
         for variable in variables:
-            array = np.full(
-                (sizes["problem"], sizes["rollout"], width), variable.fill, variable.dtype
-            )
-            array[where] = table[variable.name].to_numpy()[rows]
-            cube.write_region(group, variable.name, (..., slice(first, first + width)), array)
-
-
-def _steps_of_part(path: Path) -> tuple[int, int]:
-    first, last = path.stem.split("-")[:2]
-    return int(first), int(last)
-
-
-def _read_rollout_part(path: Path) -> pa.Table:
-    remedy = "remove it: its steps will be missing from the cube, and training needs none of it"
-    return checked.read_parquet(path, ROLLOUT_ROWS, remedy)
+            shape = (len(problems), rollout_count, stop - first)
+            array = np.full(shape, variable.fill, variable.dtype)
+            array[cells] = rows[variable.name].to_numpy()[in_chunk]
+            cube.write_region(group, variable.name, (..., slice(first, stop)), array)
 
 
 # --- counts and scores ---------------------------------------------------------------------------
@@ -219,8 +234,8 @@ SCORE_ROWS: Final = pa.schema(
     ]
 )
 _JSON: Final = ".json"
-# Key of the metadata of a scores file: the place that it was written for.
-_PLACE: Final = b"place"
+# Key of the metadata of a scores file: the table that it was written for.
+_TABLE_KEY: Final = b"place"
 
 
 def counts_file(layout: Layout, arm: str, problem_set: str) -> Path:
@@ -242,27 +257,25 @@ def put_counts(
     path = counts_file(layout, arm, problem_set)
     merged: dict[tuple[int, str], tuple[int, int]] = {}
     if path.exists():
-        old = _load(path)
-        if old["model"] != model:
+        stored = _load(path)
+        if stored["model"] != model:
             raise UserError(
-                f"{path}: these counts are of model {old['model']!r}, the new ones of {model!r}; "
-                "give the new ones an arm of their own (--arm)"
+                f"{path}: these counts are of model {stored['model']!r}, the new ones of "
+                f"{model!r}; give the new ones an arm of their own (--arm)"
             )
-        merged = _cells(old)
-    before = len(merged)
-    for key, value in counts.items():
-        if merged.setdefault(key, value) != value:
-            step, problem = key
+        merged = _counts_by_cell(stored)
+    stored_count = len(merged)
+    for (step, problem), count in counts.items():
+        if merged.setdefault((step, problem), count) != count:
             raise UserError(
-                f"{problem} at step {step}: counts {merged[key]} are stored, {value} came; "
-                f"remove {path} or import into another arm (--arm)"
+                f"{problem} at step {step}: counts {merged[step, problem]} are stored, {count} "
+                f"came; remove {path} or import into another arm (--arm)"
             )
-    rows = [
-        [s, p, *merged[s, p]] for s, p in sorted(merged, key=lambda k: (k[0], natural_order(k[1])))
-    ]
-    if len(merged) > before:
+    if len(merged) > stored_count:
+        cells = sorted(merged, key=lambda cell: (cell[0], natural_order(cell[1])))
+        rows = [[step, problem, *merged[step, problem]] for step, problem in cells]
         checked.write(path, {"model": model, "counts": rows})
-    return len(merged) - before
+    return len(merged) - stored_count
 
 
 def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows: pa.Table) -> Path:
@@ -273,42 +286,49 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
     ordered = rows.cast(SCORE_ROWS).sort_by(keys)
-    return checked.put_parquet(folder, ordered.replace_schema_metadata({_PLACE: _place(folder)}))
+    return checked.put_parquet(
+        folder, ordered.replace_schema_metadata({_TABLE_KEY: _table_name(folder)})
+    )
 
 
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
     """Read all scores of one kind of text under one model, in no particular order."""
-    folder = layout.tables(SCORES) / source / problem_set / scorer
-    return pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_scores, _files(folder))])
+    return _read_score_files(_files(layout.tables(SCORES) / source / problem_set / scorer))
+
+
+def _read_score_files(paths: Iterable[Path]) -> pa.Table:
+    return pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_score_file, paths)])
 
 
 def settle_scores(
-    layout: Layout, source: str, problem_set: str, scorer: str, wanted: Collection[int]
+    layout: Layout, source: str, problem_set: str, scorer: str, current: Collection[int]
 ) -> None:
     """Gather scores in one file, without those of texts or models that have changed since.
 
-    Files that another process adds meanwhile stay.
+    ``current``: the requests that are still asked for. Files that another process adds meanwhile
+    stay.
     """
-    folder = layout.tables(SCORES) / source / problem_set / scorer
-    paths = _files(folder)
-    rows = pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_scores, paths)])
-    kept = rows.filter(pc.is_in(rows["request"], pa.array(list(wanted), pa.int64())))
-    kept = kept.group_by(kept.column_names, use_threads=False).aggregate([])
-    whole = add_scores(layout, source, problem_set, scorer, kept) if len(kept) else None
+    paths = _files(layout.tables(SCORES) / source / problem_set / scorer)
+    rows = _read_score_files(paths)
+    is_current = pc.is_in(rows["request"], pa.array(list(current), pa.int64()))
+    rows = rows.filter(is_current)
+    distinct_rows = rows.group_by(rows.column_names, use_threads=False).aggregate([])
+    gathered = None
+    if len(distinct_rows):
+        gathered = add_scores(layout, source, problem_set, scorer, distinct_rows)
     for path in paths:
-        if path != whole:
+        if path != gathered:
             path.unlink(missing_ok=True)
 
 
 def inputs(layout: Layout) -> dict[str, str]:
     """Every table by its path below the run folder, with a mark that changes with its content."""
-    return _training_inputs(layout) | {
-        path.relative_to(layout.root).as_posix(): (
-            str(checked.digest(_load(path))) if kind == COUNTS else checked.digest_of_name(path)
-        )
-        for kind in (COUNTS, SCORES)
-        for path in _files(layout.tables(kind))
-    }
+    marks = _training_inputs(layout)
+    for path in _files(layout.tables(COUNTS)):
+        marks[path.relative_to(layout.root).as_posix()] = checked.digest(_load(path))
+    for path in _files(layout.tables(SCORES)):
+        marks[path.relative_to(layout.root).as_posix()] = checked.digest_of_name(path)
+    return marks
 
 
 def write_groups(root: zarr.Group, layout: Layout) -> None:
@@ -316,57 +336,61 @@ def write_groups(root: zarr.Group, layout: Layout) -> None:
     for path in _files(layout.tables(COUNTS)):
         _write_counts(root, path.parent.name, path.name.removesuffix(_JSON), _load(path))
     _write_trainings(root, layout)
-    scores: dict[Path, list[pa.Table]] = {}
+    paths_by_folder: dict[Path, list[Path]] = {}
     for path in _files(layout.tables(SCORES)):
-        scores.setdefault(path.parent, []).append(_read_scores(path))
-    for folder, rows in scores.items():
-        _write_scores(root, pa.concat_tables(rows), *folder.parts[-3:])
+        paths_by_folder.setdefault(path.parent, []).append(path)
+    for folder, paths in paths_by_folder.items():
+        source, problem_set, scorer = folder.parts[-3:]
+        _write_scores(root, _read_score_files(paths), source, problem_set, scorer)
 
 
 def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[str, Any]) -> None:
+    """Write imported counts as a group of their own."""
     if f"{arm}/{problem_set}" in root:
         raise UserError(
             f"arm {arm} has samples and imported counts of {problem_set}; import the counts into "
             "an arm of their own (--arm)"
         )
-    cells = _cells(stored)
+    counts = _counts_by_cell(stored)
     grid = Grid(
-        stored["model"],
-        tuple(sorted({p for _, p in cells}, key=natural_order)),
-        tuple(sorted({s for s, _ in cells})),
-        max(n for n, _ in cells.values()),
+        model=stored["model"],
+        problems=tuple(sorted({problem for _, problem in counts}, key=natural_order)),
+        steps=tuple(sorted({step for step, _ in counts})),
+        n=max(n for n, _ in counts.values()),
     )
     shape = (len(grid.problems), len(grid.steps))
-    n, c = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    for i, problem in enumerate(grid.problems):
-        for j, step in enumerate(grid.steps):
-            n[i, j], c[i, j] = cells.get((step, problem), (0, 0))
+    n = np.zeros(shape, np.int32)
+    c = np.zeros(shape, np.int32)
+    for problem_index, problem in enumerate(grid.problems):
+        for step_index, step in enumerate(grid.steps):
+            if (step, problem) in counts:
+                n[problem_index, step_index], c[problem_index, step_index] = counts[step, problem]
     cube.create_counts(root, arm, problem_set, grid, n, c)
 
 
 def _write_scores(
     root: zarr.Group, rows: pa.Table, source: str, problem_set: str, scorer: str
 ) -> None:
+    """Write the scores of one source on one set under one model as a group."""
     axes: dict[str, list[Any]] = {
-        name: sorted(
-            rows[name].unique().to_pylist(), key=natural_order if name == "problem" else None
-        )
-        for name in ("problem", "step", "scorer_step")
+        "problem": sorted(rows["problem"].unique().to_pylist(), key=natural_order),
+        "step": sorted(rows["step"].unique().to_pylist()),
+        "scorer_step": sorted(rows["scorer_step"].unique().to_pylist()),
     }
-    places = {
-        name: pc.index_in(rows[name], pa.array(axis, rows[name].type)).to_numpy()
-        for name, axis in axes.items()
-    }
-    sample = rows["sample"].to_numpy()
-    where = (places["problem"], sample, places["step"], places["scorer_step"])
-    shape = (len(axes["problem"]), int(sample.max()) + 1, len(axes["step"]))
-    values: dict[str, Any] = {**axes, "source": source, "scorer": scorer}
-    values["problem_set"] = problem_set
+    indices = {"sample": rows["sample"].to_numpy()}
+    for dim, labels in axes.items():
+        indices[dim] = pc.index_in(rows[dim], pa.array(labels, rows[dim].type)).to_numpy()
+    cells = tuple(indices[dim] for dim in cube_schema.SCORE_DIMS)
+    sizes = {dim: int(index.max()) + 1 for dim, index in indices.items()}
+    shape = [sizes[dim] for dim in cube_schema.SCORE_DIMS]
+    values: dict[str, Any] = {
+        **axes, "source": source, "scorer": scorer, "problem_set": problem_set,
+    }  # fmt: skip
     for variable in cube_schema.SCORE_VARIABLES:
-        new = rows[variable.name].to_numpy().astype(variable.dtype)
-        array = np.full((*shape, len(axes["scorer_step"])), variable.fill, variable.dtype)
-        array[where] = new
-        if not np.array_equal(array[where], new, equal_nan=variable.dtype.kind == "f"):
+        scores = rows[variable.name].to_numpy().astype(variable.dtype)
+        array = np.full(shape, variable.fill, variable.dtype)
+        array[cells] = scores
+        if not np.array_equal(array[cells], scores, equal_nan=variable.dtype.kind == "f"):
             raise UserError(
                 f"{source} on {problem_set}: {scorer} scored a text twice with different results; "
                 f"remove one of the files in tables/{SCORES}/{source}/{problem_set}/{scorer}"
@@ -377,7 +401,8 @@ def _write_scores(
     cube.create_table(root, path, SCORES, variables, values)
 
 
-def _cells(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:
+def _counts_by_cell(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[int, int]]:
+    """Imported (n, c) by (step, problem)."""
     return {(step, problem): (n, c) for step, problem, n, c in stored["counts"]}
 
 
@@ -393,20 +418,25 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _load(path: Path) -> dict[str, Any]:
+    """Read a file of counts."""
     try:
         return checked.read(path)
     except ValueError as error:
         raise UserError(f"{path}: damaged ({error}); import or write it again") from error
 
 
-def _read_scores(path: Path) -> pa.Table:
+def _read_score_file(path: Path) -> pa.Table:
+    """Read a file of scores; an error where it was moved from another table."""
     rows = checked.read_parquet(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
-    place = (rows.schema.metadata or {}).get(_PLACE, _place(path.parent))
-    if place != _place(path.parent):
-        raise UserError(f"{path}: of {place.decode()}; remove it and run `rlbhpc score` again")
+    table_name = _table_name(path.parent)
+    written_for = (rows.schema.metadata or {}).get(_TABLE_KEY, table_name)
+    if written_for != table_name:
+        raise UserError(
+            f"{path}: of {written_for.decode()}; remove it and run `rlbhpc score` again"
+        )
     return rows
 
 
-def _place(folder: Path) -> bytes:
+def _table_name(folder: Path) -> bytes:
     """Whose texts, of which problem set, under which model: the last names of a folder."""
     return "/".join(folder.parts[-3:]).encode()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -21,11 +21,13 @@ from rlbhpc.store.left_out import Note
 from rlbhpc.store.questions import stored_questions
 from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.samples import rewrite, tables_by_cell
+from rlbhpc.store.seal import token_policy
 from rlbhpc.store.sources import Group, Sources, groups_of_run
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
-from rlbhpc.study.schema import Storage, Verification
+from rlbhpc.study.schema import Verification
+from rlbhpc.study.study import Study
 from rlbhpc.sweep.judge import rule_without_place
 from rlbhpc.verify.running.batch import BatchVerifier, Item
 from rlbhpc.verify.verdict import Status, Verdict
@@ -62,7 +64,7 @@ class Record(NamedTuple):
 class StoredRun:
     """The samples of a run with their problems.
 
-    ``arm`` and ``step`` keep to a part of them; None leaves all in.
+    ``arm, step``: keep to one arm, or one step; None leaves all in.
     """
 
     layout: Layout
@@ -70,7 +72,12 @@ class StoredRun:
     step: int | None = None
 
     @cached_property
-    def _purged(self) -> list[Note]:
+    def _study(self) -> Study | None:
+        """The study of the run; None where samples were imported."""
+        return study_of(self.layout)
+
+    @cached_property
+    def _purged_notes(self) -> list[Note]:
         return purged_notes(Sources.survey(self.layout))
 
     def groups(self) -> list[Group]:
@@ -78,7 +85,7 @@ class StoredRun:
 
         Samples that only the cube has left cannot be looked at, which is told.
         """
-        left_out.warn_left_out(self.layout.root, self._purged)
+        left_out.warn_left_out(self.layout.root, self._purged_notes)
         groups = groups_of_run(self.layout)
         chosen = [group for group in groups if self.arm in {None, group.arm}]
         if not chosen:
@@ -88,68 +95,68 @@ class StoredRun:
 
     def records(self, group: Group) -> Iterator[list[Record]]:
         """Read the samples of a group: those of one problem at one step at a time."""
+        problems = self._read_problems(group)
         for table in tables_by_cell(self.layout, group, _COLUMNS):
             step = table["step"][0].as_py()
             if self.step in {None, step}:
-                yield self._records(group, table)
+                yield _make_records(group, problems, table)
 
-    def judged(
+    def rewrite(
         self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout
     ) -> int:
-        """Write a group into another run with the verdicts that ``judge`` gives."""
+        """Write a group into another run with the verdicts that ``judge`` gives; how many."""
+        problems = self._read_problems(group)
 
-        def verdicts(table: pa.Table) -> list[Verdict]:
-            return judge(self._records(group, table))
+        def judge_table(table: pa.Table) -> list[Verdict]:
+            return judge(_make_records(group, problems, table))
 
-        study = study_of(self.layout)
-        tokens = Storage().tokens if study is None else study.file.storage.tokens
-        return rewrite(self.layout, into, group, verdicts, tokens, self.verification.decides)
+        tokens = token_policy(self.layout)
+        return rewrite(self.layout, into, group, judge_table, tokens, self.verification.decides)
 
-    @cached_property
+    @property
     def verification(self) -> Verification:
         """How the study wants answers to be judged; of imported samples nobody said."""
-        study = study_of(self.layout)
-        return Verification() if study is None else study.file.verification
-
-    @cached_property
-    def _problems(self) -> dict[Group, dict[str, Problem]]:
-        return {}
+        return Verification() if self._study is None else self._study.file.verification
 
     def _read_problems(self, group: Group) -> dict[str, Problem]:
         """The problems of a group: the study's, or what was stored of those of imported samples."""
-        study = study_of(self.layout)
-        if study is not None and group.arm in study.arms:
-            return {problem.id: problem for problem in study.problems(group.problem_set)}
-        stored = stored_questions(self.layout, group.arm, group.problem_set)
+        if self._study is not None and group.arm in self._study.arms:
+            return {problem.id: problem for problem in self._study.problems(group.problem_set)}
+        questions = stored_questions(self.layout, group.arm, group.problem_set)
         return {
             name: Problem(name, {"question": question.question}, question.gold, "")
-            for name, question in stored.items()
+            for name, question in questions.items()
             if question.gold is not None
         }
 
-    def _records(self, group: Group, table: pa.Table) -> list[Record]:
-        if group not in self._problems:
-            self._problems[group] = self._read_problems(group)
-        problems = self._problems[group]
-        if lacking := set(table["problem"].to_pylist()) - problems.keys():
-            raise UserError(
-                f"{group}: no reference answer of {min(lacking)} is stored, so its samples "
-                "can't be judged; import files that have the answers"
-            )
-        columns = {name: table[name].to_pylist() for name in _COLUMNS}
-        records = []
-        for index, problem in enumerate(columns["problem"]):
-            key = SampleKey(group.arm, columns["step"][index], problem, columns["sample"][index])
-            answer = columns["answer"][index] or ""
-            verdict = Verdict(
-                Status(columns["verdict"][index]), answer, answer,
-                columns["rule"][index] or "", columns["grader"][index] or "",
-            )  # fmt: skip
-            text = columns["text"][index] or ""
-            finish = finish_name(columns["finish"][index])
-            lenient = Status(columns["lenient"][index])
-            records.append(Record(key, problems[problem], text, verdict, finish, lenient))
-        return records
+
+def _make_records(group: Group, problems: Mapping[str, Problem], table: pa.Table) -> list[Record]:
+    """Records of some rows; refuses rows whose problem has no reference answer."""
+    unknown = set(table["problem"].to_pylist()) - problems.keys()
+    if unknown:
+        raise UserError(
+            f"{group}: no reference answer of {min(unknown)} is stored, so its samples "
+            "can't be judged; import files that have the answers"
+        )
+    records = []
+    for row in table.to_pylist():
+        verdict = Verdict(
+            status=Status(row["verdict"]),
+            answer=row["answer"],
+            canonical=row["answer"],
+            rule=row["rule"],
+            grader=row["grader"],
+        )
+        record = Record(
+            key=SampleKey(group.arm, row["step"], row["problem"], row["sample"]),
+            problem=problems[row["problem"]],
+            response=row["text"],
+            verdict=verdict,
+            finish=finish_name(row["finish"]),
+            lenient=Status(row["lenient"]),
+        )
+        records.append(record)
+    return records
 
 
 # --- two graders ---------------------------------------------------------------------------------
@@ -185,10 +192,10 @@ class Comparison:
 
     table: Counter[tuple[Status, Status]] = field(default_factory=Counter)
     problems: dict[str, ProblemChange] = field(default_factory=dict)
-    _differing: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    _samples_by_answer: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
 
-    def note(self, problem: str, before: Verdict, after: Verdict) -> None:
-        """Count one sample."""
+    def add(self, problem: str, before: Verdict, after: Verdict) -> None:
+        """Count one sample with its verdicts."""
         self.table[before.status, after.status] += 1
         change = self.problems.setdefault(problem, ProblemChange(problem))
         change.n += 1
@@ -196,123 +203,135 @@ class Comparison:
         change.right_after += after.right
         if before.right != after.right:
             answer = after.answer or before.answer or before.canonical
-            said = [f"{v.status.name.lower()} ({v.rule})" for v in (before, after)]
-            self._differing[problem, answer, said[0], said[1]] += 1
+            key = (problem, answer, _verdict_words(before), _verdict_words(after))
+            self._samples_by_answer[key] += 1
 
     @property
     def disagreements(self) -> list[Disagreement]:
         """Every distinct answer on which right and not right differ, the most frequent first."""
-        return [Disagreement(*key, count) for key, count in self._differing.most_common()]
+        counts = self._samples_by_answer.most_common()
+        return [Disagreement(*key, samples) for key, samples in counts]
 
     @property
     def changed(self) -> list[ProblemChange]:
         """Problems whose number of right samples differs, the most different first."""
-        moved = [p for p in self.problems.values() if p.right_before != p.right_after]
-        return sorted(moved, key=lambda p: -abs(p.right_after - p.right_before))
+        changed = [
+            change for change in self.problems.values() if change.right_before != change.right_after
+        ]
+        return sorted(changed, key=lambda change: -abs(change.right_after - change.right_before))
 
     def counts(self) -> tuple[list[int], list[int], list[int]]:
         """Samples, right before and right after for each problem: two curves of pass@k."""
-        problems = self.problems.values()
+        changes = self.problems.values()
         return (
-            [p.n for p in problems],
-            [p.right_before for p in problems],
-            [p.right_after for p in problems],
+            [change.n for change in changes],
+            [change.right_before for change in changes],
+            [change.right_after for change in changes],
         )
+
+
+def _verdict_words(verdict: Verdict) -> str:
+    return f"{verdict.status.name.lower()} ({verdict.rule})"
 
 
 class Regrader:
     """Verifies stored responses again and compares with the stored verdicts.
 
-    ``kind``: says which verifier judges a problem; without it the problem's own kind does, in the
-    version that runs now. ``verification``: how the study wants answers to be judged: the reading
-    that decides is compared. ``workers`` is that of :class:`BatchVerifier`.
+    ``kind_of``: tells which verifier judges a problem; without it the problem's own kind does, in
+    the version that runs now. ``verification``: how the study wants answers to be judged: the
+    reading that decides is compared. ``workers`` is that of :class:`BatchVerifier`.
     """
 
     def __init__(
-        self, kind: Callable[[Problem], str] | None, verification: Verification, workers: int = 1
+        self,
+        kind_of: Callable[[Problem], str] | None,
+        verification: Verification,
+        workers: int = 1,
     ) -> None:
-        self._kind = kind or (lambda problem: problem.verifier)
-        self._decides = verification.decides
-        self._seconds = verification.timeout
+        self._kind_of = kind_of or (lambda problem: problem.verifier)
+        self._verification = verification
         self._workers = workers
-        self._graders: dict[str, BatchVerifier] = {}
+        self._verifiers: dict[str, BatchVerifier] = {}
         self.result = Comparison()
 
     def judge(self, records: Sequence[Record]) -> list[Verdict]:
         """Judge some records and note what changed; a failed generation stays what it is."""
-        after = [record.verdict for record in records]
-        by_kind: dict[str, list[int]] = {}
+        verdicts = [record.verdict for record in records]
+        indices_by_kind: dict[str, list[int]] = {}
         for index, record in enumerate(records):
             if record.verdict.status not in _UNJUDGED:
-                by_kind.setdefault(self._kind(record.problem), []).append(index)
-        for kind, places in by_kind.items():
-            items = [records[index].item for index in places]
-            for index, new in zip(places, self._grader(kind).verify_many(items), strict=True):
-                after[index] = new
-        for record, new in zip(records, after, strict=True):
-            deciding_verdict = replace(new, status=new.under(self._decides))
-            self.result.note(record.problem.id, record.verdict, deciding_verdict)
-        return after
+                indices_by_kind.setdefault(self._kind_of(record.problem), []).append(index)
+        for kind, indices in indices_by_kind.items():
+            items = [records[index].item for index in indices]
+            for index, verdict in zip(indices, self._verify(kind, items), strict=True):
+                verdicts[index] = verdict
+        for record, verdict in zip(records, verdicts, strict=True):
+            deciding_status = verdict.under(self._verification.decides)
+            deciding_verdict = replace(verdict, status=deciding_status)
+            self.result.add(record.problem.id, record.verdict, deciding_verdict)
+        return verdicts
 
-    def _grader(self, kind: str) -> BatchVerifier:
-        if kind not in self._graders:
-            self._graders[kind] = BatchVerifier(kind, workers=self._workers, seconds=self._seconds)
-        return self._graders[kind]
+    def judge_for_store(self, records: Sequence[Record]) -> list[Verdict]:
+        """The same as a sweep would store it, so that an unchanged verdict leaves its row alone."""
+        verdicts = self.judge(records)
+        return [replace(verdict, rule=rule_without_place(verdict.rule)) for verdict in verdicts]
+
+    def _verify(self, kind: str, items: Sequence[Item]) -> list[Verdict]:
+        """Judge some responses with the verifier of a kind, which is made at its first use."""
+        if kind not in self._verifiers:
+            timeout_seconds = self._verification.timeout
+            self._verifiers[kind] = BatchVerifier(
+                kind, workers=self._workers, seconds=timeout_seconds
+            )
+        return self._verifiers[kind].verify_many(items)
 
 
 def grade_again(
-    stored: StoredRun, kind: Callable[[Problem], str] | None, into: Layout | None, workers: int
+    stored: StoredRun, kind_of: Callable[[Problem], str] | None, into: Layout | None, workers: int
 ) -> dict[Group, Comparison]:
     """Judge a run again with a grader; with ``into``, keep what it says as another run."""
     if into is not None:
-        _begin(stored, into)
+        _begin_copy(stored, into)
     comparisons = {}
     for group in stored.groups():
-        regrader = Regrader(kind, stored.verification, workers)
+        regrader = Regrader(kind_of, stored.verification, workers)
         if into is None:
             for records in stored.records(group):
                 regrader.judge(records)
         else:
-            stored.judged(group, partial(_as_stored, regrader), into)
+            stored.rewrite(group, regrader.judge_for_store, into)
         comparisons[group] = regrader.result
     if into is not None:
-        _mark(stored, into, done=True)
+        put(into.regraded, _mark_text(stored, done=True).encode())
     return comparisons
 
 
-def _as_stored(regrader: Regrader, records: Sequence[Record]) -> list[Verdict]:
-    """New verdicts as a sweep would store them, so that an unchanged one leaves its row alone."""
-    return [replace(new, rule=rule_without_place(new.rule)) for new in regrader.judge(records)]
-
-
-def _begin(stored: StoredRun, into: Layout) -> None:
+def _begin_copy(stored: StoredRun, into: Layout) -> None:
     """Give the other run the same study and the same grids.
 
     A folder that holds anything is taken only if an earlier call for the same run was interrupted
-    in it: what stands there then is a part of what is written now, and nobody has used it yet.
+    in it: its parts are written again, and nobody has used them yet.
     """
     if stored.arm is not None or stored.step is not None:
         raise UserError("--into writes a whole run; leave --arm and --step out")
     study = study_of(stored.layout)
+    unfinished_mark = _mark_text(stored, done=False)
     if into.root.exists() and any(into.root.iterdir()):
-        if not into.regraded.is_file() or into.regraded.read_text() != _note(stored, done=False):
+        if not into.regraded.is_file() or into.regraded.read_text() != unfinished_mark:
             raise UserError(f"--into {into.root}: holds something already; give a new folder")
         shutil.rmtree(into.root / "parts", ignore_errors=True)
     into.root.mkdir(parents=True, exist_ok=True)
-    _mark(stored, into, done=False)
+    put(into.regraded, unfinished_mark.encode())
     for name in ("grids", "studies", "questions", "tables", "looks.json"):
-        source = stored.layout.root / name
-        if source.is_dir():
-            shutil.copytree(source, into.root / name, dirs_exist_ok=True)
-        elif source.is_file():
-            shutil.copyfile(source, into.root / name)
+        original = stored.layout.root / name
+        if original.is_dir():
+            shutil.copytree(original, into.root / name, dirs_exist_ok=True)
+        elif original.is_file():
+            shutil.copyfile(original, into.root / name)
     if study is not None:
         into.study.write_text(study.to_json())
 
 
-def _mark(stored: StoredRun, into: Layout, *, done: bool) -> None:
-    put(into.regraded, _note(stored, done=done).encode())
-
-
-def _note(stored: StoredRun, *, done: bool) -> str:
+def _mark_text(stored: StoredRun, *, done: bool) -> str:
+    """Content of the file that says from which run another one was judged, and whether whole."""
     return json.dumps({"from": str(stored.layout.root.resolve()), "done": done}) + "\n"

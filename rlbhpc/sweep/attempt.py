@@ -42,7 +42,7 @@ class Attempt:
             "started": time.time(),
             "rlbhpc": __version__,
             "python": platform.python_version(),
-            "packages": _versions(),
+            "packages": _package_versions(),
             "devices": devices(),
             # SHA-256 of the container image, from the batch script.
             "image": os.environ.get("RLBHPC_IMAGE"),
@@ -51,13 +51,13 @@ class Attempt:
         self._write()
         log.debug("attempt %s: %s", self.name, self.record)
 
-    def loaded(self) -> None:
-        """Say that the model is loaded: from here on time goes into samples."""
+    def record_loaded(self) -> None:
+        """Record that the model is loaded: from here on time goes into samples."""
         self.record["loaded"] = time.time()
         self._write()
 
-    def end(self, outcome: str, **figures: Any) -> None:
-        """Say how it ended, with what it did."""
+    def record_end(self, outcome: str, **figures: Any) -> None:
+        """Record how it ended, with the figures of what it did."""
         self.record |= {"ended": time.time(), "outcome": outcome, **figures}
         self._write()
 
@@ -87,7 +87,8 @@ def read_attempts(layout: Layout) -> list[dict[str, Any]]:
     return attempts
 
 
-def _versions() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
+    """Versions of the packages that are installed here."""
     versions = {}
     for name in PACKAGES:
         try:

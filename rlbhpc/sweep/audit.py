@@ -13,9 +13,9 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
@@ -45,7 +45,7 @@ FEW_RIGHT: Final = 3
 _RARE, _DISPUTED_RIGHT, _DISPUTED_WRONG = "rare right", "disputed right", "disputed wrong"
 _STRATA: Final = (_RARE, _DISPUTED_RIGHT, _DISPUTED_WRONG, "right", "wrong")
 _ACCEPTED: Final = (_RARE, _DISPUTED_RIGHT, "right")
-_ROUND: Final = 10
+_PER_ROUND: Final = 10
 _JUDGED: Final = (Status.RIGHT, Status.WRONG, Status.NO_ANSWER, Status.TIMEOUT)
 # Equal text and equal fractions need no second reader.
 _CERTAIN: Final = frozenset(("text", "rational"))
@@ -105,14 +105,19 @@ class Audit:
     shown: Mapping[SampleKey, Shown]
 
     def queue(self, judged: Iterable[SampleKey]) -> list[SampleKey]:
-        """Responses that nobody has judged, in the order in which they are to be read."""
-        places = []
+        """Responses that nobody has judged, in the order in which they are to be read.
+
+        Some of each stratum are read before the next round; within a stratum, arms are mixed.
+        """
+        already_judged = set(judged)
+        order: dict[SampleKey, tuple[int, int, str]] = {}
         for stratum in self.strata:
+            stratum_index = _STRATA.index(stratum.name)
             for rank, key in enumerate(stratum.drawn):
-                turn = (rank // _ROUND, _STRATA.index(stratum.name))
-                places.append((*turn, response_id(self.seed, key), key))
-        left_out = set(judged)
-        return [key for *_, key in sorted(places) if key not in left_out]
+                if key not in already_judged:
+                    reading_round = rank // _PER_ROUND
+                    order[key] = (reading_round, stratum_index, response_id(self.seed, key))
+        return sorted(order, key=lambda key: order[key])
 
 
 def response_id(seed: int, key: SampleKey) -> str:
@@ -123,6 +128,7 @@ def response_id(seed: int, key: SampleKey) -> str:
 
 # --- second readers ------------------------------------------------------------------------------
 
+#: Second readings by problem and canonical answer.
 Answers = dict[tuple[str, str], SecondReading]
 
 
@@ -132,94 +138,95 @@ def read_again(stored: StoredRun, workers: int = 1, judge: Judge | None = None) 
     What earlier calls found is kept in :attr:`Layout.second_readings` and not asked for again.
     """
     answers = _doubtful_answers(stored)
-    known = _kept_readings(stored.layout)
-    for place, reading in answers.items():
-        earlier = known.get(place, {})
-        answers[place] = replace(
-            reading,
-            math_verify=str(earlier.get("math_verify", "")),
-            judge=str(earlier.get("judge", "")),
-            judged_by=str(earlier.get("judged_by", "")),
-        )
+    for _, record in read_lines(stored.layout.second_readings):
+        key = (str(record.get("problem")), str(record.get("answer")))
+        if key in answers:
+            answers[key] = replace(
+                answers[key],
+                math_verify=str(record.get("math_verify", "")),
+                judge=str(record.get("judge", "")),
+                judged_by=str(record.get("judged_by", "")),
+            )
     _ask_math_verify(answers, workers, stored.verification.timeout)
     if judge is not None:
         _ask_judge(answers, judge)
-    _keep_readings(stored.layout, answers.values())
+    _store_readings(stored.layout, answers.values())
     return answers
 
 
 def _doubtful_answers(stored: StoredRun) -> Answers:
     """Distinct answers on whose verdict a second reader may differ."""
     answers: Answers = {}
-    samples: Counter[tuple[str, str]] = Counter()
     for group in stored.groups():
-        for record in (record for records in stored.records(group) for record in records):
-            place = (record.key.problem, record.verdict.canonical)
-            if not _is_doubtful(record):
-                continue
-            samples[place] += 1
-            if place not in answers:
-                extracted = extract(record.response, record.finish)
-                answers[place] = SecondReading(
-                    *place,
-                    text=record.verdict.canonical if extracted is None else extracted.text,
-                    gold=record.problem.gold,
-                    question=str(record.problem.fields.get("question", "")),
-                    right=record.verdict.right,
-                    rule=record.verdict.rule,
-                )
-    return {place: replace(reading, samples=samples[place]) for place, reading in answers.items()}
+        for records in stored.records(group):
+            for record in records:
+                if not _is_doubtful(record):
+                    continue
+                key = (record.key.problem, record.verdict.canonical)
+                reading = answers.get(key) or _unread_answer(record)
+                answers[key] = replace(reading, samples=reading.samples + 1)
+    return answers
+
+
+def _unread_answer(record: Record) -> SecondReading:
+    """The answer of a response, before anybody has read it again."""
+    extracted = extract(record.response, record.finish)
+    return SecondReading(
+        problem=record.key.problem,
+        answer=record.verdict.canonical,
+        text=record.verdict.canonical if extracted is None else extracted.text,
+        gold=record.problem.gold,
+        question=str(record.problem.fields.get("question", "")),
+        right=record.verdict.right,
+        rule=record.verdict.rule,
+    )
 
 
 def _is_doubtful(record: Record) -> bool:
+    """Whether an answer was compared as mathematics, by a rule that may be wrong."""
     # Imported problems name no verifier.
     is_mathematics = record.problem.verifier in ("math", "")
     was_compared = record.verdict.status in (Status.RIGHT, Status.WRONG)
     return is_mathematics and was_compared and record.verdict.rule not in _CERTAIN
 
 
-def _ask_math_verify(answers: Answers, workers: int, seconds: float) -> None:
-    new = [place for place, reading in answers.items() if not reading.math_verify]
-    payloads = [{"gold": answers[place].gold, "answer": answers[place].text} for place in new]
-    results = shared_pool(MATH_VERIFY, workers, seconds).run(payloads) if new else []
-    for place, result in zip(new, results, strict=True):
+def _ask_math_verify(answers: Answers, workers: int, timeout_seconds: float) -> None:
+    """Have Math-Verify read the answers that it has not read yet."""
+    new_keys = [key for key, reading in answers.items() if not reading.math_verify]
+    if not new_keys:
+        return
+    payloads = [{"gold": answers[key].gold, "answer": answers[key].text} for key in new_keys]
+    results = shared_pool(MATH_VERIFY, workers, timeout_seconds).run(payloads)
+    for key, result in zip(new_keys, results, strict=True):
         word = "unread"
         if result.outcome == "done" and result.value["why"] != "unparsed":
             word = "right" if result.value["equal"] else "wrong"
-        answers[place] = replace(answers[place], math_verify=word)
+        answers[key] = replace(answers[key], math_verify=word)
 
 
 def _ask_judge(answers: Answers, judge: Judge) -> None:
-    new = [
-        place
-        for place, reading in answers.items()
-        if reading.is_for_a_judge and not (reading.judge and reading.judged_by == judge.fingerprint)
-    ]
-    if not new:
+    """Have a judge read the answers that it is for and has not read yet."""
+    new_keys = []
+    for key, reading in answers.items():
+        was_judged = reading.judge and reading.judged_by == judge.fingerprint
+        if reading.is_for_a_judge and not was_judged:
+            new_keys.append(key)
+    if not new_keys:
         return
     comparisons = [
-        Comparison(answers[place].question, answers[place].gold, answers[place].text)
-        for place in new
+        Comparison(answers[key].question, answers[key].gold, answers[key].text) for key in new_keys
     ]
-    replies = ask(judge, comparisons)
-    for place, reply in zip(new, replies, strict=True):
-        answers[place] = replace(answers[place], judge=reply.word, judged_by=judge.fingerprint)
+    for key, reply in zip(new_keys, ask(judge, comparisons), strict=True):
+        answers[key] = replace(answers[key], judge=reply.word, judged_by=judge.fingerprint)
 
 
-def _kept_readings(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
-    lines = read_lines(layout.second_readings)
-    return {(str(r.get("problem")), str(r.get("answer"))): r for _, r in lines}
-
-
-def _keep_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
+def _store_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
+    """Keep second readings, one JSON object a line, in place of those of before."""
     lines = []
     for reading in readings:
-        record = {
-            "problem": reading.problem, "answer": reading.answer, "gold": reading.gold,
-            "right": reading.right, "rule": reading.rule, "samples": reading.samples,
-            "math_verify": reading.math_verify, "judge": reading.judge,
-            "judged_by": reading.judged_by,
-        }  # fmt: skip
+        record = asdict(reading)
+        # They stand in the response and the problem.
+        del record["text"], record["question"]
         lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     layout.second_readings.parent.mkdir(parents=True, exist_ok=True)
     files.put(layout.second_readings, "".join(lines).encode("utf-8", "surrogatepass"))
@@ -287,6 +294,7 @@ def _shown(record: Record) -> Shown:
 
 
 def _stratum_of(record: Record, right_of_problem: int, answers: Answers) -> str:
+    """Stratum of a response; ``right_of_problem``: right samples of its problem at its step."""
     reading = answers.get((record.key.problem, record.verdict.canonical))
     is_disputed = reading is not None and reading.is_disputed
     if not record.verdict.right:
@@ -308,7 +316,7 @@ def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
     """
     keys = {response_id(audit.seed, key): key for key in audit.shown}
     judgements = load_judgements(layout)
-    taken = 0
+    new_judgements = 0
     for number, record in read_lines(path):
         place = f"{path}:{number}"
         if record.get("id") not in keys:
@@ -322,12 +330,13 @@ def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
         word = check_word(place, record["judgement"])
         if key not in judgements or judgements[key].word != word:
             store_judgement(layout, Judgement(key, word, "", str(record.get("note", ""))))
-            taken += 1
+            new_judgements += 1
     files.put(path, "".join(_lines(audit, load_judgements(layout))).encode("utf-8", "replace"))
-    return taken
+    return new_judgements
 
 
 def _lines(audit: Audit, judgements: Mapping[SampleKey, Judgement]) -> Iterator[str]:
+    """The lines of the file, in the order in which responses are to be read."""
     for key in audit.queue(()):
         judgement = judgements.get(key)
         record = {
@@ -350,12 +359,10 @@ def crosstable(answers: Iterable[SecondReading]) -> Sequence[tuple[str, str, str
     counts: Counter[tuple[str, str, str]] = Counter()
     samples: Counter[tuple[str, str, str]] = Counter()
     for reading in answers:
-        rules = "right" if reading.right else "wrong"
-        said = (
-            f"{rules}, unread" if reading.rule == "unread" else rules,
-            reading.math_verify,
-            reading.judge or "-",
-        )
-        counts[said] += 1
-        samples[said] += reading.samples
-    return [(*said, counts[said], samples[said]) for said in sorted(counts)]
+        rules_word = "right" if reading.right else "wrong"
+        if reading.rule == "unread":
+            rules_word += ", unread"
+        words = (rules_word, reading.math_verify, reading.judge or "-")
+        counts[words] += 1
+        samples[words] += reading.samples
+    return [(*words, counts[words], samples[words]) for words in sorted(counts)]

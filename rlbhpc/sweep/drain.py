@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +18,9 @@ T = TypeVar("T")
 # `--signal=B:USR1@…` scripts (USR1).
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 NEVER = float("inf")
+# How often to look whether the time is over, and how many values may wait for their reader.
+_POLL_SECONDS = 0.2
+_MAX_WAITING = 256
 
 
 class Interrupted(BaseException):
@@ -82,14 +86,14 @@ class Drain:
         For the main thread, and for work that writes nothing and is worth nothing unfinished, such
         as a rollout: its longest response could outlast any grace period.
         """
-        clock: threading.Timer | None = None
+        timer: threading.Timer | None = None
         if self._deadline < NEVER and self._previous:
-            seconds = self._deadline - time.monotonic()
-            # A true signal to the main thread, so that a wait of its ends, too.
-            main = threading.main_thread().ident
-            clock = threading.Timer(max(seconds, 0.0), signal.pthread_kill, (main, signal.SIGUSR2))
-            clock.daemon = True
-            clock.start()
+            seconds = max(self._deadline - time.monotonic(), 0.0)
+            # A true signal to the main thread also ends a wait of it.
+            main_thread = threading.main_thread().ident
+            timer = threading.Timer(seconds, signal.pthread_kill, (main_thread, signal.SIGUSR2))
+            timer.daemon = True
+            timer.start()
         self._raises = True
         try:
             if self.requested:
@@ -97,8 +101,8 @@ class Drain:
             yield
         finally:
             self._raises = False
-            if clock is not None:
-                clock.cancel()
+            if timer is not None:
+                timer.cancel()
 
     def within(self, stream: Iterator[T]) -> Iterator[T]:
         """Hand on what ``stream`` yields until it ends or the time is over.
@@ -106,28 +110,42 @@ class Drain:
         The stream runs in a thread of its own, so a unit of work that outlasts the grace period
         cannot hold up the end: it is left behind, and what it works with must not be touched.
         """
-        ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(256)
+        results: queue.Queue[_Item[T] | _End] = queue.Queue(_MAX_WAITING)
 
         def run() -> None:
             try:
-                for item in stream:
-                    ready.put((True, item))
-                ready.put((False, None))
+                for value in stream:
+                    results.put(_Item(value))
+                results.put(_End(None))
             except BaseException as error:  # it is raised again on the other side
-                ready.put((False, error))
+                results.put(_End(error))
 
         threading.Thread(target=run, name="sampling", daemon=True).start()
         while True:
             try:
-                alive, item = ready.get(timeout=0.2)
+                result = results.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if self.time_left() <= 0:
                     self.abandoned = True
                     return
                 continue
-            if alive:
-                yield item  # type: ignore[misc]
-            elif isinstance(item, BaseException):
-                raise item
+            if isinstance(result, _Item):
+                yield result.value
+            elif result.error is not None:
+                raise result.error
             else:
                 return
+
+
+@dataclass(frozen=True)
+class _Item(Generic[T]):
+    """A value of a stream in another thread."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of a stream in another thread, and the error that ended it."""
+
+    error: BaseException | None

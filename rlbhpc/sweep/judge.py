@@ -21,7 +21,7 @@ from rlbhpc.verify.verdict import Reading, Status, Verdict
 #: Kinds of answers that the published study judged, and the emulation of its grader.
 PAPER: Final = {"math": "math-paper"}
 
-_UNASKED: Final = Verdict(Status.MISSING)
+_NOT_JUDGED: Final = Verdict(Status.MISSING)
 
 
 class SampleRequest(NamedTuple):
@@ -51,48 +51,51 @@ class Judge:
     def samples(self, finished: Sequence[tuple[SampleRequest, Completion]]) -> list[Sample]:
         """Rows of a batch of completions, in their order."""
         verdicts = [Verdict(Status.FAILED)] * len(finished)
-        papers = [_UNASKED] * len(finished)
-        by_kind: dict[str, list[int]] = {}
-        for index, (request, done) in enumerate(finished):
-            if done.finish is not Finish.ERROR:
-                kind = verifier_kind(self._problems[request.key.problem], self._verification)
-                by_kind.setdefault(kind, []).append(index)
-        for kind, places in by_kind.items():
-            items: list[Item] = []
-            for index in places:
-                request, done = finished[index]
+        paper_verdicts = [_NOT_JUDGED] * len(finished)
+        indices_by_kind: dict[str, list[int]] = {}
+        for index, (request, completion) in enumerate(finished):
+            if completion.finish is not Finish.ERROR:
                 problem = self._problems[request.key.problem]
-                items.append((problem.gold, done.text, problem, finish_name(done.finish)))
-            self._judge(kind, places, items, verdicts)
+                kind = verifier_kind(problem, self._verification)
+                indices_by_kind.setdefault(kind, []).append(index)
+        for kind, indices in indices_by_kind.items():
+            items = [self._verifier_item(*finished[index]) for index in indices]
+            for index, verdict in zip(indices, self._verify(kind, items), strict=True):
+                verdicts[index] = verdict
             if kind in PAPER and self._verification.paper:
-                self._judge(PAPER[kind], places, items, papers)
-        return [
-            sample(*pair, verdict, self._verification.decides, paper)
-            for pair, verdict, paper in zip(finished, verdicts, papers, strict=True)
-        ]
+                of_paper = self._verify(PAPER[kind], items)
+                for index, verdict in zip(indices, of_paper, strict=True):
+                    paper_verdicts[index] = verdict
+        rows = []
+        for (request, completion), verdict, paper_verdict in zip(
+            finished, verdicts, paper_verdicts, strict=True
+        ):
+            decides = self._verification.decides
+            rows.append(make_sample(request, completion, verdict, decides, paper_verdict))
+        return rows
 
-    def _judge(
-        self, kind: str, places: Sequence[int], items: Sequence[Item], into: list[Verdict]
-    ) -> None:
-        """Put the verdicts of one verifier into their places."""
-        for place, verdict in zip(places, self._verifier(kind).verify_many(items), strict=True):
-            into[place] = verdict
+    def _verifier_item(self, request: SampleRequest, completion: Completion) -> Item:
+        """What a verifier is asked about a completion."""
+        problem = self._problems[request.key.problem]
+        return problem.gold, completion.text, problem, finish_name(completion.finish)
 
     def close(self) -> dict[str, str]:
-        """Say what each verifier has done."""
+        """Tell by kind what each verifier has done."""
         return {kind: str(used.tally) for kind, used in self._verifiers.items()}
 
-    def _verifier(self, kind: str) -> BatchVerifier:
+    def _verify(self, kind: str, items: Sequence[Item]) -> list[Verdict]:
+        """Judge some responses with the verifier of a kind, which is made at its first use."""
         if kind not in self._verifiers:
-            seconds = self._verification.timeout
-            self._verifiers[kind] = BatchVerifier(kind, verifying_processes(), seconds)
-        return self._verifiers[kind]
+            timeout_seconds = self._verification.timeout
+            self._verifiers[kind] = BatchVerifier(kind, verifying_processes(), timeout_seconds)
+        return self._verifiers[kind].verify_many(items)
 
 
 def verifier_kind(problem: Problem, verification: Verification) -> str:
-    """The verifier that judges a problem in a study."""
-    compat = problem.verifier == "code" and verification.code == "compat"
-    return "code-compat" if compat else problem.verifier
+    """Kind of the verifier that judges a problem in a study."""
+    if problem.verifier == "code" and verification.code == "compat":
+        return "code-compat"
+    return problem.verifier
 
 
 def verifying_processes() -> int:
@@ -100,38 +103,44 @@ def verifying_processes() -> int:
     return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
-def sample(
+def make_sample(
     request: SampleRequest,
-    done: Completion,
+    completion: Completion,
     verdict: Verdict,
     decides: Reading = "strict",
-    paper: Verdict = _UNASKED,
+    paper_verdict: Verdict = _NOT_JUDGED,
 ) -> Sample:
-    """Join a request, its completion and the verdicts on it into the row that is stored."""
+    """Join a request, its completion and the verdicts on it into the row that is stored.
+
+    ``decides``: the reading of a response that gives its ``verdict``.
+    """
     return Sample(
         key=request.key,
         fingerprint=request.fingerprint,
         seed=request.seed,
         verdict=int(verdict.under(decides)),
-        finish=int(done.finish),
-        n_tokens=len(done.token_ids),
-        logprob_sum=float(done.logprobs.sum(dtype=np.float64)),
-        entropy_sum=float(done.entropies.sum(dtype=np.float64)),
+        finish=int(completion.finish),
+        n_tokens=len(completion.token_ids),
+        logprob_sum=float(completion.logprobs.sum(dtype=np.float64)),
+        entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         answer=verdict.canonical,
         rule=rule_without_place(verdict.rule),
         grader=verdict.grader,
-        text=done.text,
-        error=done.error,
-        paper=int(paper.status),
+        text=completion.text,
+        error=completion.error,
+        paper=int(paper_verdict.status),
         strict=int(verdict.strict),
         lenient=int(verdict.status),
-        token_ids=done.token_ids,
-        logprobs=done.logprobs.astype(np.float16),
-        entropies=done.entropies.astype(np.float16),
+        token_ids=completion.token_ids,
+        logprobs=completion.logprobs.astype(np.float16),
+        entropies=completion.entropies.astype(np.float16),
     )
 
 
 def rule_without_place(rule: str) -> str:
-    """Leave out where an answer was found: equal answers share one verdict, wherever they stood."""
-    place, _, rest = rule.partition("/")
-    return rest if place in RULES else rule
+    """Name of the rule that decided, without the place where the answer was found.
+
+    Equal answers share one verdict, wherever they stood.
+    """
+    place, _, decision = rule.partition("/")
+    return decision if place in RULES else rule

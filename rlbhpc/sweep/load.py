@@ -23,51 +23,54 @@ log = logging.getLogger(__name__)
 
 def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
     """Make an engine for a model of the study at one step."""
-    entry = study.models[model].endpoint
-    if entry is not None:
-        return make_engine("endpoint", entry.model, **entry.model_dump(exclude={"model"}))
-    folder, settings = staged(model_to_load(study, model, step)), _settings(study, kind)
+    endpoint = study.models[model].endpoint
+    if endpoint is not None:
+        return make_engine("endpoint", endpoint.model, **endpoint.model_dump(exclude={"model"}))
+    folder = staged(model_to_load(study, model, step))
+    settings = _engine_settings(study, kind)
     log.debug("engine %s for %s at step %d starts: %s, %s", kind, model, step, folder, settings)
     try:
         engine = make_engine(kind, folder, **settings)
     except ValueError as error:
-        if kind != "vllm" or "Free memory on device" in str(error):  # another node may have it
+        # Too little memory is no fault of the model: another node may have enough.
+        if kind != "vllm" or "Free memory on device" in str(error):
             raise
-        why = " ".join(str(error).split())  # such as a type or a length that it has no room for
-        raise UserError(f"{folder}: vLLM does not load it: {why}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder}: vLLM does not load it: {reason}") from error
     log.debug("engine %s is loaded", kind)
     return engine
 
 
 def check_engines(study: Study) -> None:
     """Refuse engines that are not there, and options that they would refuse in their job."""
-    places = {
-        study.engine(name): f"arms.{name}.engine" if entry.engine else "engine.name"
-        for name, entry in study.file.arms.items()
-        if study.models[entry.model].endpoint is None
-    }
+    place_of_kind: dict[str, str] = {}
+    for name, arm in study.file.arms.items():
+        if study.models[arm.model].endpoint is None:
+            place = f"arms.{name}.engine" if arm.engine else "engine.name"
+            place_of_kind[study.engine(name)] = place
     if study.file.scores:
-        places[study.file.engine.name] = "engine.name"
-    for kind, place in sorted(places.items()):
+        place_of_kind[study.file.engine.name] = "engine.name"
+    for kind, place in sorted(place_of_kind.items()):
         try:
-            check_settings(kind, _settings(study, kind))
+            check_settings(kind, _engine_settings(study, kind))
         except UserError as error:
             raise UserError(f"{place}: {error}") from None
 
 
 def check_verifiers(study: Study) -> None:
-    """Refuse a verifier that is not there before a model is loaded for what it would judge."""
-    kinds = (*KINDS, *plugins.installed("verifiers"))
-    for name, entry in study.problem_sets.items():
-        kind = entry.verifier
-        if kind is not None and kind not in kinds and not plugins.is_file(kind):
+    """Refuse a verifier that does not exist, before a model is loaded."""
+    known_kinds = (*KINDS, *plugins.installed("verifiers"))
+    for name, problem_set in study.problem_sets.items():
+        kind = problem_set.verifier
+        if kind is not None and kind not in known_kinds and not plugins.is_file(kind):
             raise UserError(
-                f"problem_sets.{name}.verifier: found {kind!r}; allowed: {', '.join(kinds)}, or a "
-                f"file such as ./mine.py{nearest(kind, kinds)}"
+                f"problem_sets.{name}.verifier: found {kind!r}; allowed: "
+                f"{', '.join(known_kinds)}, or a file such as ./mine.py{nearest(kind, known_kinds)}"
             )
 
 
-def _settings(study: Study, kind: str) -> dict[str, Any]:
+def _engine_settings(study: Study, kind: str) -> dict[str, Any]:
+    """Options of an engine, as the study has them."""
     settings: dict[str, Any] = dict(study.file.engine.options)
     if study.file.engine.dtype != "auto":
         settings["dtype"] = study.file.engine.dtype
@@ -76,13 +79,16 @@ def _settings(study: Study, kind: str) -> dict[str, Any]:
     return settings
 
 
-def refuse_unseen(engine: Engine, arm: str, problems: Iterable[Problem]) -> None:
-    """A model that is not shown the figure of a question would only seem to fail at it."""
-    problem_id = next((problem.id for problem in problems if problem.images), None)
-    if problem_id is not None and not engine.sees:
+def reject_unseen_images(engine: Engine, arm: str, problems: Iterable[Problem]) -> None:
+    """Refuse problems with images where the engine cannot show its model any.
+
+    A model that does not see the figure of a question would only seem to fail at it.
+    """
+    with_images = [problem.id for problem in problems if problem.images]
+    if with_images and not engine.sees:
         raise UserError(
-            f"arm {arm}: {problem_id} has images, and this engine cannot show its model any; take "
-            "a vision model with the vllm engine"
+            f"arm {arm}: {with_images[0]} has images, and this engine cannot show its model any; "
+            "take a vision model with the vllm engine"
         )
 
 

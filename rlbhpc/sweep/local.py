@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rlbhpc.errors import DONE, TRY_AGAIN
@@ -20,6 +21,8 @@ from rlbhpc.sweep.worker import Work, load_all_problems, work
 
 log = logging.getLogger(__name__)
 
+_POLL_SECONDS = 0.5
+
 
 def run_plan(
     study: Study,
@@ -32,16 +35,16 @@ def run_plan(
 ) -> int:
     """Work all shards of a plan, by default in a process for each copy that the GPUs hold.
 
-    ``backwards``: begin with the last one, where another process begins with the first. Each shard
-    looks what is there by then.
+    ``path``: the plan's file. ``backwards``: begin with the last shard, where another process
+    begins with the first. Each shard looks what is there by then. Returns an exit code.
     """
     gpus_per_copy = study.file.engine.tensor_parallel
-    count = workers or max(1, len(shares(devices(), gpus_per_copy)))
+    worker_count = workers or max(1, len(shares(devices(), gpus_per_copy)))
     shards = plan.shards[::-1] if backwards else plan.shards
-    if count == 1:
+    if worker_count == 1:
         return run_here(study, plan, shards, drain)
     numbers = [shard.number for shard in shards]
-    return run_workers(path, numbers, count, drain, gpus_per_copy)
+    return run_workers(path, numbers, worker_count, drain, gpus_per_copy)
 
 
 def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) -> int:
@@ -55,15 +58,15 @@ def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) ->
         drain=drain,
         progress=progress,
     )
-    code = DONE
+    exit_code = DONE
     for shard in shards:
         if drain.requested:
             log.debug("asked to stop before shard %d", shard.number)
-            code = TRY_AGAIN
+            exit_code = TRY_AGAIN
             break
-        code = max(code, work(job, shard))
+        exit_code = max(exit_code, work(job, shard))
     progress.finish()
-    return code
+    return exit_code
 
 
 def run_workers(
@@ -71,31 +74,37 @@ def run_workers(
 ) -> int:
     """Work shards in ``workers`` processes, each with the GPUs of one copy of the model.
 
-    A warning to this process is handed on to the workers, which drain by themselves.
+    A warning to this process is handed on to the workers, which drain by themselves. Returns an
+    exit code.
     """
     gpus_of_copies = shares(devices(), gpus_per_copy)
-    running = []
+    processes = []
     for number in range(min(workers, len(shards))):
         environment = dict(os.environ)
         if gpus_of_copies:
-            own = gpus_of_copies[number] if number < len(gpus_of_copies) else ""
-            environment["CUDA_VISIBLE_DEVICES"] = own
-        chosen = ",".join(str(shard) for shard in shards[number::workers])
-        command = [sys.executable, "-P", "-m", "rlbhpc", "run", str(plan), "--shards", chosen]
+            gpus = gpus_of_copies[number] if number < len(gpus_of_copies) else ""
+            environment["CUDA_VISIBLE_DEVICES"] = gpus
+        shards_of_worker = ",".join(str(shard) for shard in shards[number::workers])
+        command = [sys.executable, "-P", "-m", "rlbhpc", "run", str(plan)]
+        command += ["--shards", shards_of_worker, "--grace", str(drain.grace)]
         log.debug("worker %d: %s", number, command)
-        running.append(subprocess.Popen([*command, "--grace", str(drain.grace)], env=environment))
-    was_told = False
-    while any(process.poll() is None for process in running):
-        if drain.requested and not was_told:
-            was_told = True
-            for process in running:
+        processes.append(subprocess.Popen(command, env=environment))
+    was_warned = False
+    while any(process.poll() is None for process in processes):
+        if drain.requested and not was_warned:
+            was_warned = True
+            for process in processes:
                 process.terminate()
-        for process in running:
-            try:
-                process.wait(timeout=0.5)
-            except subprocess.TimeoutExpired:
-                continue
-    codes = [process.returncode for process in running]
-    # That a worker died of a signal (a negative code) is told as a shell tells it, so that the
-    # parent of a job sees a failure, such as of memory, and not that all have drained.
-    return max((128 - code if code < 0 else code for code in codes), default=DONE)
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_POLL_SECONDS)
+    return max((_exit_code(process) for process in processes), default=DONE)
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """Exit code of a process, as a shell tells it where the process died of a signal.
+
+    So the parent of a job sees a failure, such as of memory, and not that all have drained.
+    """
+    code: int = process.returncode
+    return 128 - code if code < 0 else code

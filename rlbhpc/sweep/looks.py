@@ -41,17 +41,18 @@ class Until(StrEnum):
 
     def still_open(self, lost: Finding, gained: Finding) -> tuple[bool, bool]:
         """Which of the two is still to be decided."""
-        lost_open = lost.verdict == _UNDECIDED
-        gained_open = gained.verdict == _UNDECIDED
+        lost_is_open = lost.verdict == _UNDECIDED
+        gained_is_open = gained.verdict == _UNDECIDED
         match self:
             case Until.LOST:
-                return lost_open, False
+                return lost_is_open, False
             case Until.GAINED:
-                return False, gained_open
+                return False, gained_is_open
             case Until.EITHER:
-                return (lost_open and gained_open,) * 2
+                both_open = lost_is_open and gained_is_open
+                return both_open, both_open
             case Until.BOTH:
-                return lost_open, gained_open
+                return lost_is_open, gained_is_open
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,13 @@ def read(layout: Layout) -> list[LookRecord]:
 
 
 def as_row(look: LookRecord) -> dict[str, Any]:
-    """A look as JSON-ready values."""
+    """A look as JSON-ready values; a number that is NaN becomes None."""
     row = asdict(look)
     for name in ("lost", "gained"):
-        row[name] = {key: None if value != value else value for key, value in row[name].items()}
+        finding = row[name]
+        for field_name, value in finding.items():
+            if value != value:
+                finding[field_name] = None
     return row
 
 
@@ -142,17 +146,24 @@ def latest(looks: Sequence[LookRecord]) -> dict[Subject, LookRecord]:
 
 
 def _record(row: dict[str, Any]) -> LookRecord:
-    sides = {name: (str(row[name][0]), int(row[name][1])) for name in ("base", "trained")}
-    findings = {name: _finding(row[name]) for name in ("lost", "gained")}
-    more = tuple(More(**{**m, "problems": tuple(m["problems"])}) for m in row["more"])
-    return LookRecord(**{**row, **sides, **findings, "more": more})
+    """A look of the JSON values that :func:`as_row` gives."""
+    values = dict(row)
+    for name in ("base", "trained"):
+        arm, step = row[name]
+        values[name] = (str(arm), int(step))
+    for name in ("lost", "gained"):
+        values[name] = _finding(row[name])
+    more = [More(**{**request, "problems": tuple(request["problems"])}) for request in row["more"]]
+    values["more"] = tuple(more)
+    return LookRecord(**values)
 
 
 def _finding(row: dict[str, Any]) -> Finding:
+    """A finding of JSON values, where None stands for NaN."""
     from rlbhpc.stats.joint import Finding, Verdict
 
     values: dict[str, Any] = {
-        key: float("nan") if value is None else value for key, value in row.items()
+        name: float("nan") if value is None else value for name, value in row.items()
     }
     values["verdict"] = Verdict(row["verdict"])
     values.pop("more", None)  # a forecast that earlier versions kept
@@ -161,12 +172,15 @@ def _finding(row: dict[str, Any]) -> Finding:
 
 def requested_counts(layout: Layout, blocks: Iterable[Block]) -> list[NDArray[np.int64]]:
     """Samples that each problem of some blocks should have: looks only ever raise the study's n."""
-    wishes = [more for look in read(layout) for more in look.more]
+    raised = [more for look in read(layout) for more in look.more]
     requests = []
     for block in blocks:
-        n = dict.fromkeys(block.problems, block.n)
-        for more in wishes:
-            if (more.arm, more.set_name, more.step) == (block.arm, block.set_name, block.step):
-                n |= {problem: max(more.n, n[problem]) for problem in more.problems if problem in n}
-        requests.append(np.array(list(n.values()), np.int64))
+        n_of_problem = dict.fromkeys(block.problems, block.n)
+        for more in raised:
+            if (more.arm, more.set_name, more.step) != (block.arm, block.set_name, block.step):
+                continue
+            for problem in more.problems:
+                if problem in n_of_problem:
+                    n_of_problem[problem] = max(more.n, n_of_problem[problem])
+        requests.append(np.array(list(n_of_problem.values()), np.int64))
     return requests

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from rlbhpc.engines.completion import Finish, Request
@@ -21,11 +22,11 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.study.keys import SampleKey, sample_seed
 from rlbhpc.study.schema import EntropyMatch
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.load import load_engine, refuse_unseen
+from rlbhpc.sweep.load import load_engine, reject_unseen_images
 
 COLDEST: Final = 0.05
 HOTTEST: Final = 10.0
-# How far one step looks for a temperature on the other side of the wanted entropy.
+# Factor between temperatures while one on the other side of the target entropy is looked for.
 STRIDE: Final = 1.5
 # Temperatures are tried and told to this many decimals.
 DECIMALS: Final = 4
@@ -35,82 +36,87 @@ DECIMALS: Final = 4
 class Matched:
     """Outcome of a match.
 
-    ``wanted`` is the entropy of the other arm and ``entropy`` that of this one at ``temperature``,
+    ``target`` is the entropy of the other arm and ``entropy`` that of this one at ``temperature``,
     in nats per token; ``tried`` are all temperatures with their entropies, in order.
     """
 
     temperature: float
     entropy: float
-    wanted: float
+    target: float
     tried: tuple[tuple[float, float], ...]
 
 
 def match(study: Study, name: str, say: Callable[[str], None]) -> Matched:
     """Find the temperature of one entry under ``match_entropy``."""
     entry = study.file.match_entropy[name]
-    problems = subset(study, entry)
-    with closing(_engine(study, entry.to)) as engine:
-        wanted = mean_entropy(study, entry, engine, entry.to, None, problems)
-    say(f"{entry.to}: {wanted:.4f} nat per token")
+    problems = draw_problems(study, entry)
+    with closing(_load_arm_engine(study, entry.to)) as engine:
+        target = mean_entropy(study, entry, engine, entry.to, None, problems)
+    say(f"{entry.to}: {target:.4f} nat per token")
 
-    def entropy(temperature: float) -> float:
-        value = mean_entropy(study, entry, engine, entry.arm, temperature, problems)
-        say(f"{entry.arm} at {temperature:g}: {value:.4f} nat per token")
-        return value
+    def entropy_at(temperature: float) -> float:
+        entropy = mean_entropy(study, entry, engine, entry.arm, temperature, problems)
+        say(f"{entry.arm} at {temperature:g}: {entropy:.4f} nat per token")
+        return entropy
 
-    with closing(_engine(study, entry.arm)) as engine:
-        return bisect(entropy, wanted, study.arms[entry.arm].sampling.temperature, entry.tolerance)
+    with closing(_load_arm_engine(study, entry.arm)) as engine:
+        start = study.arms[entry.arm].sampling.temperature
+        return bisect(entropy_at, target, start, entry.tolerance)
 
 
 def bisect(
-    entropy: Callable[[float], float], wanted: float, start: float, tolerance: float
+    entropy_at: Callable[[float], float], target: float, start: float, tolerance: float
 ) -> Matched:
-    """Find a temperature whose entropy differs from ``wanted`` by at most ``tolerance``.
+    """Find a temperature whose entropy differs from ``target`` by at most ``tolerance``.
 
     Entropy grows with temperature. From ``start`` on the temperature is multiplied or divided
-    until the wanted entropy lies between two of them; that interval is then halved.
+    until the target lies between two of them; that interval is then halved.
     """
     tried: dict[float, float] = {}
 
-    def at(temperature: float) -> float:
-        temperature = round(temperature, DECIMALS)
+    def measure(temperature: float) -> float:
         if temperature not in tried:
-            tried[temperature] = entropy(temperature)
+            tried[temperature] = entropy_at(temperature)
         return tried[temperature]
 
-    low = high = min(max(round(start, DECIMALS), COLDEST), HOTTEST)
-    while at(high) < wanted - tolerance and high < HOTTEST:
-        low, high = high, min(round(high * STRIDE, DECIMALS), HOTTEST)
-    while at(low) > wanted + tolerance and low > COLDEST:
-        low, high = max(round(low / STRIDE, DECIMALS), COLDEST), low
+    def nearest() -> float:
+        return min(tried, key=lambda temperature: abs(tried[temperature] - target))
 
-    def best() -> float:
-        return min(tried, key=lambda t: abs(tried[t] - wanted))
-
-    while abs(tried[best()] - wanted) > tolerance and high - low > 2 * 10**-DECIMALS:
+    high = min(max(round(start, DECIMALS), COLDEST), HOTTEST)
+    low = high
+    while measure(high) < target - tolerance and high < HOTTEST:
+        low = high
+        high = min(round(high * STRIDE, DECIMALS), HOTTEST)
+    while measure(low) > target + tolerance and low > COLDEST:
+        high = low
+        low = max(round(low / STRIDE, DECIMALS), COLDEST)
+    smallest_interval = 2 * 10**-DECIMALS
+    while abs(tried[nearest()] - target) > tolerance and high - low > smallest_interval:
         middle = round((low + high) / 2, DECIMALS)
-        if at(middle) < wanted:
+        if measure(middle) < target:
             low = middle
         else:
             high = middle
-    nearest = best()
-    if abs(tried[nearest] - wanted) > tolerance:
+    temperature = nearest()
+    if abs(tried[temperature] - target) > tolerance:
         raise UserError(
-            f"no temperature from {COLDEST} to {HOTTEST} brings the entropy to {wanted:.4f}; the "
-            f"nearest is {tried[nearest]:.4f} at {nearest:g}; raise the match's `tolerance`, "
-            "`problems` or `n`"
+            f"no temperature from {COLDEST} to {HOTTEST} brings the entropy to {target:.4f}; the "
+            f"nearest is {tried[temperature]:.4f} at {temperature:g}; raise the match's "
+            "`tolerance`, `problems` or `n`"
         )
-    return Matched(nearest, tried[nearest], wanted, tuple(tried.items()))
+    return Matched(temperature, tried[temperature], target, tuple(tried.items()))
 
 
-def subset(study: Study, entry: EntropyMatch) -> list[Problem]:
+def draw_problems(study: Study, entry: EntropyMatch) -> list[Problem]:
     """Draw the problems on which both arms are measured, from those that both answer."""
-    shared = [s for s in study.sets(entry.arm) if s in study.sets(entry.to)]
-    problems = [p for set_name in shared for p in study.problems(set_name)]
+    problems: list[Problem] = []
+    for set_name in study.sets(entry.arm):
+        if set_name in study.sets(entry.to):
+            problems += study.problems(set_name)
     if not problems:
         raise UserError(f"arms {entry.arm} and {entry.to} have no problem set in common")
-    count = min(entry.problems, len(problems))
-    return random.Random(entry.seed).sample(problems, count)
+    number = min(entry.problems, len(problems))
+    return random.Random(entry.seed).sample(problems, number)
 
 
 def mean_entropy(
@@ -119,7 +125,8 @@ def mean_entropy(
 ) -> float:  # fmt: skip
     """Mean entropy per sampled token of an arm's answers, all answers taken together.
 
-    The seeds are the same at every temperature, so that neighbouring ones differ by little else.
+    ``name``: of the arm. ``temperature``: None takes that of the arm. The seeds are the same at
+    every temperature, so that neighbouring ones differ by little else.
     """
     arm = study.arms[name]
     sampling = arm.sampling
@@ -128,24 +135,25 @@ def mean_entropy(
 
     def requests() -> Iterator[Request]:
         prompts = [render(study.prompts[arm.prompt], problem) for problem in problems]
-        for number, ids in enumerate(engine.tokens.encode_all(prompts)):
-            problem = problems[number]
+        tags = count()
+        for problem, prompt_ids in zip(problems, engine.tokens.encode_all(prompts), strict=True):
             images = problem.pictures
             for index in range(entry.n):
                 key = SampleKey(name, arm.steps[-1], problem.id, index)
-                seed = sample_seed(entry.seed, key)
-                yield Request(number * entry.n + index, ids, seed, images)
+                yield Request(next(tags), prompt_ids, sample_seed(entry.seed, key), images)
 
-    refuse_unseen(engine, name, problems)
-    total, tokens = 0.0, 0
-    for done in engine.generate(requests(), sampling):
-        if done.finish is Finish.ERROR:
-            raise UserError(f"arm {name}: {done.error}")
-        total += float(done.entropies.sum())
-        tokens += len(done.entropies)
-    return total / tokens
+    reject_unseen_images(engine, name, problems)
+    entropy_sum = 0.0
+    token_count = 0
+    for completion in engine.generate(requests(), sampling):
+        if completion.finish is Finish.ERROR:
+            raise UserError(f"arm {name}: {completion.error}")
+        entropy_sum += float(completion.entropies.sum())
+        token_count += len(completion.entropies)
+    return entropy_sum / token_count
 
 
-def _engine(study: Study, arm: str) -> Engine:
-    entry = study.arms[arm]
-    return load_engine(study, study.engine(arm), entry.model, entry.steps[-1])
+def _load_arm_engine(study: Study, arm_name: str) -> Engine:
+    """Load the last checkpoint of an arm."""
+    arm = study.arms[arm_name]
+    return load_engine(study, study.engine(arm_name), arm.model, arm.steps[-1])

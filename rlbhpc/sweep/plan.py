@@ -25,8 +25,14 @@ from numpy.typing import NDArray
 from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.store import inventory, left_out
-from rlbhpc.store.inventory import Holding
+from rlbhpc.store import left_out
+from rlbhpc.store.inventory import (
+    COMPLETED_FLAG,
+    FAILED_FLAG,
+    RIGHT_FLAG,
+    StoredFlags,
+    take_inventory,
+)
 from rlbhpc.store.left_out import Note
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
@@ -36,35 +42,43 @@ from rlbhpc.sweep.looks import requested_counts
 # --- what is there -------------------------------------------------------------------------------
 
 
-# Samples whose bits are unpacked together.
-_UNPACKED_CELLS: Final = 1 << 23
+# Flag of samples that a running worker will store: present, but without a verdict yet.
+_UNDER_WAY_FLAG: Final = np.uint8(8)
+
+
+class MissingRun(NamedTuple):
+    """Samples ``start`` to ``stop`` - 1 of a problem, none of which exists.
+
+    ``problem``: its index in the block.
+    """
+
+    problem: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
 class Presence:
     """What the store holds of one block.
 
-    ``n``: samples that are requested of each problem; looks make it ragged. Of one that has enough
-    right samples, those up to the last of them. ``stopped``: problems that have enough right
-    samples. ``bits``: which samples exist, a packed row per problem. A sample whose prompt, model,
-    sampling setting or problem text has changed since does not count. ``right``: samples per
-    problem that were verified as right, of all that exist. ``count``: samples per problem that
-    exist and did not fail, also beyond the n that is requested now. ``tokens``: response tokens per
-    problem of those samples. ``failures``: problem and sample of which there is nothing but a row
-    that says they failed. They count as there, so that a sweep comes to its end; ``rlbhpc sample
-    --retry-failed`` tries again. ``stale``: stored samples that answer another request than
-    today's.
+    ``n``: samples that are requested of each problem. Looks make it ragged; of a problem that has
+    enough right samples, it is those up to the last of them. ``flags``: a row for each problem, a
+    column for each sample index, with the flags of :mod:`rlbhpc.store.inventory`; 0 where there is
+    no sample. A sample whose prompt, model, sampling setting or problem text has changed since does
+    not count. ``tokens``: response tokens of the completed samples of each problem. ``stale``:
+    stored samples that answer another request than today's. ``stopped``: number of problems that
+    have enough right samples.
+
+    A sample that failed counts as present, so that a sweep comes to its end; ``rlbhpc sample
+    --retry-failed`` tries again.
     """
 
     block: Block
     n: NDArray[np.int64]
-    bits: NDArray[np.uint8]
-    right: NDArray[np.int64]
-    count: NDArray[np.int64]
+    flags: NDArray[np.uint8]
     tokens: NDArray[np.int64]
-    failures: NDArray[np.int64]
-    stale: int
-    stopped: int
+    stale: int = 0
+    stopped: int = 0
 
     @property
     def requested(self) -> int:
@@ -74,7 +88,7 @@ class Presence:
     @property
     def present(self) -> int:
         """Requested samples that exist."""
-        return int(self._present.sum())
+        return int(self._present_counts.sum())
 
     @property
     def missing(self) -> int:
@@ -84,11 +98,20 @@ class Presence:
     @property
     def failed(self) -> int:
         """Requested samples of which there is only a failure."""
-        problem, sample = self.failures.T
-        return int(np.count_nonzero(sample < self.n[problem]))
+        return int(((self.flags == FAILED_FLAG) & self._is_requested).sum())
+
+    @cached_property
+    def count(self) -> NDArray[np.int64]:
+        """Completed samples of each problem, also beyond the n that is requested now."""
+        return np.asarray(np.count_nonzero(self.flags & COMPLETED_FLAG, axis=1))
+
+    @cached_property
+    def right(self) -> NDArray[np.int64]:
+        """Right samples of each problem, of all that are completed."""
+        return np.asarray(np.count_nonzero(self.flags & RIGHT_FLAG, axis=1))
 
     def counts(self) -> Counts:
-        """All samples of each problem that have a verdict; of one that stopped, those up to there.
+        """Completed samples of each problem; of one that stopped, those up to there.
 
         Samples beyond the stop are left out: whether they exist is a matter of scheduling.
         """
@@ -96,59 +119,44 @@ class Presence:
         if not stop_after:
             return Counts.of(self.count, self.right)
         n = np.minimum(self.count, self.n)
-        return Counts.of(n, np.minimum(self.right, np.minimum(n, stop_after)), stop_after, self.n)
+        right = np.minimum(self.right, np.minimum(n, stop_after))
+        return Counts.of(n, right, stop_after, self.n)
 
     def count_missing(self, problem: int, start: int, stop: int) -> int:
         """How many samples of a problem, from ``start`` to before ``stop``, do not exist."""
-        row = np.unpackbits(self.bits[problem, start >> 3 : (stop + 7) >> 3], bitorder="little")
-        return stop - start - int(row[start & 7 :][: stop - start].sum())
+        return stop - start - int(np.count_nonzero(self.flags[problem, start:stop]))
 
     def with_samples_present(self, spans: Iterable[tuple[str, int, int]]) -> Presence:
-        """The same with more samples counted as there: (problem, first, behind the last)."""
-        bits = self.bits.copy()
-        row_of = {problem: i for i, problem in enumerate(self.block.problems)}
+        """The same with more samples counted as present: (problem, first, behind the last)."""
+        flags = self.flags.copy()
+        index_of_problem = {problem: index for index, problem in enumerate(self.block.problems)}
         for problem, start, stop in spans:
-            if problem in row_of:
-                row = np.unpackbits(bits[row_of[problem]], bitorder="little")
-                row[start:stop] = 1
-                bits[row_of[problem]] = np.packbits(row, bitorder="little")
-        return replace(self, bits=bits)
+            if problem in index_of_problem:
+                flags[index_of_problem[problem], start:stop] |= _UNDER_WAY_FLAG
+        return replace(self, flags=flags)
 
-    def retrying(self) -> Presence:
+    def with_failures_missing(self) -> Presence:
         """The same with failed samples counted as missing."""
-        bits = self.bits.copy()
-        problem, sample = self.failures.T
-        np.bitwise_and.at(bits, (problem, sample >> 3), ~(1 << (sample & 7)).astype(np.uint8))
-        return replace(self, bits=bits)
+        return replace(self, flags=np.where(self.flags == FAILED_FLAG, np.uint8(0), self.flags))
 
-    def gaps(self) -> Iterator[tuple[int, int, int]]:
-        """Runs of missing samples: (problem's index in the block, first, behind the last)."""
-        incomplete = np.flatnonzero(self._present < self.n)
-        rows = max(1, _UNPACKED_CELLS // max(1, 8 * self.bits.shape[1]))
-        for first in range(0, len(incomplete), rows):
-            problems = incomplete[first : first + rows]
-            lacking = ~self._unpacked(problems)
-            lacking &= np.arange(lacking.shape[1]) < self.n[problems, None]
-            edges = np.diff(np.pad(lacking, ((0, 0), (1, 1))).astype(np.int8), axis=1)
-            starts, stops = np.argwhere(edges == 1), np.argwhere(edges == -1)
-            for (row, start), (_, stop) in zip(starts.tolist(), stops.tolist(), strict=True):
-                yield int(problems[row]), start, stop
+    def missing_runs(self) -> Iterator[MissingRun]:
+        """Runs of requested samples that do not exist, problem by problem."""
+        is_missing = (self.flags == 0) & self._is_requested
+        changes = np.diff(np.pad(is_missing, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+        starts = np.argwhere(changes == 1).tolist()
+        stops = np.argwhere(changes == -1).tolist()
+        for (problem, start), (_, stop) in zip(starts, stops, strict=True):
+            yield MissingRun(problem, start, stop)
+
+    @property
+    def _is_requested(self) -> NDArray[np.bool_]:
+        """Whether each sample is requested, in the shape of :attr:`flags`."""
+        return np.arange(self.flags.shape[1]) < self.n[:, np.newaxis]
 
     @cached_property
-    def _present(self) -> NDArray[np.int64]:
+    def _present_counts(self) -> NDArray[np.int64]:
         """Requested samples of each problem that exist."""
-        counts = np.zeros(len(self.n), np.int64)
-        for n in np.unique(self.n).tolist():
-            rows = self.n == n
-            mask = np.packbits(np.arange(8 * self.bits.shape[1]) < n, bitorder="little")
-            bits = self.bits if rows.all() else self.bits[rows]
-            counts[rows] = np.bitwise_count(bits & mask).sum(axis=1, dtype=np.int64)
-        return counts
-
-    def _unpacked(self, problems: NDArray[np.intp]) -> NDArray[np.bool_]:
-        most = int(self.n.max(initial=0))
-        rows = np.unpackbits(self.bits[problems], axis=1, count=most, bitorder="little")
-        return rows.view(np.bool_)
+        return np.asarray(np.count_nonzero((self.flags != 0) & self._is_requested, axis=1))
 
 
 def read_presence(
@@ -161,54 +169,52 @@ def read_presence(
     """Compare blocks with what is stored; each arm and problem set is read once.
 
     ``strict``: raise what keeps a file from being read; else it is left out, and told.
-    ``passed_over``: says of a journal's name that it holds nothing of these blocks.
+    ``passed_over``: tells by a journal's name that it holds nothing of these blocks.
     """
-    comparisons: dict[int, Presence] = {}
+    presence_by_index: dict[int, Presence] = {}
     notes: list[Note] = []
     requests = requested_counts(layout, blocks)
-    for group in dict.fromkeys((b.arm, b.set_name) for b in blocks):
-        of_group = [i for i, b in enumerate(blocks) if (b.arm, b.set_name) == group]
-        stock = inventory.take(layout, *group, strict=strict, passed_over=passed_over)
-        notes += stock.notes
-        for i in of_group:
-            block = blocks[i]
-            holding = stock.of(block.step, block.problems, block.fingerprints)
-            comparisons[i] = _compare(block, requests[i], holding)
+    indices_by_group: dict[tuple[str, str], list[int]] = {}
+    for index, block in enumerate(blocks):
+        indices_by_group.setdefault((block.arm, block.set_name), []).append(index)
+    for group, indices in indices_by_group.items():
+        inventory = take_inventory(layout, *group, strict=strict, passed_over=passed_over)
+        notes += inventory.notes
+        for index in indices:
+            block = blocks[index]
+            stored = inventory.flags_of(block.step, block.problems, block.fingerprints)
+            presence_by_index[index] = _compare(block, requests[index], stored)
     left_out.warn_left_out(layout.root, notes)
-    return [comparisons[i] for i in range(len(blocks))]
+    return [presence_by_index[index] for index in range(len(blocks))]
 
 
-def _compare(block: Block, n: NDArray[np.int64], holding: Holding) -> Presence:
-    ends = _last_right_samples(block.stop_after, holding) if block.stop_after else n
-    stopped = ends < n
-    n = np.minimum(n, ends)
-    width = -(-int(n.max(initial=0)) // 8)
-    bits = holding.bits
-    if bits.shape[1] < width:
-        bits = np.pad(bits, ((0, 0), (0, width - bits.shape[1])))
+def _compare(block: Block, n: NDArray[np.int64], stored: StoredFlags) -> Presence:
+    """Compare what is requested of a block, ``n`` samples of each problem, with what is stored."""
+    stopped_at = n
+    if block.stop_after:
+        stopped_at = _last_needed_samples(block.stop_after, stored.flags)
+    is_stopped = stopped_at < n
+    n = np.minimum(n, stopped_at)
+    columns_lacking = max(0, int(n.max(initial=0)) - stored.flags.shape[1])
     return Presence(
         block=block,
         n=n,
-        bits=bits,
-        right=holding.right,
-        count=holding.measured,
-        tokens=holding.tokens.round().astype(np.int64),
-        failures=holding.failed,
-        stale=holding.stale,
-        stopped=int(stopped.sum()),
+        flags=np.pad(stored.flags, ((0, 0), (0, columns_lacking))),
+        tokens=stored.tokens.round().astype(np.int64),
+        stale=stored.outdated,
+        stopped=int(is_stopped.sum()),
     )
 
 
-def _last_right_samples(stop_after: int, holding: Holding) -> NDArray[np.int64]:
+def _last_needed_samples(stop_after: int, flags: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Samples of each problem up to its ``stop_after``-th right one; very many where it has fewer.
 
     Whatever is missing before that one is still needed: what counts is in the order of the index.
     """
-    ends = np.full(len(holding.right), np.iinfo(np.int64).max)
-    for row in np.flatnonzero(holding.right >= stop_after).tolist():
-        right = np.flatnonzero(np.unpackbits(holding.right_bits[row], bitorder="little"))
-        ends[row] = right[stop_after - 1] + 1
-    return ends
+    right_so_far = np.cumsum(flags & RIGHT_FLAG != 0, axis=1, dtype=np.int32)
+    has_enough = right_so_far >= stop_after
+    first_enough = np.argmax(np.pad(has_enough, ((0, 0), (0, 1))), axis=1)
+    return np.where(has_enough.any(axis=1), first_enough + 1, np.iinfo(np.int64).max)
 
 
 # --- cutting what is missing ---------------------------------------------------------------------
@@ -217,16 +223,14 @@ def _last_right_samples(stop_after: int, holding: Holding) -> NDArray[np.int64]:
 # Samples of one problem that stay together: enough for a shared prompt cache to pay, few enough
 # that hard problems spread over all shards.
 SPAN = 64
-# Spans of a plan beside those that the gaps make; a plan of 10⁹ samples has longer ones.
-_SPANS: Final = 1 << 18
-
-
-# Places at which a distribution of rates is looked at.
+# A plan of 10⁹ samples has longer spans, so that it does not have many more than these.
+_MAX_SPANS: Final = 1 << 18
+# Quantiles over which a distribution of rates is averaged.
 _QUANTILES: Final = (np.arange(64) + 0.5) / 64
 
 
 class Span(NamedTuple):
-    """Samples ``start`` … ``stop`` − 1 of one problem."""
+    """Samples ``start`` … ``stop`` - 1 of one problem."""
 
     arm: str
     set_name: str
@@ -241,8 +245,11 @@ class Span(NamedTuple):
         return self.stop - self.start
 
 
-#: Spans for one worker, and their expected tokens.
-Piece = tuple[list[Span], float]
+class Piece(NamedTuple):
+    """Spans that stay with one worker, and the tokens that they are expected to take."""
+
+    spans: list[Span]
+    tokens: float
 
 
 @dataclass(frozen=True)
@@ -271,8 +278,8 @@ class Shard:
 class Plan:
     """All that was missing at one moment, in shards. ``study`` is the study's hash.
 
-    On disk a line says how long each shard's line below it is, and its digest, so that a worker
-    reads its own shards and no others.
+    The file of a plan begins with a line that has the length and digest of each shard's line below
+    it, so that a worker reads its own shards and no others.
     """
 
     study: str
@@ -296,9 +303,11 @@ class Plan:
 
     @cached_property
     def _lines(self) -> list[bytes]:
-        shards = [_json(vars(shard)) for shard in self.shards]
-        head = {"study": self.study, "lines": [[len(line), _digest(line)] for line in shards]}
-        return [_json(head), *shards]
+        """The lines of the file."""
+        shard_lines = [_json_line(vars(shard)) for shard in self.shards]
+        lengths_and_digests = [[len(line), _digest(line)] for line in shard_lines]
+        head = {"study": self.study, "lines": lengths_and_digests}
+        return [_json_line(head), *shard_lines]
 
     def save(self, folder: Path) -> Path:
         """Write the plan under its own name; the same plan again is the same file."""
@@ -312,58 +321,61 @@ class Plan:
         """Read a plan, or some of its shards, and make sure that they are whole."""
         try:
             with path.open("rb") as file:
-                head = file.readline()
-                record = json.loads(head)
-                if "lines" not in record:
-                    return _as_one_object(path, numbers)
-                if _digest(head) != path.stem:
-                    raise UserError(_NOT_ITS_NAME.format(path=path))
-                shards = tuple(_read_shards(file, record["lines"], numbers))
+                first_line = file.readline()
+                head = json.loads(first_line)
+                if _digest(first_line) != path.stem:
+                    raise UserError(
+                        f"{path}: the plan's content does not have its name; make a new one"
+                    )
+                if "shards" in head:
+                    return _read_one_line_plan(head, path, numbers)
+                shards = tuple(_read_shards(file, head["lines"], numbers))
         except FileNotFoundError:
             raise UserError(f"{path}: no such plan; make a new one") from None
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             kind = type(error).__name__
             raise UserError(f"{path}: not a plan ({kind}); make a new one") from None
-        return cls(record["study"], shards, path.stem)
-
-
-_NOT_ITS_NAME: Final = "{path}: the plan's content does not have its name; make a new one"
+        return cls(head["study"], shards, path.stem)
 
 
 def _read_shards(
-    file: BinaryIO, lines: Sequence[tuple[int, str]], numbers: Sequence[int] | None
+    file: BinaryIO,
+    lengths_and_digests: Sequence[tuple[int, str]],
+    numbers: Sequence[int] | None,
 ) -> Iterator[Shard]:
-    """Read some lines behind the first; ValueError where one is not as it was written."""
-    starts = [file.tell(), *(file.tell() + end for end in accumulate(size for size, _ in lines))]
-    for number in range(len(lines)) if numbers is None else numbers:
-        if number >= len(lines):
+    """Read shards from a plan's file, which stands behind its first line; None reads all.
+
+    Raises :class:`ValueError` where one is not as it was written.
+    """
+    lengths = [length for length, _ in lengths_and_digests]
+    starts = list(accumulate(lengths, initial=file.tell()))
+    shard_count = len(lengths)
+    for number in range(shard_count) if numbers is None else numbers:
+        if number >= shard_count:
             raise UserError(
-                f"--shards: no shard {number}; allowed: numbers from 0 to {len(lines) - 1}"
+                f"--shards: no shard {number}; allowed: numbers from 0 to {shard_count - 1}"
             )
-        size, digest = lines[number]
+        length, digest = lengths_and_digests[number]
         file.seek(starts[number])
-        line = file.read(size)
+        line = file.read(length)
         if _digest(line) != digest:
             raise ValueError(f"shard {number} is damaged")
-        yield _shard(json.loads(line))
+        yield _make_shard(json.loads(line))
 
 
-def _as_one_object(path: Path, numbers: Sequence[int] | None) -> Plan:
-    """Read a plan as it was stored before plans had lines."""
-    text = path.read_text()
-    if _digest(text.encode()) != path.stem:
-        raise UserError(_NOT_ITS_NAME.format(path=path))
-    record = json.loads(text)
-    shards = [_shard(shard) for shard in record["shards"]]
+def _read_one_line_plan(record: dict[str, Any], path: Path, numbers: Sequence[int] | None) -> Plan:
+    """Read a plan of an earlier version, which is one JSON object."""
+    shards = [_make_shard(shard) for shard in record["shards"]]
     chosen = shards if numbers is None else [shards[number] for number in numbers]
     return Plan(record["study"], tuple(chosen), path.stem)
 
 
-def _shard(record: dict[str, Any]) -> Shard:
-    return Shard(**{**record, "spans": tuple(Span(*span) for span in record["spans"])})
+def _make_shard(record: dict[str, Any]) -> Shard:
+    spans = tuple(Span(*span) for span in record["spans"])
+    return Shard(**{**record, "spans": spans})
 
 
-def _json(record: dict[str, Any]) -> bytes:
+def _json_line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -382,81 +394,92 @@ def make_plan(
     its share of the hard problems and costs about the same.
     """
     present = list(present)
-    size = max(SPAN, sum(p.missing for p in present) // _SPANS)
-    groups: dict[tuple[str, str, int], list[Piece]] = {}
-    for p in present:
-        arm = study.arms[p.block.arm]
-        loaded = study.engine(arm.name), arm.model, p.block.step
-        to_make = p.retrying() if retry_failed else p
-        groups.setdefault(loaded, []).extend(_pieces(to_make, size, arm.sampling.max_tokens))
+    missing = sum(presence.missing for presence in present)
+    span_samples = max(SPAN, missing // _MAX_SPANS)
+    pieces_by_model: dict[tuple[str, str, int], list[Piece]] = {}
+    for presence in present:
+        arm = study.arms[presence.block.arm]
+        model = (study.engine(arm.name), arm.model, presence.block.step)
+        to_make = presence.with_failures_missing() if retry_failed else presence
+        pieces = _cut_pieces(to_make, span_samples, arm.sampling.max_tokens)
+        pieces_by_model.setdefault(model, []).extend(pieces)
     shards: list[Shard] = []
-    for (engine, model, step), pieces in groups.items():
+    for (engine, model_name, step), pieces in pieces_by_model.items():
         if not pieces:
             continue
-        pieces.sort(key=lambda piece: hashlib.sha256(repr(piece[0][0]).encode()).digest())
-        total = sum(cost for _, cost in pieces)
-        count = max(1 if engine == "endpoint" else copies, round(total / shard_tokens))
-        for part in _deal(pieces, min(count, len(pieces))):
+        pieces.sort(key=lambda piece: hashlib.sha256(repr(piece.spans[0]).encode()).digest())
+        total_tokens = sum(piece.tokens for piece in pieces)
+        least_shards = 1 if engine == "endpoint" else copies
+        shard_count = max(least_shards, round(total_tokens / shard_tokens))
+        for pile in _deal(pieces, min(shard_count, len(pieces))):
             # One arm and set after the other: an engine runs one sampling setting at a time.
-            ordered = tuple(sorted(span for spans, _ in part for span in spans))
-            tokens = round(sum(cost for _, cost in part))
-            shards.append(Shard(len(shards), engine, model, step, tokens, ordered, retry_failed))
+            spans = sorted(span for piece in pile for span in piece.spans)
+            tokens = round(sum(piece.tokens for piece in pile))
+            shards.append(
+                Shard(len(shards), engine, model_name, step, tokens, tuple(spans), retry_failed)
+            )
     return Plan(study.hash, tuple(shards))
 
 
-def _pieces(present: Presence, size: int, max_tokens: int) -> list[Piece]:
-    """Missing spans of one block, of up to ``size`` samples, with their expected tokens.
+def _cut_pieces(present: Presence, span_samples: int, max_tokens: int) -> list[Piece]:
+    """Missing spans of one block, of up to ``span_samples`` each, with their expected tokens.
 
-    Lengths are learnt from what is there: the problem's own mean, else the block's, else the
-    limit, which errs on the long side. Where problems stop, each stays with one worker, which
-    alone knows when it has enough right samples.
+    The expected length of a response is the mean of the problem's own, else of the block's, else
+    the limit ``max_tokens``, which errs on the long side.
     """
     block = present.block
-    samples = int(present.count.sum())
-    typical = present.tokens.sum() / samples if samples else max_tokens
-    expected = _expected_samples(present)
-    together: dict[int, list[Span]] = {}
+    completed = int(present.count.sum())
+    mean_tokens = present.tokens.sum() / completed if completed else max_tokens
+    expected_samples = _expected_samples(present)
+    spans_of_problem: dict[int, list[Span]] = {}
     pieces: list[Piece] = []
-    for problem, first, last in present.gaps():
-        count = present.count[problem]
-        length = float(present.tokens[problem] / count if count else typical)
-        name = block.problems[problem]
-        if expected is not None:
-            spans = together.setdefault(problem, [])
-            spans.append(Span(block.arm, block.set_name, block.step, name, first, last))
-            if len(spans) == 1:
-                pieces.append((spans, length * float(expected[problem])))
-            continue
-        for start in range(first, last, size):
-            stop = min(start + size, last)
-            span = Span(block.arm, block.set_name, block.step, name, start, stop)
-            pieces.append(([span], length * span.size))
+    for problem, first, last in present.missing_runs():
+        of_problem = present.count[problem]
+        tokens = float(present.tokens[problem] / of_problem if of_problem else mean_tokens)
+        whole = Span(block.arm, block.set_name, block.step, block.problems[problem], first, last)
+        if expected_samples is None:
+            for start in range(first, last, span_samples):
+                stop = min(start + span_samples, last)
+                span = whole._replace(start=start, stop=stop)
+                pieces.append(Piece([span], tokens * span.size))
+        elif problem in spans_of_problem:
+            spans_of_problem[problem].append(whole)
+        else:
+            # All spans of a problem that may stop stay with one worker, which alone knows when it
+            # has enough right samples.
+            spans_of_problem[problem] = [whole]
+            total_tokens = tokens * float(expected_samples[problem])
+            pieces.append(Piece(spans_of_problem[problem], total_tokens))
     return pieces
 
 
 def _expected_samples(present: Presence) -> NDArray[np.float64] | None:
     """Samples that each problem is expected to take until it stops; None where none does.
 
-    A rate is Beta(c + ½, n − c + ½) given what is there. Without any samples that is 16 % of
+    A rate is Beta(c + 1/2, n - c + 1/2) given what is there. Without any samples that is 16 % of
     1,024 for ``stop_after: 16``; simulated problems like MATH500 took 16 to 17 %.
     """
     if not present.block.stop_after:
         return None
     from scipy import special  # takes as long to import as all the rest
 
-    needed = present.block.stop_after - present.right[:, None]
-    wrong = present.count[:, None] - present.right[:, None]
-    rates = special.betaincinv(present.right[:, None] + 0.5, wrong + 0.5, _QUANTILES)
-    left = np.array([present.count_missing(i, 0, int(n)) for i, n in enumerate(present.n)])
-    return np.where(needed[:, 0] > 0, np.minimum(needed / rates, left[:, None]).mean(axis=1), left)
+    right = present.right[:, np.newaxis]
+    wrong = present.count[:, np.newaxis] - right
+    rates = special.betaincinv(right + 0.5, wrong + 0.5, _QUANTILES)
+    right_needed = present.block.stop_after - right
+    samples_left = np.array(
+        [present.count_missing(index, 0, int(n)) for index, n in enumerate(present.n)]
+    )
+    expected = np.minimum(right_needed / rates, samples_left[:, np.newaxis]).mean(axis=1)
+    return np.where(right_needed[:, 0] > 0, expected, samples_left)
 
 
 def _deal(pieces: list[Piece], count: int) -> list[list[Piece]]:
-    """Deal pieces in order into ``count`` piles, always onto the cheapest."""
-    piles: list[tuple[float, int]] = [(0.0, i) for i in range(count)]
-    dealt: list[list[Piece]] = [[] for _ in range(count)]
-    for item in pieces:
-        cost, i = heapq.heappop(piles)
-        dealt[i].append(item)
-        heapq.heappush(piles, (cost + item[1], i))
-    return [pile for pile in dealt if pile]
+    """Deal pieces in order into ``count`` piles, always onto the one with the fewest tokens."""
+    piles: list[list[Piece]] = [[] for _ in range(count)]
+    tokens_and_numbers = [(0.0, number) for number in range(count)]
+    for piece in pieces:
+        tokens, number = heapq.heappop(tokens_and_numbers)
+        piles[number].append(piece)
+        heapq.heappush(tokens_and_numbers, (tokens + piece.tokens, number))
+    return [pile for pile in piles if pile]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TextIO
 
 # Plain lines end up in log files that nobody watches: few of them.
 LINE_SECONDS = 30.0
-# Before so large a share is done, or so long after the first sample, the time that an engine takes
-# to start would be taken for the speed of all samples.
-ENOUGH, ENOUGH_SECONDS = 0.01, 60.0
+_LIVE_SECONDS = 0.2
+# An engine takes long to start. Before so large a share is done, or so long after the first sample,
+# that time would be taken for the speed of all samples.
+_ENOUGH_SHARE = 0.01
+_ENOUGH_SECONDS = 60.0
+_MAX_CAUSE_CHARACTERS = 300
 
 
 class Progress:
@@ -18,13 +22,16 @@ class Progress:
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total = total
-        self.done = self.tokens = self._failed = 0
-        self._cause = ""
+        self.done = 0
+        self.tokens = 0
+        self._failed = 0
+        self._last_cause = ""
         self._solved: set[tuple[str, int, str]] = set()
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
-        self._start = self._said = time.monotonic()
-        self._first = float("inf")
+        self._is_live = self._stream.isatty()
+        self._start = time.monotonic()
+        self._last_shown = self._start
+        self._first_sample = float("inf")
 
     def add(self, arm: str, step: int, problem: str, tokens: int, right: bool) -> None:
         """Count one stored sample."""
@@ -33,38 +40,43 @@ class Progress:
         if right:
             self._solved.add((arm, step, problem))
         now = time.monotonic()
-        self._first = min(self._first, now)
-        if now - self._said >= (0.2 if self._live else LINE_SECONDS):
-            self._said = now
+        self._first_sample = min(self._first_sample, now)
+        if now - self._last_shown >= (_LIVE_SECONDS if self._is_live else LINE_SECONDS):
+            self._last_shown = now
             self._show(now)
 
     def failed(self, cause: str) -> None:
         """Count a stored sample that is neither right nor wrong."""
         self._failed += 1
-        self._cause = cause
+        self._last_cause = cause
 
     def finish(self) -> None:
-        """Say the final state."""
+        """Show the final state."""
         self._show(time.monotonic())
-        if self._live:
+        if self._is_live:
             self._stream.write("\n")
         if self._failed:
-            self._stream.write(f"The last that failed: {' '.join(self._cause.split())[:300]}\n")
+            cause = " ".join(self._last_cause.split())[:_MAX_CAUSE_CHARACTERS]
+            self._stream.write(f"The last that failed: {cause}\n")
         self._stream.flush()
 
     def line(self, now: float) -> str:
         """Make the line that is shown."""
         seconds = max(now - self._start, 1e-9)
         share = self.done / self.total if self.total else 1.0
-        is_known = self.done and (share >= ENOUGH or now - self._first >= ENOUGH_SECONDS)
-        seconds_left = (self.total - self.done) * seconds / self.done if is_known else float("nan")
+        has_enough = share >= _ENOUGH_SHARE or now - self._first_sample >= _ENOUGH_SECONDS
+        time_text = f"in {duration(seconds)}"
+        if self.done < self.total:
+            seconds_left = float("nan")
+            if self.done and has_enough:
+                seconds_left = (self.total - self.done) * seconds / self.done
+            time_text = f"{duration(seconds_left)} to go"
+        plural = "" if len(self._solved) == 1 else "s"
         parts = [
             f"{self.done:,}/{self.total:,} samples ({share:.0%})",
             f"{self.tokens / seconds:,.0f} tokens/s",
-            f"{duration(seconds_left)} to go"
-            if self.done < self.total
-            else f"in {duration(seconds)}",
-            f"{len(self._solved):,} problem{'s' * (len(self._solved) != 1)} solved",
+            time_text,
+            f"{len(self._solved):,} problem{plural} solved",
         ]
         if self._failed:
             parts.append(f"{self._failed:,} failed")
@@ -72,13 +84,13 @@ class Progress:
 
     def _show(self, now: float) -> None:
         text = self.line(now)
-        self._stream.write(f"\r\x1b[2K{text}" if self._live else f"{text}\n")
+        self._stream.write(f"\r\x1b[2K{text}" if self._is_live else f"{text}\n")
         self._stream.flush()
 
 
 def duration(seconds: float) -> str:
-    """Render a time span as a person would say it."""
-    if seconds != seconds:
+    """Render a time span as a person would say it; NaN is unknown."""
+    if math.isnan(seconds):
         return "unknown time"
     if seconds < 60:
         return f"{seconds:.0f} s"

@@ -11,11 +11,11 @@ from typing import Any
 from rlbhpc import __version__, files, plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store import grid
 from rlbhpc.store.cube_schema import DECIDES, LOOKS, NO_THINK, QUESTIONS, STOP_AFTER, STRATA_KEY
+from rlbhpc.store.grid import request_samples
 from rlbhpc.store.questions import put_questions, questions_of
 from rlbhpc.study.difference import judged_otherwise
-from rlbhpc.study.keys import Cell
+from rlbhpc.study.keys import Arm, Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import record_given_models
 from rlbhpc.study.load import stored_study
@@ -39,57 +39,65 @@ def store_study(study: Study) -> list[str]:
     The grids fix the cube's axes and order before the first sample, so that its bytes cannot
     depend on which sample came first. Gives the sets that another verifier judges than before.
     """
-    judged: list[str] = []
+    rejudged_sets: list[str] = []
     # Where there is no study before, or a damaged one, this one takes its place.
     with suppress(UserError, OSError):
-        judged = judged_otherwise(stored_study(study.layout.study), study)
+        rejudged_sets = judged_otherwise(stored_study(study.layout.study), study)
     text = self_contained(study).to_json().encode()
     for path in (study.layout.snapshot(study.hash), study.layout.study):
         files.put(path, text)
     record_given_models(study)
-    _plan_grids(study)
-    return judged
+    _store_grids(study)
+    return rejudged_sets
 
 
-def _plan_grids(study: Study) -> None:
-    layout = study.layout
-    records = looks.read(layout)
-    readable = {set_name: _problems(study, set_name) for set_name in study.problem_sets}
-    strata = {set_name: _strata(problems) for set_name, problems in readable.items()}
-    questions = {set_name: questions_of(problems) for set_name, problems in readable.items()}
-    for arm in study.arms.values():
-        for set_name in study.sets(arm.name):
-            blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
-            cells = {
-                Cell(arm.name, block.step, problem, int(fingerprint)): int(n)
-                for block, requests in zip(
-                    blocks, looks.requested_counts(layout, blocks), strict=True
-                )
-                for problem, fingerprint, n in zip(
-                    block.problems, block.fingerprints, requests, strict=True
-                )
-            }
+def _store_grids(study: Study) -> None:
+    """Add what the study asks for to the grid of each arm and problem set."""
+    look_records = looks.read(study.layout)
+    for set_name in study.problem_sets:
+        problems = _problems(study, set_name)
+        strata = _strata(problems)
+        questions = questions_of(problems)
+        for arm in study.arms.values():
+            if set_name not in study.sets(arm.name):
+                continue
             provenance = _provenance(study, arm.name)
             raised = [
                 asdict(more)
-                for look in records
+                for look in look_records
                 for more in look.more
                 if (more.arm, more.set_name) == (arm.name, set_name)
             ]
             if raised:
                 provenance[LOOKS] = {"n": study.n(arm.name, set_name), "more": raised}
-            if (probe := study.problem_sets[set_name].probe) is not None:
+            probe = study.problem_sets[set_name].probe
+            if probe is not None:
                 provenance[PROBE] = probe
-            if stop_after := study.stop_after(arm.name, set_name):
+            stop_after = study.stop_after(arm.name, set_name)
+            if stop_after:
                 provenance[STOP_AFTER.name] = stop_after
-            if strata[set_name]:
-                provenance[STRATA_KEY] = strata[set_name]
-            provenance |= put_questions(layout, arm.name, set_name, questions[set_name])
-            # Where the problem set cannot be read now, its words stay what they were.
-            kept = [STRATA_KEY, QUESTIONS]
-            grid.request_samples(
-                layout, arm.name, set_name, arm.model, cells, provenance, keep=kept
-            )
+            if strata:
+                provenance[STRATA_KEY] = strata
+            provenance |= put_questions(study.layout, arm.name, set_name, questions)
+            request_samples(
+                study.layout, arm.name, set_name, arm.model, _requested_cells(study, arm, set_name),
+                provenance,
+                # Where the problem set cannot be read now, its words stay what they were.
+                keep=[STRATA_KEY, QUESTIONS],
+            )  # fmt: skip
+
+
+def _requested_cells(study: Study, arm: Arm, set_name: str) -> dict[Cell, int]:
+    """The cells of an arm on a problem set, with the samples that are asked for of each."""
+    blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
+    cells = {}
+    for block, counts in zip(blocks, looks.requested_counts(study.layout, blocks), strict=True):
+        fingerprints = block.fingerprints.tolist()
+        for problem, fingerprint, n in zip(
+            block.problems, fingerprints, counts.tolist(), strict=True
+        ):
+            cells[Cell(arm.name, block.step, problem, fingerprint)] = n
+    return cells
 
 
 def _problems(study: Study, set_name: str) -> list[Problem]:
@@ -113,22 +121,27 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
     entry = study.arms[arm]
     engine = study.engine(arm)
     prompt = study.prompts[entry.prompt]
-    dropped = {name: n for name, n in study.duplicates.items() if name in study.sets(arm)}
-    exact = ENTROPY_OF_EXTRAS if entry.sampling.extras() else ENTROPY
-    return {
+    entropy = ENTROPY_OF_EXTRAS if entry.sampling.extras() else ENTROPY
+    if engine == "endpoint":
+        entropy = ENTROPY_OF_ENDPOINT
+    digests = study.digests[entry.model]
+    provenance: dict[str, Any] = {
         "study": study.name,
         "study_seed": study.seed,
-        "model_digests": {str(s): study.digests[entry.model][s] for s in entry.steps},
+        "model_digests": {str(step): digests[step] for step in entry.steps},
         "prompt": prompt.digest,
         DECIDES: study.file.verification.decides,
-        **({NO_THINK: True} if prompt.no_think else {}),
-        **({"paper": verifier("math-paper").FINGERPRINT} if study.file.verification.paper else {}),
-        "sampling": entry.sampling.record(),
-        **({"duplicates": dropped} if dropped else {}),
-        "engine": engine,
-        "entropy": ENTROPY_OF_ENDPOINT if engine == "endpoint" else exact,
-        "rlbhpc": __version__,
     }
+    # The order of the keys is in the cube's bytes.
+    if prompt.no_think:
+        provenance[NO_THINK] = True
+    if study.file.verification.paper:
+        provenance["paper"] = verifier("math-paper").FINGERPRINT
+    provenance["sampling"] = entry.sampling.record()
+    dropped = {name: n for name, n in study.duplicates.items() if name in study.sets(arm)}
+    if dropped:
+        provenance["duplicates"] = dropped
+    return provenance | {"engine": engine, "entropy": entropy, "rlbhpc": __version__}
 
 
 def load_plan(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study, Plan]:

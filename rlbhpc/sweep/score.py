@@ -5,12 +5,13 @@ First whose texts are scored by whom, and the texts themselves; then the scoring
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import groupby, islice
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,11 +35,20 @@ from rlbhpc.verify.verdict import Status
 # The problem set under which a file's texts stand; each line is a problem of its own.
 TEXTS: Final = "texts"
 # Problems whose responses are held in memory at a time.
-BAND: Final = 64
+_MAX_PROBLEMS: Final = 64
+# A kill loses what was scored since the last file: at most this many seconds of work.
+_STORE_SECONDS: Final = 60.0
+
+#: A problem, and the index of one of its samples.
+TextKey = tuple[str, int]
 
 
 class Condition(NamedTuple):
-    """Texts of one source at one step under one model at one step."""
+    """Texts of one source at one step under one model at one step.
+
+    ``score``: name of the entry under ``scores``. ``source``: an arm, or the name of a file of
+    texts.
+    """
 
     score: str
     source: str
@@ -52,9 +62,18 @@ class Condition(NamedTuple):
         """Where the scores are kept: source, problem set, scorer."""
         return self.source, self.set_name, self.model
 
+    def __str__(self) -> str:
+        return (
+            f"{self.source} on {self.set_name} at step {self.step}, by {self.model} at step "
+            f"{self.scorer_step}"
+        )
+
 
 class Text(NamedTuple):
-    """A text to score; ``request`` is a fingerprint of it and its scorer."""
+    """A text to score.
+
+    ``ended``: whether the response ended by itself. ``request``: fingerprint of text and scorer.
+    """
 
     problem: str
     sample: int
@@ -72,221 +91,225 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
     """
     requested = []
     for name in scores:
-        request = study.file.scores[name]
-        model, steps = request.model, study.steps(request.model)
+        entry = study.file.scores[name]
+        model = entry.model
+        scorer_steps = study.steps(model)
         if study.models[model].endpoint is not None:
             raise UserError(f"scores.{name}: {model} is an endpoint, which cannot score texts")
-        if request.responses is None:
-            source = _slug(study, request)
-            requested += [Condition(name, source, TEXTS, 0, model, step) for step in steps]
+        if entry.responses is None:
+            source = _source_name(study, entry)
+            requested += [Condition(name, source, TEXTS, 0, model, step) for step in scorer_steps]
             continue
-        arm = study.arms[request.responses]
+        arm = study.arms[entry.responses]
         for set_name in study.sets(arm.name):
-            if problem := study.first_with_image(set_name):
+            problem = study.first_with_image(set_name)
+            if problem:
                 raise UserError(
                     f"scores.{name}: {problem} has images, and answers are scored by their text "
                     "alone; name `responses` of an arm without images"
                 )
-        requested += [
-            Condition(name, arm.name, set_name, step, model, scorer_step)
-            for set_name in study.sets(arm.name)
-            for step in arm.steps
-            for scorer_step in steps
-            if arm.model != model or step == scorer_step
-        ]
+            for step, scorer_step in itertools.product(arm.steps, scorer_steps):
+                if arm.model != model or step == scorer_step:
+                    condition = Condition(name, arm.name, set_name, step, model, scorer_step)
+                    requested.append(condition)
     return requested
 
 
-def _slug(study: Study, request: ScoreRequest) -> str:
-
-    def slug(file: str) -> str:
-        return re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(file).stem).strip("-") or TEXTS
-
-    assert request.texts is not None
-    name = slug(request.texts)
-    others = {r.texts for r in study.file.scores.values() if r.texts is not None} - {request.texts}
-    if name in study.arms or name in map(slug, others):
-        raise UserError(f"scores: {request.texts}: {name!r} names something else too; rename it")
+def _source_name(study: Study, entry: ScoreRequest) -> str:
+    """Name of a file of texts in the cube; it must be the name of nothing else."""
+    assert entry.texts is not None
+    name = _file_label(entry.texts)
+    all_files = {other.texts for other in study.file.scores.values() if other.texts is not None}
+    other_names = {_file_label(file) for file in all_files - {entry.texts}}
+    if name in study.arms or name in other_names:
+        raise UserError(f"scores: {entry.texts}: {name!r} names something else too; rename it")
     return name
 
 
-class Wanted(NamedTuple):
-    """Texts of a condition that should have a score, by (problem, sample)."""
+def _file_label(file: str) -> str:
+    """Name of a file without what may not stand in a path of the cube."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(file).stem).strip("-") or TEXTS
 
-    requests: dict[tuple[str, int], int]
+
+class RequestedTexts(NamedTuple):
+    """Texts of a condition that should have a score.
+
+    ``requests``: fingerprint of text and scorer, by text. ``expected``: texts that there will be
+    when all samples are drawn.
+    """
+
+    requests: dict[TextKey, int]
     expected: int
 
-    def missing(self, study: Study, condition: Condition) -> list[tuple[str, int]]:
-        """Those that have none yet."""
+    def unscored(self, study: Study, condition: Condition) -> list[TextKey]:
+        """Those that have no score yet."""
         rows = tables.read_scores(study.layout, *condition.table)
-        done = set(
-            zip(
-                *(rows[name].to_pylist() for name in ("problem", "sample", "step", "scorer_step")),
-                rows["request"].to_pylist(),
-                strict=True,
-            )
-        )
-        cell = condition.step, condition.scorer_step
-        return [key for key, print_ in self.requests.items() if (*key, *cell, print_) not in done]
+        key_columns = ("problem", "sample", "step", "scorer_step", "request")
+        scored = set(zip(*(rows[name].to_pylist() for name in key_columns), strict=True))
+        return [
+            (problem, sample)
+            for (problem, sample), request in self.requests.items()
+            if (problem, sample, condition.step, condition.scorer_step, request) not in scored
+        ]
 
 
-def wanted_texts(study: Study, condition: Condition) -> Wanted:
+def requested_texts(study: Study, condition: Condition) -> RequestedTexts:
     """Find the texts to score: the lowest sample indices of each problem that are there.
 
     Each sample has a seed of its own that the study's seed and its key decide, so the lowest
     indices are a random choice that everyone can repeat.
     """
-    request = study.file.scores[condition.score]
-    scorer = study.digests[condition.model][condition.scorer_step]
-    if request.texts is not None:
-        digest = study.text_digests[request.texts]
-        count = sum(1 for _ in read_pairs(Path(request.texts)))
-        print_ = _print(digest, scorer)
-        return Wanted({(f"{TEXTS}/{i}", 0): print_ for i in range(1, count + 1)}, count)
+    entry = study.file.scores[condition.score]
+    scorer_digest = study.digests[condition.model][condition.scorer_step]
+    if entry.texts is not None:
+        request = _request_fingerprint(study.text_digests[entry.texts], scorer_digest)
+        count = sum(1 for _ in read_pairs(Path(entry.texts)))
+        keys = [(f"{TEXTS}/{number}", 0) for number in range(1, count + 1)]
+        return RequestedTexts(dict.fromkeys(keys, request), count)
     arm, set_name, step = condition.source, condition.set_name, condition.step
     columns = ("problem", "sample", "fingerprint", "verdict")
-    per_problem = min(request.per_problem, study.n(arm, set_name))
-    group = Group(arm, set_name)
-    rows = samples.read_rows(study.layout, group, columns, steps={step}, below=per_problem)
+    per_problem = min(entry.per_problem, study.n(arm, set_name))
+    rows = samples.read_rows(
+        study.layout, Group(arm, set_name), columns, steps={step}, below=per_problem
+    )
     block = study.block(arm, set_name, step)
     fingerprint_of = dict(zip(block.problems, block.fingerprints.tolist(), strict=True))
-    prints = {print_: _print(print_, scorer) for print_ in fingerprint_of.values()}
-    requests = {
-        (row["problem"], row["sample"]): prints[row["fingerprint"]]
-        for row in rows.to_pylist()
-        if fingerprint_of.get(row["problem"]) == row["fingerprint"]
-        and row["verdict"] != Status.FAILED
-    }
-    return Wanted(requests, per_problem * len(block.problems))
+    requests: dict[TextKey, int] = {}
+    for row in rows.to_pylist():
+        is_current = fingerprint_of.get(row["problem"]) == row["fingerprint"]
+        if is_current and row["verdict"] != Status.FAILED:
+            request = _request_fingerprint(row["fingerprint"], scorer_digest)
+            requests[row["problem"], row["sample"]] = request
+    return RequestedTexts(requests, per_problem * len(block.problems))
 
 
-def _print(text: int | str, scorer: str) -> int:
-    return fingerprint({"text": text, "scorer": scorer, "temperature": 1})
+@cache
+def _request_fingerprint(text: int | str, scorer_digest: str) -> int:
+    """Fingerprint of a score; ``text``: fingerprint of a request, or digest of a file of texts."""
+    return fingerprint({"text": text, "scorer": scorer_digest, "temperature": 1})
 
 
-def texts(
-    study: Study, condition: Condition, keys: Collection[tuple[str, int]], prints: Wanted
+def read_texts(
+    study: Study, condition: Condition, keys: Sequence[TextKey], requested: RequestedTexts
 ) -> Iterator[Text]:
-    """Read the texts of some keys, a band of problems at a time."""
-    request = study.file.scores[condition.score]
-    if request.texts is not None:
-        for number, (prompt, response) in enumerate(read_pairs(Path(request.texts)), 1):
+    """Read the texts of some keys, those of some problems at a time."""
+    entry = study.file.scores[condition.score]
+    chosen = set(keys)
+    if entry.texts is not None:
+        for number, (prompt, response) in enumerate(read_pairs(Path(entry.texts)), 1):
             key = (f"{TEXTS}/{number}", 0)
-            if key in keys:
-                yield Text(*key, prompt, response, True, prints.requests[key])
+            if key in chosen:
+                yield Text(*key, prompt, response, True, requested.requests[key])
         return
-    arm, chosen = study.arms[condition.source], set(keys)
-    problems = {p.id: p for p in study.problems(condition.set_name)}
+    arm = study.arms[condition.source]
+    problems = {problem.id: problem for problem in study.problems(condition.set_name)}
     template = study.prompts[arm.prompt]
-    names = iter(dict.fromkeys(problem for problem, _ in keys))
-    columns = ("problem", "sample", "fingerprint", "finish", "text")
-    while band := set(islice(names, BAND)):
-        most = 1 + max(sample for problem, sample in chosen if problem in band)
+    problem_ids = list(dict.fromkeys(problem_id for problem_id, _ in keys))
+    for first in range(0, len(problem_ids), _MAX_PROBLEMS):
+        band = set(problem_ids[first : first + _MAX_PROBLEMS])
+        last_sample = max(sample for problem_id, sample in chosen if problem_id in band)
         rows = samples.read_rows(
-            study.layout, Group(arm.name, condition.set_name), columns,
-            problems=band, steps={condition.step}, below=most,
-        )  # fmt: skip
+            study.layout,
+            Group(arm.name, condition.set_name),
+            ("problem", "sample", "fingerprint", "finish", "text"),
+            problems=band,
+            steps={condition.step},
+            below=last_sample + 1,
+        )
         for row in rows.to_pylist():
             key = (row["problem"], row["sample"])
-            print_ = study.request_fingerprint(arm.name, condition.step, row["problem"])
-            if key in chosen and row["fingerprint"] == print_:
+            current = study.request_fingerprint(arm.name, condition.step, row["problem"])
+            if key in chosen and row["fingerprint"] == current:
                 prompt = render(template, problems[row["problem"]])
                 ended = row["finish"] == Finish.EOS
-                yield Text(*key, prompt, row["text"], ended, prints.requests[key])
+                yield Text(*key, prompt, row["text"], ended, requested.requests[key])
 
 
-# A kill loses what was scored since the last file: at most this many seconds of work.
-SECONDS: Final = 60.0
-
-
-class State(NamedTuple):
-    """A condition with what is there of it."""
+class ScoreState(NamedTuple):
+    """A condition, the texts that should have a score, and those that have none yet."""
 
     condition: Condition
-    wanted: Wanted
-    missing: list[tuple[str, int]]
+    requested: RequestedTexts
+    missing: list[TextKey]
 
 
-def state(study: Study, scores: Sequence[str]) -> list[State]:
+def read_score_states(study: Study, scores: Sequence[str]) -> list[ScoreState]:
     """Compare what is asked for with what has been scored."""
     states = []
     for condition in conditions(study, scores):
-        texts = wanted_texts(study, condition)
-        states.append(State(condition, texts, texts.missing(study, condition)))
+        requested = requested_texts(study, condition)
+        states.append(ScoreState(condition, requested, requested.unscored(study, condition)))
     return states
 
 
 def score_all(
-    study: Study, states: Sequence[State], drain: Drain, say: Callable[[str], None]
+    study: Study, states: Sequence[ScoreState], drain: Drain, say: Callable[[str], None]
 ) -> int:
     """Score what is missing, each model loaded once; how many texts no model could hold."""
-
-    def loaded(s: State) -> tuple[str, int]:
-        return s.condition.model, s.condition.scorer_step
-
+    states_by_model: dict[tuple[str, int], list[ScoreState]] = {}
+    for state in sorted(states, key=lambda state: state.condition[-2:]):
+        if state.missing:
+            states_by_model.setdefault(state.condition[-2:], []).append(state)
     too_long = 0
-    for (model, step), group in groupby(sorted(states, key=loaded), loaded):
-        todo = [s for s in group if s.missing]
-        if not todo or drain.requested:
-            continue
+    for (model, step), of_model in states_by_model.items():
+        if drain.requested:
+            break
         with closing(load_engine(study, study.file.engine.name, model, step)) as engine:
-            for s in todo:
+            for state in of_model:
                 if not drain.requested:
-                    too_long += _score(study, engine, s, drain)
-                    say(f"{s.condition.score}: {describe(s.condition)}")
-    for table in dict.fromkeys(s.condition.table for s in states):
-        _settle(study, table)
+                    too_long += _score_condition(study, engine, state, drain)
+                    say(f"{state.condition.score}: {state.condition}")
+    for table in dict.fromkeys(state.condition.table for state in states):
+        _settle_table(study, table)
     return too_long
 
 
-def describe(condition: Condition) -> str:
-    """Say whose texts are scored by whom."""
-    c = condition
-    return f"{c.source} on {c.set_name} at step {c.step}, by {c.model} at step {c.scorer_step}"
-
-
-def _score(study: Study, engine: Engine, s: State, drain: Drain) -> int:
+def _score_condition(study: Study, engine: Engine, state: ScoreState, drain: Drain) -> int:
     """Score one condition; how many texts the model cannot hold."""
+    condition = state.condition
     under_way: deque[tuple[Text, int]] = deque()
     rows: list[dict[str, object]] = []
     too_long = 0
 
-    def pairs() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def encoded_texts() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         nonlocal too_long
-        for text in texts(study, s.condition, s.missing, s.wanted):
+        for text in read_texts(study, condition, state.missing, state.requested):
             if drain.requested:
                 return
-            prompt, response = encode(engine, text)
+            prompt_ids, response_ids = encode(engine, text)
             # One less than the model holds: vLLM must be able to sample a token behind the text.
-            if len(prompt) + len(response) >= engine.max_length:
+            if len(prompt_ids) + len(response_ids) >= engine.max_length:
                 too_long += 1
-            elif response:
-                under_way.append((text, len(response)))
-                yield prompt, response
+            elif response_ids:
+                under_way.append((text, len(response_ids)))
+                yield prompt_ids, response_ids
             else:
-                rows.append(_row(s.condition, text, 0, 0.0, 0.0))
+                rows.append(_score_row(condition, text, 0, 0.0, 0.0))
 
-    last = time.monotonic()
-    for score in engine.score(pairs()):
-        text, length = under_way.popleft()
-        sums = (float(v.sum(dtype=np.float64)) for v in (score.logprobs, score.entropies))
-        rows.append(_row(s.condition, text, length, *sums))
-        if time.monotonic() - last >= SECONDS:
-            _store(study, s.condition, rows)
-            last = time.monotonic()
-    _store(study, s.condition, rows)
+    last_stored = time.monotonic()
+    for score in engine.score(encoded_texts()):
+        text, n_tokens = under_way.popleft()
+        logprob_sum = float(score.logprobs.sum(dtype=np.float64))
+        entropy_sum = float(score.entropies.sum(dtype=np.float64))
+        rows.append(_score_row(condition, text, n_tokens, logprob_sum, entropy_sum))
+        if time.monotonic() - last_stored >= _STORE_SECONDS:
+            _store_rows(study, condition, rows)
+            rows.clear()
+            last_stored = time.monotonic()
+    _store_rows(study, condition, rows)
     return too_long
 
 
-def _row(
-    condition: Condition, text: Text, length: int, logprob_sum: float, entropy_sum: float
+def _score_row(
+    condition: Condition, text: Text, n_tokens: int, logprob_sum: float, entropy_sum: float
 ) -> dict[str, object]:
+    """A row of a scores file."""
     return {
         "problem": text.problem,
         "sample": text.sample,
         "step": condition.step,
         "scorer_step": condition.scorer_step,
-        "n_tokens": length,
+        "n_tokens": n_tokens,
         "logprob_sum": logprob_sum,
         "entropy_sum": entropy_sum,
         "request": text.request,
@@ -300,21 +323,24 @@ def encode(engine: Engine, text: Text) -> tuple[tuple[int, ...], tuple[int, ...]
     are kept or not, and whichever engine wrote it.
     """
     tokens = engine.tokens
-    ids = tokens.tokenizer(text.response, add_special_tokens=False)["input_ids"]
-    end = tokens.tokenizer.eos_token_id
-    ends = (min(tokens.eos) if end is None else end,) if text.ended else ()
-    return tokens.encode(text.prompt), (*ids, *ends)
+    response_ids = tokens.tokenizer(text.response, add_special_tokens=False)["input_ids"]
+    if text.ended:
+        end_of_text = tokens.tokenizer.eos_token_id
+        response_ids = [*response_ids, min(tokens.eos) if end_of_text is None else end_of_text]
+    return tokens.encode(text.prompt), tuple(response_ids)
 
 
-def _store(study: Study, condition: Condition, rows: list[dict[str, object]]) -> None:
+def _store_rows(study: Study, condition: Condition, rows: list[dict[str, object]]) -> None:
+    """Write rows as a new scores file, if there are any."""
     if rows:
         table = pa.Table.from_pylist(rows, tables.SCORE_ROWS)
         tables.add_scores(study.layout, *condition.table, table)
-        rows.clear()
 
 
-def _settle(study: Study, table: tuple[str, str, str]) -> None:
+def _settle_table(study: Study, table: tuple[str, str, str]) -> None:
     """Gather the files of a table and drop what belongs to another text or model than today's."""
-    every = conditions(study, list(study.file.scores))
-    mine = [wanted_texts(study, c).requests.values() for c in every if c.table == table]
-    tables.settle_scores(study.layout, *table, {print_ for prints in mine for print_ in prints})
+    current: set[int] = set()
+    for condition in conditions(study, list(study.file.scores)):
+        if condition.table == table:
+            current.update(requested_texts(study, condition).requests.values())
+    tables.settle_scores(study.layout, *table, current)

@@ -8,9 +8,9 @@ answers to it needs none, for its rate is then known to a quarter, and lost is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -25,26 +25,42 @@ from rlbhpc.sweep.plan import Presence
 
 #: Right answers from which on a problem's rate is known well enough.
 ENOUGH: Final = 16
+_DIGEST_DIGITS: Final = 16
 
-#: Arm, set and step.
-Place = tuple[str, str, int]
+
+class BlockName(NamedTuple):
+    """Names one block of a study."""
+
+    arm: str
+    set_name: str
+    step: int
+
+    @classmethod
+    def of(cls, presence: Presence) -> Self:
+        """Name the block of a presence."""
+        block = presence.block
+        return cls(block.arm, block.set_name, block.step)
 
 
 @dataclass
 class Wave:
-    """Samples that looks ask for together, within what the budget leaves."""
+    """Samples that looks ask for together, within what the budget leaves.
 
-    left: float
-    n: dict[tuple[Place, str], int]
+    ``budget_left``: samples that may still be asked for. ``n``: samples that were asked for, by
+    block and problem.
+    """
 
-    def ask(self, place: Place, problem: str, before: int, after: int) -> bool:
+    budget_left: float
+    n: dict[tuple[BlockName, str], int]
+
+    def ask(self, block: BlockName, problem: str, present_n: int, new_n: int) -> bool:
         """Ask for one problem's samples; False where the budget does not hold them."""
-        cost = after - max(before, self.n.get((place, problem), 0))
-        if cost > self.left:
+        cost = new_n - max(present_n, self.n.get((block, problem), 0))
+        if cost > self.budget_left:
             return False
         if cost > 0:
-            self.left -= cost
-            self.n[place, problem] = after
+            self.budget_left -= cost
+            self.n[block, problem] = new_n
         return True
 
 
@@ -53,112 +69,137 @@ def take_looks(
 ) -> list[LookRecord | Waiting]:
     """Look at every comparison of a study, and keep what the looks say and ask for.
 
-    ``study, present``: the study, and what is there of each of its blocks. ``until``: what is to be
-    decided. ``budget``: most samples of the whole study; None for no limit.
+    ``present``: what is there of each of the study's blocks. ``until``: what is to be decided.
+    ``budget``: most samples of the whole study; None for no limit.
     """
     if study.layout.regraded.is_file():
         raise UserError(
             f"{study.layout.root}: was judged by another grader than the one whose verdicts said "
             "where to go on; take looks at the run that it was made from"
         )
-    cells = {(p.block.arm, p.block.set_name, p.block.step): p for p in present}
-    pairs = _pairs(study, cells)
+    presence_of_block = {BlockName.of(presence): presence for presence in present}
+    comparisons = _comparisons(study)
     records = looks.read(study.layout)
     latest = looks.latest(records)
-    requested = sum(p.requested for p in present)
+    requested = sum(presence.requested for presence in present)
     wave = Wave(np.inf if budget is None else budget - requested, {})
     results: list[LookRecord | Waiting] = []
-    for base, trained in pairs:
-        sides = cells[base], cells[trained]
-        last = latest.get(((base[0], base[2]), (trained[0], trained[2]), base[1]))
-        missing = sum(p.missing for p in sides)
+    for base, trained in comparisons:
+        sides = (presence_of_block[base], presence_of_block[trained])
+        last = latest.get(((base.arm, base.step), (trained.arm, trained.step), base.set_name))
+        missing = sum(side.missing for side in sides)
         if missing:
-            results.append(Waiting(base[0], trained[0], base[1], missing, last))
+            results.append(Waiting(base.arm, trained.arm, base.set_name, missing, last))
             continue
-        result = _look(study, sides, last, until, len(pairs), wave)
-        if result is last:
-            results.append(result)
+        look_record = _take_look(study, sides, last, until, len(comparisons), wave)
+        results.append(look_record)
+        if look_record is last:
             continue
-        if last is not None and last.number == result.number:
+        if last is not None and last.number == look_record.number:
             records.remove(last)  # the same data: the same look, which may ask for more
-        records.append(result)
-        results.append(result)
+        records.append(look_record)
     looks.write(study.layout, records)
     return results
 
 
-def _pairs(study: Study, cells: Mapping[Place, Presence]) -> list[tuple[Place, Place]]:
+def _comparisons(study: Study) -> list[tuple[BlockName, BlockName]]:
     """The comparisons of a study: a base's last checkpoint, and the last of what is compared."""
-    return [
-        ((base, set_name, study.arms[base].steps[-1]),
-         (trained, set_name, study.arms[trained].steps[-1]))
-        for base, trained in study.comparisons()
-        for set_name in study.sets(base)
-        if set_name in study.sets(trained)
-    ]  # fmt: skip
+    comparisons = []
+    for base, trained in study.comparisons():
+        base_step = study.arms[base].steps[-1]
+        trained_step = study.arms[trained].steps[-1]
+        for set_name in study.sets(base):
+            if set_name in study.sets(trained):
+                base_block = BlockName(base, set_name, base_step)
+                comparisons.append((base_block, BlockName(trained, set_name, trained_step)))
+    return comparisons
 
 
-def _look(
+def _take_look(
     study: Study,
     sides: tuple[Presence, Presence],
     last: LookRecord | None,
     until: Until,
-    comparisons: int,
+    comparison_count: int,
     wave: Wave,
 ) -> LookRecord:
+    """Look at one comparison; the last look where that has decided all that is to be decided.
+
+    ``comparison_count``: comparisons that share the error.
+    """
     base, trained = sides[0].block, sides[1].block
-    k, margin = min(base.n, trained.n), study.file.analysis.margin
-    same_question = last is not None and last.asks_about(k, margin)
-    if last is not None and same_question and not any(until.still_open(last.lost, last.gained)):
-        return last
-    counts = [p.counts() for p in sides]
-    columns = [column.tolist() for c in counts for column in (c.n, c.c)]
-    data = digest([k, margin, comparisons, columns])[:16]
-    number = 1 if last is None else last.number + (last.data != data)
-    view = look(counts[0], counts[1], k, number, margin, comparisons)
-    lost, gained = view.lost, view.gained
-    if last is not None and same_question:
-        lost = lost if last.lost.verdict is Verdict.UNDECIDED else last.lost
-        gained = gained if last.gained.verdict is Verdict.UNDECIDED else last.gained
+    k = min(base.n, trained.n)
+    margin = study.file.analysis.margin
+    earlier = last if last is not None and last.asks_about(k, margin) else None
+    if earlier is not None and not any(until.still_open(earlier.lost, earlier.gained)):
+        return earlier
+    base_counts, trained_counts = sides[0].counts(), sides[1].counts()
+    columns = (base_counts.n, base_counts.c, trained_counts.n, trained_counts.c)
+    counts_digest = digest([k, margin, comparison_count, [column.tolist() for column in columns]])
+    data = counts_digest[:_DIGEST_DIGITS]
+    number = 1
+    if last is not None:
+        number = last.number if last.data == data else last.number + 1
+    new_look = look(base_counts, trained_counts, k, number, margin, comparison_count)
+    lost, gained = new_look.lost, new_look.gained
+    if earlier is not None:
+        # What an earlier look decided stays decided.
+        lost = lost if earlier.lost.verdict is Verdict.UNDECIDED else earlier.lost
+        gained = gained if earlier.gained.verdict is Verdict.UNDECIDED else earlier.gained
     undecided = until.still_open(lost, gained)
     outcome = "decided"
     more: tuple[More, ...] = ()
     if any(undecided):
-        outcome, more = _next(sides, view, undecided, wave)
+        outcome, more = _ask_for_more(sides, new_look, undecided, wave)
     if last is not None and last.number == number:
         more = (*last.more, *more)
     return LookRecord(
-        (base.arm, base.step), (trained.arm, trained.step), base.set_name, k, margin, number, data,
-        view.error, lost, gained, outcome, more,
-    )  # fmt: skip
-
-
-def _next(
-    sides: tuple[Presence, Presence], view: Look, undecided: tuple[bool, bool], wave: Wave
-) -> tuple[str, tuple[More, ...]]:
-    """What to draw before the next look: the least clear problems first."""
-    chances = view.chances[np.array(undecided)]
-    unclear = np.abs(chances - 0.5).min(axis=0)
-    order = np.argsort(unclear, kind="stable")
-    open_problems = view.open_problems(*undecided)
-    refused = False
-    n: dict[Place, dict[int, list[str]]] = {}
-    for i in order[open_problems[order]].tolist():
-        for p in sides:
-            limit = min(p.block.stop_after or ENOUGH, ENOUGH)
-            if p.right[i] >= limit:
-                continue
-            place = p.block.arm, p.block.set_name, p.block.step
-            problem, after = p.block.problems[i], 2 * int(p.n[i])
-            if wave.ask(place, problem, int(p.n[i]), after):
-                n.setdefault(place, {}).setdefault(after, []).append(problem)
-            else:
-                refused = True
-    more = tuple(
-        More(*place, size, tuple(sorted(problems)))
-        for place, by_n in n.items()
-        for size, problems in sorted(by_n.items())
+        base=(base.arm, base.step),
+        trained=(trained.arm, trained.step),
+        set_name=base.set_name,
+        k=k,
+        margin=margin,
+        number=number,
+        data=data,
+        error=new_look.error,
+        lost=lost,
+        gained=gained,
+        outcome=outcome,
+        more=more,
     )
+
+
+def _ask_for_more(
+    sides: tuple[Presence, Presence], new_look: Look, undecided: tuple[bool, bool], wave: Wave
+) -> tuple[str, tuple[More, ...]]:
+    """Ask for the samples to draw before the next look, for the least clear problems first.
+
+    ``undecided``: whether lost, and gained, are to be decided. Gives the outcome of the look, and
+    what to draw.
+    """
+    chances = new_look.chances[np.array(undecided)]
+    distance_from_even = np.abs(chances - 0.5).min(axis=0)
+    problems = np.argsort(distance_from_even, kind="stable")
+    problems = problems[new_look.open_problems(*undecided)[problems]]
+    is_over_budget = False
+    asked: dict[tuple[BlockName, int], list[str]] = {}
+    for index in problems.tolist():
+        for side in sides:
+            enough_right = min(side.block.stop_after or ENOUGH, ENOUGH)
+            if side.right[index] >= enough_right:
+                continue
+            block = BlockName.of(side)
+            problem = side.block.problems[index]
+            present_n = int(side.n[index])
+            new_n = 2 * present_n
+            if wave.ask(block, problem, present_n, new_n):
+                asked.setdefault((block, new_n), []).append(problem)
+            else:
+                is_over_budget = True
+    blocks = list(dict.fromkeys(block for block, _ in asked))
+    more = []
+    for block, n in sorted(asked, key=lambda asked_key: (blocks.index(asked_key[0]), asked_key[1])):
+        more.append(More(*block, n, tuple(sorted(asked[block, n]))))
     if more:
-        return "draw", more
-    return ("budget" if refused else "nothing open"), ()
+        return "draw", tuple(more)
+    return ("budget" if is_over_budget else "nothing open"), ()

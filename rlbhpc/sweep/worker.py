@@ -28,12 +28,12 @@ from rlbhpc.store.cube_schema import JUDGED
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.parts import FAILED
 from rlbhpc.store.sample import Sample
-from rlbhpc.study.keys import SampleKey, sample_seed
+from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.judge import Judge, SampleRequest
-from rlbhpc.sweep.load import refuse_unseen
+from rlbhpc.sweep.load import reject_unseen_images
 from rlbhpc.sweep.plan import Plan, Shard, Span, read_presence
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.verify.verdict import Status
@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 
 # Tries before a sample is stored as failed: the first beside others, the rest alone, so that one
 # poisonous prompt cannot take its neighbours along.
-TRIES = 3
+_MAX_TRIES: Final = 3
+# How long to wait for verdicts before looking whether storing them has failed.
+_WAIT_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,169 +60,189 @@ class Work:
 
 
 def load_all_problems(study: Study, shards: tuple[Shard, ...]) -> dict[str, Problem]:
-    """Read the problem sets that some shards need."""
-    sets = dict.fromkeys(span.set_name for shard in shards for span in shard.spans)
-    return {p.id: p for set_name in sets for p in study.problems(set_name)}
+    """Read the problem sets that some shards need; problems by id."""
+    set_names = dict.fromkeys(span.set_name for shard in shards for span in shard.spans)
+    return {problem.id: problem for name in set_names for problem in study.problems(name)}
 
 
-def still_missing(study: Study, plan: Plan, shard: Shard) -> list[Line]:
-    """Those parts of a shard that nobody has stored since the plan was made, by problem.
-
-    No more is read than may hold samples of the shard: other shards of its plan have none.
-    """
-    spans: dict[tuple[str, str, int], dict[str, list[Span]]] = {}
+def still_missing(study: Study, plan: Plan, shard: Shard) -> list[ProblemQueue]:
+    """The samples of a shard that nobody has stored since the plan was made, by problem."""
+    spans_by_block: dict[tuple[str, str, int], dict[str, list[Span]]] = {}
     for span in shard.spans:
-        block = spans.setdefault((span.arm, span.set_name, span.step), {})
-        block.setdefault(span.problem, []).append(span)
-    blocks = [study.block(*key, tuple(problems)) for key, problems in spans.items()]
-    own = f"{plan.name}-{shard.number:05d}-"
+        spans_of_block = spans_by_block.setdefault((span.arm, span.set_name, span.step), {})
+        spans_of_block.setdefault(span.problem, []).append(span)
+    blocks = [study.block(*block, tuple(spans)) for block, spans in spans_by_block.items()]
+    shard_prefix = f"{plan.name}-{shard.number:05d}-"
 
-    def passed_over(journal: str) -> bool:
-        return journal.startswith(f"{plan.name}-") and not journal.startswith(own)
+    def is_of_other_shard(journal: str) -> bool:
+        """Other shards of the plan have no samples of this one."""
+        return journal.startswith(f"{plan.name}-") and not journal.startswith(shard_prefix)
 
-    lines: list[Line] = []
-    present = read_presence(study.layout, blocks, passed_over=passed_over)
-    for cell, problems in zip(present, spans.values(), strict=True):
-        held = cell.retrying() if shard.retries else cell
-        spans_left: dict[int, list[Span]] = {}
-        for index, first, last in held.gaps():
-            for span in problems[held.block.problems[index]]:
-                start, stop = max(first, span.start), min(last, span.stop)
+    queues: list[ProblemQueue] = []
+    presences = read_presence(study.layout, blocks, passed_over=is_of_other_shard)
+    for presence, spans_of_problem in zip(presences, spans_by_block.values(), strict=True):
+        if shard.retries:
+            presence = presence.with_failures_missing()
+        missing_spans: dict[int, list[Span]] = {}
+        for run in presence.missing_runs():
+            for span in spans_of_problem[presence.block.problems[run.problem]]:
+                start = max(run.start, span.start)
+                stop = min(run.stop, span.stop)
                 if start < stop:
-                    spans_left.setdefault(index, []).append(span._replace(start=start, stop=stop))
-        lines += [
-            Line(sorted(spans), held.block.stop_after, int(held.count[i]), int(held.right[i]))
-            for i, spans in spans_left.items()
-        ]
-    return sorted(lines, key=lambda line: line.span)
+                    missing_span = span._replace(start=start, stop=stop)
+                    missing_spans.setdefault(run.problem, []).append(missing_span)
+        for problem, spans in missing_spans.items():
+            queue_of_problem = ProblemQueue(
+                spans=sorted(spans),
+                stop_after=presence.block.stop_after,
+                completed=int(presence.count[problem]),
+                right=int(presence.right[problem]),
+            )
+            queues.append(queue_of_problem)
+    return sorted(queues, key=lambda problem_queue: problem_queue.first_span)
 
 
 def work(job: Work, shard: Shard) -> int:
     """Work one shard to its end, or until drained. Returns an exit code."""
-    lines = still_missing(job.study, job.plan, shard)
-    missing = sum(len(line.indices) for line in lines)
+    queues = still_missing(job.study, job.plan, shard)
+    missing = sum(len(problem_queue.indices) for problem_queue in queues)
     job.progress.done += shard.samples - missing
     log.debug("shard %d: %d of %d samples are missing", shard.number, missing, shard.samples)
-    if not lines:
+    if not queues:
         return DONE
-    by_arm: dict[str, list[Line]] = {}
-    for line in lines:
-        by_arm.setdefault(line.span.arm, []).append(line)
-    drawings = {arm: Drawing(arm_lines) for arm, arm_lines in by_arm.items()}
+    queues_by_arm: dict[str, list[ProblemQueue]] = {}
+    for problem_queue in queues:
+        queues_by_arm.setdefault(problem_queue.first_span.arm, []).append(problem_queue)
+    arm_queues = {arm: ArmQueue(of_arm) for arm, of_arm in queues_by_arm.items()}
     layout = job.study.layout
-    before, tokens_before = job.progress.done, job.progress.tokens
+    samples_before = job.progress.done
+    tokens_before = job.progress.tokens
     attempt = Attempt(layout.attempts, job.plan.name, shard.number)
     outcome = "failed"
     judge = Judge(job.problems, job.study.file.verification)
 
-    def on_stored(row: Sample) -> None:
-        right = row.verdict == 1
-        job.progress.total -= drawings[row.key.arm].stored(row)
-        job.progress.add(row.key.arm, row.key.step, row.key.problem, row.n_tokens, right)
+    def note_stored(row: Sample) -> None:
+        key = row.key
+        job.progress.total -= arm_queues[key.arm].note_stored(row)
+        is_right = row.verdict == Status.RIGHT
+        job.progress.add(key.arm, key.step, key.problem, row.n_tokens, is_right)
         if row.verdict in FAILED:
             job.progress.failed(row.error or row.rule)
 
     try:
         engine = job.make_engine(shard)
-        attempt.loaded()
+        attempt.record_loaded()
         try:
-            for arm, arm_lines in by_arm.items():
-                arm_problems = [job.problems[line.span.problem] for line in arm_lines]
-                refuse_unseen(engine, arm, arm_problems)
-                prompt = job.study.prompts[job.study.arms[arm].prompt]
-                engine.tokens.check_prompt(prompt, render(prompt, arm_problems[0]))
-            with Recorder(judge, layout.journals, attempt.name, on_stored) as recorder:
-                for arm, drawing in drawings.items():
-                    _sample_arm(job, engine, recorder, arm, drawing)
+            for arm, of_arm in queues_by_arm.items():
+                _check_prompts(job, engine, arm, of_arm)
+            with Recorder(judge, layout.journals, attempt.name, note_stored) as recorder:
+                for arm, arm_queue in arm_queues.items():
+                    _sample_arm(job, engine, recorder, arm, arm_queue)
         finally:
             if not job.drain.abandoned:
                 engine.close()
         outcome = "drained" if job.drain.requested else "done"
     finally:
         figures = {
-            "samples": job.progress.done - before,
+            "samples": job.progress.done - samples_before,
             "tokens": job.progress.tokens - tokens_before,
             "verification": judge.close(),
         }
         log.debug("shard %d: %s, %s", shard.number, outcome, figures)
         # Where the disk is full this record cannot be written either; the first error is told.
         with suppress(UserError) if outcome == "failed" else nullcontext():
-            attempt.end(outcome, **figures)
+            attempt.record_end(outcome, **figures)
     return TRY_AGAIN if outcome == "drained" else DONE
 
 
-def _sample_arm(job: Work, engine: Engine, recorder: Recorder, arm: str, drawing: Drawing) -> None:
+def _check_prompts(job: Work, engine: Engine, arm: str, queues: Sequence[ProblemQueue]) -> None:
+    """Refuse problems and prompts that the model of an arm cannot be shown."""
+    problems = [job.problems[problem_queue.first_span.problem] for problem_queue in queues]
+    reject_unseen_images(engine, arm, problems)
+    prompt = job.study.prompts[job.study.arms[arm].prompt]
+    engine.tokens.check_prompt(prompt, render(prompt, problems[0]))
+
+
+def _sample_arm(
+    job: Work, engine: Engine, recorder: Recorder, arm: str, arm_queue: ArmQueue
+) -> None:
     """Sample all of one arm, then what failed, alone.
 
     Where problems stop, nobody knows yet which have enough when all of them have as many samples
     under way as they may. Then the engine finishes those, and the next round begins.
     """
     sampling = job.study.arms[arm].sampling
-    request_of = _requests(job, engine, arm)
+    make_request = _make_requests(job, engine, arm)
     pending: dict[int, tuple[SampleRequest, Request]] = {}
     tags = count()
 
-    def admitted() -> Iterator[Request]:
+    def requests() -> Iterator[Request]:
         while not job.drain.requested:
-            drawn = drawing.next()
-            if drawn is None:
+            next_key = arm_queue.next()
+            if next_key is None:
                 return
             tag = next(tags)
-            pending[tag] = request_of(tag, *drawn)
+            pending[tag] = make_request(tag, next_key)
             yield pending[tag][1]
 
-    while drawing.is_open:
+    while arm_queue.is_open:
         log.debug("arm %s: a round begins", arm)
         failed: list[tuple[SampleRequest, Request]] = []
-        for done in job.drain.within(engine.generate(admitted(), sampling)):
-            requests, request = pending.pop(done.tag)
-            if done.finish is Finish.ERROR:
-                log.debug("arm %s: a request failed: %s", arm, done.error)
-                failed.append((requests, request))
+        for completion in job.drain.within(engine.generate(requests(), sampling)):
+            sample_request, request = pending.pop(completion.tag)
+            if completion.finish is Finish.ERROR:
+                log.debug("arm %s: a request failed: %s", arm, completion.error)
+                failed.append((sample_request, request))
             else:
-                recorder.put(requests, done)
-        for requests, request in failed:
+                recorder.put(sample_request, completion)
+        for sample_request, request in failed:
             if job.drain.requested:
                 return
-            recorder.put(requests, _alone(engine, request, job, arm))
+            recorder.put(sample_request, _retry_alone(engine, request, sampling))
         # The next round needs the verdicts of this one.
-        while drawing.is_open and not job.drain.abandoned and not drawing.settled(0.2):
-            recorder.check()
+        while arm_queue.is_open and not job.drain.abandoned:
+            if arm_queue.wait_until_stored(_WAIT_SECONDS):
+                break
+            recorder.raise_error()
         if job.drain.requested:
             return
 
 
-def _alone(engine: Engine, request: Request, job: Work, arm: str) -> Completion:
-    """Try a request that failed by itself; what fails every time becomes a row that says so."""
-    sampling = job.study.arms[arm].sampling
-    for _ in range(TRIES - 1):
-        (done,) = engine.generate([request], sampling)
-        if done.finish is not Finish.ERROR:
-            return done
-    return done
+def _retry_alone(engine: Engine, request: Request, sampling: Sampling) -> Completion:
+    """Try a request that failed by itself; the last failure if it fails every time."""
+    for _ in range(_MAX_TRIES - 1):
+        (completion,) = engine.generate([request], sampling)
+        if completion.finish is not Finish.ERROR:
+            return completion
+    return completion
 
 
-def _requests(
+def _make_requests(
     job: Work, engine: Engine, arm: str
-) -> Callable[[int, Line, int], tuple[SampleRequest, Request]]:
-    """Make requests of one arm by tag, problem and index; each prompt is tokenised once."""
+) -> Callable[[int, SampleKey], tuple[SampleRequest, Request]]:
+    """Make a function that gives the requests for a sample of one arm, by tag and key.
+
+    Each prompt is tokenised once.
+    """
     study = job.study
     prompt = study.prompts[study.arms[arm].prompt]
 
     @cache
-    def shown(step: int, name: str) -> tuple[tuple[int, ...], tuple[bytes, ...], int]:
-        problem = job.problems[name]
-        prompt_ids = engine.tokens.encode(render(prompt, problem))
-        return prompt_ids, problem.pictures, study.request_fingerprint(arm, step, name)
+    def encode_prompt(problem_id: str) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
+        problem = job.problems[problem_id]
+        return engine.tokens.encode(render(prompt, problem)), problem.pictures
 
-    def make(tag: int, line: Line, index: int) -> tuple[SampleRequest, Request]:
-        span = line.span
-        prompt_ids, images, fingerprint = shown(span.step, span.problem)
-        key = SampleKey(arm, span.step, span.problem, index)
+    @cache
+    def fingerprint_of(step: int, problem_id: str) -> int:
+        return study.request_fingerprint(arm, step, problem_id)
+
+    def make_request(tag: int, key: SampleKey) -> tuple[SampleRequest, Request]:
         seed = sample_seed(study.seed, key)
-        return SampleRequest(key, seed, fingerprint), Request(tag, prompt_ids, seed, images)
+        prompt_ids, images = encode_prompt(key.problem)
+        request = Request(tag, prompt_ids, seed, images)
+        return SampleRequest(key, seed, fingerprint_of(key.step, key.problem)), request
 
-    return make
+    return make_request
 
 
 # --- which sample to draw next -------------------------------------------------------------------
@@ -233,96 +255,111 @@ def _requests(
 
 
 # Share of the samples that a problem is expected to take that may be under way.
-_AHEAD: Final = 0.5
+_SHARE_UNDER_WAY: Final = 0.5
 
 
 @dataclass
-class Line:
-    """What is missing of one problem, lowest index first.
+class ProblemQueue:
+    """The missing samples of one problem, lowest index first.
 
     ``spans``: the missing samples. ``stop_after``: right samples at which it ends; 0 draws all of
-    them. ``judged, right``: samples that have a verdict, and right ones among them.
+    them. ``completed, right``: samples that have a verdict, and right ones among them.
+    ``under_way``: samples that were handed out and are not stored yet.
     """
 
     spans: Sequence[Span]
     stop_after: int
-    judged: int
+    completed: int
     right: int
     under_way: int = 0
     indices: deque[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.indices = deque(i for span in self.spans for i in range(span.start, span.stop))
+        self.indices = deque()
+        for span in self.spans:
+            self.indices.extend(range(span.start, span.stop))
         if self.right >= self.stop_after:
             # Only holes before the last right sample are missing: they are all needed.
             self.stop_after = 0
 
     @property
-    def span(self) -> Span:
-        """The first span, for arm, step and problem."""
+    def first_span(self) -> Span:
+        """The first span; all have the same arm, step and problem."""
         return self.spans[0]
 
     @property
-    def has_room(self) -> bool:
+    def may_have_more_under_way(self) -> bool:
         """Whether one more sample may be under way."""
         if not self.stop_after:
             return True
-        needed = self.stop_after - self.right
-        expected = needed * (self.judged + 1) / (self.right + 0.5)
-        return self.under_way < max(needed, int(_AHEAD * expected))
+        right_needed = self.stop_after - self.right
+        # Half a right sample is added, so that a problem without one is not expected to take
+        # infinitely many.
+        samples_per_right = (self.completed + 1) / (self.right + 0.5)
+        expected_samples = right_needed * samples_per_right
+        return self.under_way < max(right_needed, int(_SHARE_UNDER_WAY * expected_samples))
+
+    def pop_key(self) -> SampleKey:
+        """Hand out the next sample."""
+        self.under_way += 1
+        span = self.first_span
+        return SampleKey(span.arm, span.step, span.problem, self.indices.popleft())
 
 
-class Drawing:
+class ArmQueue:
     """Hands out the samples of some problems, and learns which were right.
 
     Samples are handed out in the engine's thread and come back in the recorder's.
     """
 
-    def __init__(self, lines: Iterable[Line]) -> None:
-        lines = list(lines)
-        self._open = deque(line for line in lines if line.indices)
-        self._by_problem = {(line.span.step, line.span.problem): line for line in lines}
+    def __init__(self, queues: Iterable[ProblemQueue]) -> None:
+        self._queue_of_problem = {
+            (queue.first_span.step, queue.first_span.problem): queue for queue in queues
+        }
+        open_queues = [queue for queue in self._queue_of_problem.values() if queue.indices]
+        self._open_queues = deque(open_queues)
         self._lock = threading.Condition()
 
     @property
     def is_open(self) -> bool:
         """Whether there is more to hand out, now or when verdicts have come."""
-        return bool(self._open)
+        return bool(self._open_queues)
 
-    def next(self) -> tuple[Line, int] | None:
+    def next(self) -> SampleKey | None:
         """Hand out a sample; None where no problem may have more under way for now."""
         with self._lock:
-            for _ in range(len(self._open)):
-                line = self._open[0]
-                if line.has_room:
-                    line.under_way += 1
-                    index = line.indices.popleft()
-                    if not line.indices:
-                        self._open.popleft()
-                    return line, index
-                self._open.rotate(-1)
+            for _ in range(len(self._open_queues)):
+                queue = self._open_queues[0]
+                if queue.may_have_more_under_way:
+                    key = queue.pop_key()
+                    if not queue.indices:
+                        self._open_queues.popleft()
+                    return key
+                self._open_queues.rotate(-1)
         return None
 
-    def stored(self, row: Sample) -> int:
+    def note_stored(self, row: Sample) -> int:
         """Learn of a stored sample. Returns how many others need not be drawn any more."""
         with self._lock:
-            line = self._by_problem[row.key.step, row.key.problem]
-            line.under_way -= 1
-            line.judged += row.verdict in JUDGED
-            line.right += row.verdict == Status.RIGHT
+            queue = self._queue_of_problem[row.key.step, row.key.problem]
+            queue.under_way -= 1
+            queue.completed += row.verdict in JUDGED
+            queue.right += row.verdict == Status.RIGHT
             spared = 0
-            if line.stop_after and line.right >= line.stop_after and line.indices:
-                spared = len(line.indices)
-                line.indices.clear()
-                self._open.remove(line)
+            has_enough = queue.stop_after and queue.right >= queue.stop_after
+            if has_enough and queue.indices:
+                spared = len(queue.indices)
+                queue.indices.clear()
+                self._open_queues.remove(queue)
             self._lock.notify_all()
             return spared
 
-    def settled(self, seconds: float) -> bool:
+    def wait_until_stored(self, seconds: float) -> bool:
         """Wait until all that was handed out is stored; False where that takes longer."""
+        queues = self._queue_of_problem.values()
         with self._lock:
             return self._lock.wait_for(
-                lambda: not any(line.under_way for line in self._by_problem.values()), seconds
+                lambda: not any(queue.under_way for queue in queues), timeout=seconds
             )
 
 
@@ -331,9 +368,9 @@ class Drawing:
 
 # Completions that may wait for verification. Each is some kilobytes; when verification is slower
 # than sampling for so long, the engine has to wait after all, or memory would grow without end.
-WAITING = 4096
+_MAX_WAITING: Final = 4096
 # Completions that are verified as one batch.
-BATCH = 256
+_BATCH: Final = 256
 
 
 class Recorder:
@@ -355,7 +392,9 @@ class Recorder:
         self._attempt = attempt
         self._on_stored = on_stored
         self._writers: dict[tuple[str, str], JournalWriter] = {}
-        self._queue: queue.Queue[tuple[SampleRequest, Completion] | None] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[tuple[SampleRequest, Completion] | None] = queue.Queue(
+            _MAX_WAITING
+        )
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -369,58 +408,61 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._queue.put(None)
+        self._waiting.put(None)
         self._thread.join()
         # What was sampled and is not stored matters more than why sampling stopped.
         if self._error is not None and self._error is not error:
             raise self._error from error
 
-    def put(self, request: SampleRequest, done: Completion) -> None:
+    def put(self, request: SampleRequest, completion: Completion) -> None:
         """Hand over one completion."""
-        self.check()
-        self._queue.put((request, done))
+        self.raise_error()
+        self._waiting.put((request, completion))
 
-    def check(self) -> None:
+    def raise_error(self) -> None:
         """Raise what went wrong with recording, if anything did."""
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
-        closing = False
-        while not closing:
-            batch, closing = self._take()
+        """Store batch after batch until the recorder is closed. Runs in the thread."""
+        is_closing = False
+        while not is_closing:
+            batch, is_closing = self._next_batch()
             # After an error the queue is still emptied, or the sampling side would block on it.
             if self._error is None:
-                self._trying(partial(self._store, batch))
+                self._keep_error(partial(self._store, batch))
         for writer in self._writers.values():
-            self._trying(writer.close)
+            self._keep_error(writer.close)
 
-    def _trying(self, step: Callable[[], None]) -> None:
-        """Take a step and keep its error for the sampling side; the first error counts."""
+    def _keep_error(self, action: Callable[[], None]) -> None:
+        """Call a function and keep its error for the sampling side; the first error counts."""
         try:
-            step()
+            action()
         except BaseException as error:
             self._error = self._error or error
 
     def _store(self, batch: list[tuple[SampleRequest, Completion]]) -> None:
+        """Verify some completions and append them to their journals."""
         for row in self._judge.samples(batch):
             self._writer(row.key.arm, row.key.set_name).append(row)
             self._on_stored(row)
         for writer in self._writers.values():
-            writer.tick()
+            writer.sync_if_due()
 
-    def _take(self) -> tuple[list[tuple[SampleRequest, Completion]], bool]:
+    def _next_batch(self) -> tuple[list[tuple[SampleRequest, Completion]], bool]:
         """Everything that waits, at least one and at most a batch; and whether it was the last."""
         batch: list[tuple[SampleRequest, Completion]] = []
-        item = self._queue.get()
+        item = self._waiting.get()
         while item is not None:
             batch.append(item)
-            if len(batch) >= BATCH or self._queue.empty():
+            if len(batch) >= _BATCH or self._waiting.empty():
                 return batch, False
-            item = self._queue.get()
+            item = self._waiting.get()
         return batch, True
 
     def _writer(self, arm: str, set_name: str) -> JournalWriter:
+        """The journal of an arm on a problem set; it is made at its first sample."""
         if (arm, set_name) not in self._writers:
             folder = self._folder_of(arm, set_name)
             self._writers[arm, set_name] = JournalWriter(folder, self._attempt)

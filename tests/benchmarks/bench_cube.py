@@ -96,8 +96,8 @@ def verdict_cube(path: Path) -> NDArray[np.int64]:
     root = cube.create(path)
     group = cube.create_samples(root, "base", "made", grid)
     right = []
-    for row in range(grid.rows):
-        rates = rng.beta(0.25, 2, (len(grid.row(row)), 1))
+    for row in range(grid.chunk_rows):
+        rates = rng.beta(0.25, 2, (len(grid.problems_of_row(row)), 1))
         verdict = (rng.random((len(rates), N)) < rates).astype(np.int8)
         right.append(verdict.sum(axis=1, dtype=np.int64))
         cube.write_band(group, grid, row, 0, {"verdict": verdict[:, :, None]})

@@ -157,7 +157,7 @@ def write_cube(path: Path) -> list[Counts]:
             sharper = rates ** (1 - 0.05 * j)
             right = rng.random((PROBLEMS, SAMPLES), np.float32) < sharper[:, None]
             found.append(Counts.of(SAMPLES, right.sum(axis=1)))
-            for row in range(grid.rows):
+            for row in range(grid.chunk_rows):
                 first = row * grid.chunk.problems
                 band = right[first : first + grid.chunk.problems]
                 arrays = {n: v[:, :, None] for n, v in samples(band, rng).items()}

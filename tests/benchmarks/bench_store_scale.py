@@ -17,7 +17,7 @@ import numpy as np
 
 from rlbhpc.store import seal
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.inventory import Bitmap
+from rlbhpc.store.inventory import COMPLETED_FLAG, RIGHT_FLAG, Inventory
 from rlbhpc.study.keys import Block, Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -28,7 +28,7 @@ from tests.study.folder import write_arms
 
 MISSING = """
 from rlbhpc.store import inventory
-work = lambda: inventory.take(layout, "base", "made")
+work = lambda: inventory.take_inventory(layout, "base", "made")
 """
 COMPACT = """
 from rlbhpc.store.compact import compact
@@ -140,17 +140,18 @@ def study_of_arms(folder: Path, problems: int, n: int) -> Study:
     return study
 
 
-def stock(block: Block, n: int) -> Bitmap:
+def stock(block: Block, n: int) -> Inventory:
     """Stock of a block of which one sample in ten is missing."""
-    count = len(block.problems)
-    bits = np.full((count, -(-n // 64) * 8), 255, np.uint8)
-    bits[:, : bits.shape[1] // 10] = 0
+    flags = np.full((len(block.problems), n), COMPLETED_FLAG)
+    flags[:, ::2] |= RIGHT_FLAG
+    flags[:, : n // 10] = 0
     fingerprints = zip(block.problems, block.fingerprints.tolist(), strict=True)
     cells = [Cell(block.arm, block.step, *problem) for problem in fingerprints]
-    tokens = TOKENS * np.bitwise_count(bits).sum(axis=1, dtype=np.float64)
-    rows = dict(zip(cells, range(count), strict=True))
-    planes = np.stack([bits, bits & np.uint8(0b01010101), np.zeros_like(bits)])
-    return Bitmap(block.arm, planes, tokens, _rows=rows)
+    inventory = Inventory(block.arm)
+    inventory._rows_of_cells(cells)
+    inventory._flags = flags
+    inventory._tokens = TOKENS * np.count_nonzero(flags, axis=1).astype(np.float64)
+    return inventory
 
 
 if __name__ == "__main__":

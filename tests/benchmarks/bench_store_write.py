@@ -83,7 +83,8 @@ def appends(folder: Path, count: int = 5000) -> Iterator[Row]:
     )
     bodies = [sample_rows.encode(row) for row in rows[:500]]
     batches = [
-        sample_rows.table_of([data], np.array([1])).cast(plain).to_batches()[0] for data in bodies
+        sample_rows.decode_rows([data], np.array([1])).cast(plain).to_batches()[0]
+        for data in bodies
     ]
     stream = folder / "stream.arrows"
 
@@ -215,7 +216,7 @@ def sizes(root: Path) -> Iterator[Row]:
     asked = Grid("model").grown({Cell(ARM, 0, f"{SET}/{p}", p + 1): n for p in range(problems)})
     (part,) = seal.seal(layout, ARM, SET, asked, "all").made
     metadata = pq.read_metadata(part)
-    kinds: Counter[str] = Counter(footer=len(parts.footer(part)))
+    kinds: Counter[str] = Counter(footer=len(parts.read_footer(part)))
     for group in range(metadata.num_row_groups):
         for column in metadata.row_group(group).to_dict()["columns"]:
             name = column["path_in_schema"].partition(".")[0]

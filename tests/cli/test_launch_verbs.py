@@ -71,8 +71,8 @@ def test_a_damaged_record_of_an_attempt_is_told(run: Run, content: bytes) -> Non
     path, study = run
     store(study, [row(study, key) for key in keys_of(study)], "whole")
     attempt = Attempt(study.layout.attempts, plan_of(study).name, 0)
-    attempt.loaded()
-    attempt.end("done", tokens=99)
+    attempt.record_loaded()
+    attempt.record_end("done", tokens=99)
     for damaged in (content, attempt.path.read_bytes().replace(b": 99", b": 98")):
         attempt.path.write_bytes(damaged)
         for verb in ("status", "plan", "report"):

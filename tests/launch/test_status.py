@@ -32,7 +32,7 @@ def test_a_job_that_is_gone_without_its_samples_is_stopped(run: Run) -> None:
 def test_an_exit_status_or_a_marker_makes_nothing_done(run: Run, stubs: Stubs) -> None:
     path, study = run
     stubs.add("sacct", "echo '1_0|COMPLETED|0:0|me'")
-    Attempt(study.layout.attempts, plan_of(study).name, 0).end("done", samples=99, tokens=99)
+    Attempt(study.layout.attempts, plan_of(study).name, 0).record_end("done", samples=99, tokens=99)
     assert "done" not in shards_of(status(path)[1])
 
 

@@ -140,7 +140,7 @@ def _write_step(
         "verdict": right.astype(np.int8),
         "answer": np.where(right, 0, noise["answer"]),
     }
-    for row in range(grid.rows):
+    for row in range(grid.chunk_rows):
         band = slice(row * grid.chunk.problems, (row + 1) * grid.chunk.problems)
         arrays = {name: values[band][:, :, None] for name, values in variables.items()}
         solved = right[band].sum(axis=1, dtype=np.int32)[:, None]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlbhpc.store import inventory, journal, parts, sample_rows, snapshot
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.inventory import Bitmap
+from rlbhpc.store.inventory import COMPLETED_FLAG, FAILED_FLAG, Inventory
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.snapshot import Conflict, DistinctSamples
 from rlbhpc.study.layout import Layout
@@ -48,12 +48,14 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
     With ``verify`` every sample is read whole.
     """
     if verify:
-        bitmap = Bitmap(arm)
-        now = snapshot.steady(lambda: snapshot.take(layout, arm, set_name, verify=True))
+        stock = Inventory(arm)
+        now = snapshot.retry_while_changing(
+            lambda: snapshot.take_snapshot(layout, arm, set_name, verify=True)
+        )
         for file in (*now.parts, *now.journals):
-            bitmap.add(file)
+            stock.add_file(file)
     else:
-        bitmap = inventory.take(layout, arm, set_name)
+        stock = inventory.take_inventory(layout, arm, set_name)
     shape = (len(grid.steps), len(grid.problems), grid.n)
     present, failed = np.zeros((2, *shape), np.bool_)
     counts = np.zeros(shape[:2], np.int64)
@@ -63,13 +65,13 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
         cells = [(step, problem) for problem in grid.problems]
         required = np.array([grid.fingerprints.get(cell, -1) for cell in cells], np.int64)
         counts[i] = [grid.counts.get(cell, 0) for cell in cells]
-        held = bitmap.of(step, grid.problems, required)
-        bits = np.unpackbits(held.bits, axis=1, bitorder="little")[:, : grid.n]
-        present[i, :, : bits.shape[1]] = bits
-        problem, sample = held.failed[held.failed[:, 1] < grid.n].T
-        failed[i, problem, sample] = True
-        tokens[i], measured[i] = held.tokens, held.measured
-        stale += held.stale
+        held = stock.flags_of(step, grid.problems, required)
+        flags = held.flags[:, : grid.n]
+        present[i, :, : flags.shape[1]] = flags != 0
+        failed[i, :, : flags.shape[1]] = flags == FAILED_FLAG
+        tokens[i] = held.tokens
+        measured[i] = np.count_nonzero(held.flags & COMPLETED_FLAG, axis=1)
+        stale += held.outdated
     missing = (np.arange(grid.n) < counts[..., None]) & ~present
     with np.errstate(invalid="ignore"):
         mean_tokens = tokens / measured
@@ -95,39 +97,41 @@ def rows(
     layout: Layout, arm: str, set_name: str, columns: Sequence[str] | None = None, **some: Any
 ) -> Rows:
     def read() -> Rows:
-        view = DistinctSamples(snapshot.take(layout, arm, set_name), columns, **some)
+        view = DistinctSamples(snapshot.take_snapshot(layout, arm, set_name), columns, **some)
         table = view.read(np.arange(view.count), columns)
         return Rows(table, view.skipped, view.conflicts)
 
     # As the readers of the package: a journal may be sealed and removed in between.
-    return snapshot.steady(read)
+    return snapshot.retry_while_changing(read)
 
 
 def read_journal(path: Path, columns: Sequence[str] | None = None) -> Read:
     """Rows of a journal in the order they were appended; duplicates are kept."""
-    listed = journal.index(path)
+    listed = journal.read_index(path)
     skipped = [*listed.skipped]
-    names = sample_rows.select(columns).names
+    names = sample_rows.select_columns(columns).names
     _, table = journal.whole_rows(listed, np.arange(len(listed.records)), names, skipped)
     return Read(table.unify_dictionaries(), tuple(skipped))
 
 
 def read_index(path: Path, columns: Sequence[str]) -> pa.Table:
     """The same from the index blocks alone."""
-    return journal.rows(journal.index(path), columns)
+    index = journal.read_index(path)
+    schema = sample_rows.select_columns(columns)
+    return journal.indexed_rows(index, schema, np.arange(index.sample_count))
 
 
 def read_part(
     path: Path, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
 ) -> Read:
     """Rows of a part, or of some of its row groups; damaged row groups are left out and named."""
-    wanted = sample_rows.select(columns)
+    wanted = sample_rows.select_columns(columns)
     skipped: list[Skipped] = []
     tables = []
     try:
-        listed = parts.contents(path)
+        listed = parts.read_listing(path)
         chosen = range(len(listed.groups)) if groups is None else groups
-        read = parts.tables_of(path, listed, chosen, wanted, skipped)
+        read = parts.read_groups(path, listed, chosen, wanted, skipped)
         tables = [table for _, table in read]
     except DamagedError as error:
         skipped.append(Skipped(path, f"unreadable part: {error}"))

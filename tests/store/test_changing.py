@@ -21,7 +21,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.samples import find
+from rlbhpc.store.samples import find_samples
 from rlbhpc.store.sources import Group, groups_of_run
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
@@ -57,11 +57,11 @@ def test_a_file_that_vanishes_is_looked_for_five_times(
     monkeypatch.setattr(snapshot.time, "sleep", pauses.append)
     read = failing(times, lambda: "read", FileNotFoundError(errno.ENOENT, "gone", "run/a.journal"))
     if times < 5:
-        assert snapshot.steady(read) == "read"
+        assert snapshot.retry_while_changing(read) == "read"
         assert pauses == [0.01, 0.04, 0.16, 0.64]
         return
     with pytest.raises(UserError) as told:
-        snapshot.steady(read)
+        snapshot.retry_while_changing(read)
     assert str(told.value) == (
         "run/a.journal: files keep vanishing while the store is read; give the command again when "
         "nobody cleans up"
@@ -74,7 +74,7 @@ def test_a_cube_that_is_replaced_while_it_is_opened_is_opened_again(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     swept = FileNotFoundError(errno.ENOENT, "gone")
-    monkeypatch.setattr(reader, "_view", failing(times, reader._view, swept))
+    monkeypatch.setattr(reader, "_open_run", failing(times, reader._open_run, swept))
     if times < 3:
         assert rlbhpc.open_cube(layout.root)[str(GROUP)].sizes["problem"] == 2
         return
@@ -90,7 +90,7 @@ def test_a_cube_that_is_replaced_while_it_is_opened_is_opened_again(
 def test_a_compaction_that_always_comes_second_leaves_the_cube_to_the_first(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
-    monkeypatch.setattr(compaction, "_ROUNDS", 2)
+    monkeypatch.setattr(compaction, "_MAX_ROUNDS", 2)
     real, others = cube.settle_version, iter(range(rounds))
 
     def settle(version: Path, old: Path | None) -> None:
@@ -222,9 +222,9 @@ def test_samples_that_are_gone_are_told_with_their_files(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert find(layout, GROUP, {problem(0): [2]})
+        assert find_samples(layout, GROUP, {problem(0): [2]})
     with pytest.warns(LeftOutWarning, match=rf"left out \({lost} purged\)"):
-        assert not find(layout, Group("rl", SET), {problem(3): [2]})
+        assert not find_samples(layout, Group("rl", SET), {problem(3): [2]})
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path, layout: Layout) -> None:

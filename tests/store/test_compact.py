@@ -25,7 +25,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.sample import Sample
-from rlbhpc.store.samples import find
+from rlbhpc.store.samples import find_samples
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -135,7 +135,7 @@ def test_the_lenient_graders_verdicts_count_beside_the_sound_ones(layout: Layout
         assert (by_tree == 1).all()
         assert (data.rlb.pass_at_k(1, "paper") == 0.5).all()
     assert validate_cube(layout.root) == []
-    rows = find(layout, Group(ARM, SET), {problem(1): None})
+    rows = find_samples(layout, Group(ARM, SET), {problem(1): None})
     assert [row.paper for row, _ in rows] == [-1, 0, 1] * 4
 
 

@@ -126,22 +126,6 @@ def test_what_looks_asked_for_counts_only_where_all_have_it(chosen: object, n: i
         cube.rlb.counts()
 
 
-def test_even_samples_of_the_base_alone_sort() -> None:
-    verdicts = np.zeros((2, 8))
-    verdicts[0, [2, 4]] = 1
-    verdicts[1, [0, 3]] = 1
-    base = dataset(verdicts)
-    reversed_ = dataset(verdicts[::-1]).assign_coords(step=[50])
-    none = dataset(np.full((2, 8), -1))
-    for steps, quantiles in (
-        (base, [1, 0]),
-        (reversed_, [0, 1]),
-        (xr.concat([reversed_, base], "step"), [1, 0]),
-        (none, [-1, -1]),
-    ):
-        assert base.rlb.with_base_rate(steps, 2).base_quantile.values.tolist() == quantiles
-
-
 def test_a_tree_without_samples_has_no_curves() -> None:
     with pytest.raises(UserError, match="the tree has no group with samples or counts"):
         xr.DataTree().rlb.curves(1)

@@ -89,7 +89,7 @@ def test_a_journal_of_each_format_is_read_for_good(
 ) -> None:
     path = tmp_path / "a.journal"
     path.write_bytes(data)
-    listed = journal.index(path)
+    listed = journal.read_index(path)
     assert (listed.size, listed.closed, listed.skipped, listed.unused) == (len(data), False, (), 0)
     assert listed.cells == [Cell("base", 0, "math/0", 7), Cell("base", 40, "math/1", 7)]
     assert listed.records["offset"].tolist() == offsets
@@ -117,7 +117,7 @@ def test_what_was_read_or_listed_cannot_be_changed() -> None:
     modules = [import_module(f"{store.__name__}.{m.name}") for m in iter_modules(store.__path__)]
     classes = [c for m in modules for c in vars(m).values() if isinstance(c, type)]
     mutable = {c.__name__ for c in classes if is_dataclass(c) and not c.__dataclass_params__.frozen}
-    assert mutable == {"Bitmap", "Listing"}
+    assert mutable == {"Listing"}
 
 
 def test_small_files_are_text_with_a_checksum(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_small_files_are_text_with_a_checksum(tmp_path: Path) -> None:
         f'{{\n "sha256": "{sha256}",\n "prompt": "ünï",\n "places": [\n  1,\n  2\n ]\n}}'
     )
     assert checked.read(tmp_path / "a.json") == values
-    assert checked.mark(tmp_path / "a.json") == sha256
+    assert checked.read_checksum(tmp_path / "a.json") == sha256
     for text in (compact, b"[]", b'{"sha256": null, "a": 1}'):
         (tmp_path / "b.json").write_bytes(text)
         with pytest.raises(ValueError, match="its checksum does not match"):
@@ -203,7 +203,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
     content.update(json.dumps([made.ARM, 40, long.key.problem, 7]).encode())
     content.update(np.array([0, 1, 2, 5, 7, 8], "<i4").tobytes())
     content.update(table["digest"].to_numpy().astype("<i8").tobytes())
-    crc = zlib.crc32(parts.footer(part))
+    crc = zlib.crc32(parts.read_footer(part))
     label = "a_b_" + "x" * 36
     assert part.name == f"00000040-{label}-{content.hexdigest()[:16]}.{crc:08x}.parquet"
     listed = parts.Listing("all")
@@ -220,7 +220,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
 
 def test_a_row_group_has_256_samples(tmp_path: Path) -> None:
     table = table_of(tmp_path, [made.sample(0, i) for i in range(257)])
-    groups = parts.contents(parts.write(tmp_path / "parts", [table], "all")).groups
+    groups = parts.read_listing(parts.write(tmp_path / "parts", [table], "all")).groups
     assert [len(group.samples) for group in groups] == [256, 1]
 
 
@@ -238,10 +238,10 @@ def test_the_end_of_a_file_says_where_its_footer_is(
 ) -> None:
     (tmp_path / "a").write_bytes(data)
     if not reason:
-        assert parts.footer(tmp_path / "a") == b""
+        assert parts.read_footer(tmp_path / "a") == b""
         return
     with pytest.raises(DamagedError, match=reason):
-        parts.footer(tmp_path / "a")
+        parts.read_footer(tmp_path / "a")
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_end_of_a_file_says_where_its_footer_is(
     ],
 )
 def test_stretches_are_as_long_as_they_may_be(sizes: list[int], stretches: list[list[int]]) -> None:
-    assert [sizes[part] for part in parts.stretches(sizes, 6)] == stretches
+    assert [sizes[part] for part in parts.cut_by_bytes(sizes, 6)] == stretches
 
 
 def test_what_was_left_out_is_one_warning() -> None:

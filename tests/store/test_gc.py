@@ -132,7 +132,7 @@ def test_a_journal_that_changes_while_it_is_judged(
     sealed(layout)
     out = JournalWriter(layout.journals(ARM, SET), "live")
     out.append(right(0, 0))
-    real = snapshot.take
+    real = seal.take_snapshot
 
     def then_changes(*args: Any, **options: Any) -> snapshot.Snapshot:
         now = real(*args, **options)
@@ -142,7 +142,7 @@ def test_a_journal_that_changes_while_it_is_judged(
             out.append(right(1, 0))
         return now
 
-    monkeypatch.setattr(snapshot, "take", then_changes)
+    monkeypatch.setattr(seal, "take_snapshot", then_changes)
     kept = clean(layout, idle_hours=0).kept
     assert [k.reason for k in kept] == ([] if goes else ["it is being written"])
 

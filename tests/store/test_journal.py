@@ -107,7 +107,7 @@ def test_names_may_hold_what_stands_between_names(
             out.append(Sample(SampleKey(arm, step, problem, 0), 1, 2, 1, 0, 1, 0.0, 0.0))
     monkeypatch.setattr(frames, "_REMEMBERED", 2)
     for _ in range(2):
-        found = journal.index(out.path)
+        found = journal.read_index(out.path)
         assert not found.skipped and [cell[:3] for cell in found.cells] == cells
 
 
@@ -148,19 +148,19 @@ def test_a_reader_beside_the_writer_sees_what_was_acknowledged(
     for i in range(COUNT):
         out.append(sample(0, i % 5, i))
         assert numbers(out.path) == list(range(i + 1))
-        assert not journal.index(out.path).closed
+        assert not journal.read_index(out.path).closed
     out.close()
-    assert journal.index(out.path).closed
+    assert journal.read_index(out.path).closed
 
 
 @pytest.mark.parametrize(("close", "window"), [(True, 1 << 20), (False, 1 << 20), (False, 61)])
 def test_every_cut_leaves_exactly_the_whole_samples_before_it(
     tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, close: bool, window: int
 ) -> None:
-    monkeypatch.setattr(journal, "_WINDOW", window)
+    monkeypatch.setattr(journal, "_WINDOW_BYTES", window)
     path = short(tmp_path, close=close)
     data = path.read_bytes()
-    starts = journal.index(path).records["offset"].tolist()
+    starts = journal.read_index(path).records["offset"].tolist()
     ends = [start + _frame_at(data, start).size for start in starts]
     edges = {frames.FILE_HEADER_SIZE, *starts, *ends, len(data)}
     near = {edge + i for edge in edges for i in (-1, 0, 1)} & {*range(len(data) + 1)}
@@ -183,7 +183,7 @@ def _frame_at(data: bytes, at: int) -> frames.Header:
 def test_a_flipped_bit_costs_at_most_the_sample_it_hits(
     tmp_path: Path, small_blocks: None, monkeypatch: pytest.MonkeyPatch, close: bool, window: int
 ) -> None:
-    monkeypatch.setattr(journal, "_WINDOW", window)
+    monkeypatch.setattr(journal, "_WINDOW_BYTES", window)
     path = short(tmp_path, close=close)
     data, whole = path.read_bytes(), plain(reading.read_journal(path).table)
     for at in range(0, len(data), 7):
@@ -207,13 +207,13 @@ def test_verifying_leaves_out_what_the_index_still_lists(
     path = written(tmp_path)
     with monkeypatch.context() as patch:  # one checksum vouches for all: none is taken apart
         patch.setattr(frames, "read_sample", None)
-        assert journal.index(path, verify=True).rows == COUNT
-    offset = int(journal.index(path).records["offset"][damaged])
+        assert journal.read_index(path, verify=True).sample_count == COUNT
+    offset = int(journal.read_index(path).records["offset"][damaged])
     data = bytearray(path.read_bytes())
     data[offset + frames.HEADER_SIZE + 20] ^= 1
     path.write_bytes(data)
-    assert len(journal.index(path).records) == COUNT
-    verified = journal.index(path, verify=True)
+    assert len(journal.read_index(path).records) == COUNT
+    verified = journal.read_index(path, verify=True)
     assert verified.records["sample"].tolist() == [i for i in range(COUNT) if i != damaged]
     assert "sample" in verified.skipped[0].reason
 
@@ -221,7 +221,10 @@ def test_verifying_leaves_out_what_the_index_still_lists(
 def test_a_sample_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
     """A file system may bring blocks back in the wrong place."""
     path = written(tmp_path)
-    data, offsets = bytearray(path.read_bytes()), journal.index(path).records["offset"].tolist()
+    data, offsets = (
+        bytearray(path.read_bytes()),
+        journal.read_index(path).records["offset"].tolist(),
+    )
     sizes = [_frame_at(bytes(data), offset).size for offset in offsets]
     shortest, longest = (sizes.index(size) for size in (min(sizes), max(sizes)))
     moved = data[offsets[shortest] : offsets[shortest] + sizes[shortest]]
@@ -230,18 +233,18 @@ def test_a_sample_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) ->
     found = reading.read_journal(path, ["sample"])
     assert found.table["sample"].to_pylist() == [i for i in range(COUNT) if i != longest]
     assert [s.reason for s in found.skipped] == ["another frame stands where the index says"]
-    assert journal.index(path, verify=True).rows == COUNT - 1
+    assert journal.read_index(path, verify=True).sample_count == COUNT - 1
 
 
 def test_a_damaged_index_block_is_told_and_costs_no_sample(
     tmp_path: Path, small_blocks: None
 ) -> None:
     path = short(tmp_path, close=True)
-    data, spans = bytearray(path.read_bytes()), journal.index(path).spans
+    data, spans = bytearray(path.read_bytes()), journal.read_index(path).spans
     place, stop = spans[1].stop, spans[2].start
     data[place + frames.HEADER_SIZE + 3] ^= 1
     path.write_bytes(data)
-    found = journal.index(path)
+    found = journal.read_index(path)
     assert found.records["sample"].tolist() == list(range(16))
     assert not found.closed
     reason = "an index block fails its checksum"
@@ -271,7 +274,7 @@ def lose(path: Path, size: int) -> None:
 
 def test_a_lost_first_page_takes_only_the_samples_on_it(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
-    offsets = journal.index(path).records["offset"]
+    offsets = journal.read_index(path).records["offset"]
     lose(path, 4096)
     on_it = int(np.searchsorted(offsets, 4096))
     assert 0 < on_it < COUNT
@@ -288,23 +291,23 @@ def test_a_lost_header_is_made_up_for_wherever_a_window_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = short(tmp_path, close=True)
-    salt = journal.index(path).salt
+    salt = journal.read_index(path).salt
     lose(path, frames.FILE_HEADER_SIZE)
     for window in range(frames.HEADER_SIZE + 1, path.stat().st_size, 7):
-        monkeypatch.setattr(journal, "_WINDOW", window)
-        found = journal.index(path)
+        monkeypatch.setattr(journal, "_WINDOW_BYTES", window)
+        found = journal.read_index(path)
         assert (found.salt, found.records["sample"].tolist()) == (salt, [*range(16)]), window
 
 
 def test_frames_that_name_two_salts_prove_nothing_without_a_header(tmp_path: Path) -> None:
     path, other = (short(tmp_path / name, close=True) for name in "ab")
-    index = journal.index(other)
+    index = journal.read_index(other)
     start, stop = index.records["offset"][3:5].tolist()
     lose(path, frames.FILE_HEADER_SIZE)
     with path.open("ab") as file:
         file.write(other.read_bytes()[start:stop])
-    found = journal.index(path)
-    assert (found.rows, found.salt) == (0, 0)
+    found = journal.read_index(path)
+    assert (found.sample_count, found.salt) == (0, 0)
     assert [(s.start, s.stop) for s in found.skipped] == [(0, path.stat().st_size)]
 
 
@@ -312,13 +315,13 @@ def test_the_next_frame_is_found_wherever_a_window_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = short(tmp_path, close=False)
-    first, second = journal.index(path).records["offset"][:2].tolist()
+    first, second = journal.read_index(path).records["offset"][:2].tolist()
     data = bytearray(path.read_bytes())
     data[first] ^= 1
     path.write_bytes(data)
     for window in range(frames.HEADER_SIZE + 1, second, 3):
-        monkeypatch.setattr(journal, "_WINDOW", window)
-        found = journal.index(path)
+        monkeypatch.setattr(journal, "_WINDOW_BYTES", window)
+        found = journal.read_index(path)
         assert found.records["sample"].tolist() == [*range(1, 16)], window
         assert [(s.start, s.stop) for s in found.skipped] == [(first, second)], window
 
@@ -335,7 +338,7 @@ def test_no_frame_is_sought_beyond_what_a_file_gives(tmp_path: Path) -> None:
 def test_zeroed_blocks_of_a_lost_node_are_skipped(tmp_path: Path, small_blocks: None) -> None:
     path = written(tmp_path)
     data = bytearray(path.read_bytes())
-    records = journal.index(path).records
+    records = journal.read_index(path).records
     start, stop = int(records["offset"][10]) + 5, int(records["offset"][13]) + 5
     data[start:stop] = bytes(stop - start)
     path.write_bytes(data)

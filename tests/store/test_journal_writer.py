@@ -20,7 +20,7 @@ from tests.store.test_journal import COUNT, numbers, written
 def test_a_block_ends_with_its_samples_or_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_block = journal.index(written(tmp_path / "whole"))
+    one_block = journal.read_index(written(tmp_path / "whole"))
     sizes = np.diff([*one_block.records["offset"].tolist(), one_block.spans[0].stop]).tolist()
     for folder, most, most_bytes in (("samples", 7, 1 << 30), ("bytes", 100, sum(sizes[:3]))):
         monkeypatch.setattr(journal, "_BLOCK_SAMPLES", most)
@@ -30,7 +30,7 @@ def test_a_block_ends_with_its_samples_or_its_bytes(
             blocks[-1].append(size)
             if len(blocks[-1]) == most or sum(blocks[-1]) >= most_bytes:
                 blocks.append([])
-        listed = journal.index(written(tmp_path / folder))
+        listed = journal.read_index(written(tmp_path / folder))
         assert [span.stop - span.start for span in listed.spans] == [*map(sum, blocks)]
         assert listed.records["sample"].tolist() == list(range(COUNT))
 
@@ -42,13 +42,13 @@ def test_a_journal_is_synced_when_it_is_time(
     monkeypatch.setattr(journal, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or real(fd))
     out = JournalWriter(tmp_path, "attempt")
-    out.tick()
+    out.sync_if_due()
     # A writer that waits, at 30, has nothing new to sync; it looks again five seconds later.
     for second, count in ((0, 0), (4.9, 0), (5, 1), (9.9, 1), (10, 2), (30, 2), (34, 2), (35, 3)):
         now[0] = second
         if second != 30:
             out.append(sample(0, 0, int(second * 10)))
-        out.tick()
+        out.sync_if_due()
         assert synced.count(out.path.stat().st_ino) == count, second
     out.close()
 

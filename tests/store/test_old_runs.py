@@ -135,11 +135,11 @@ def test_an_old_run_is_sealed_and_compacted(old: OldRun) -> None:
 
 def test_a_damaged_sample_of_an_old_journal_is_left_out_alone(old: OldRun) -> None:
     path = max(old.layout.journals("open", "countdown").iterdir(), key=lambda p: p.stat().st_size)
-    index = journal.index(path)
+    index = journal.read_index(path)
     data = bytearray(path.read_bytes())
     data[int(index.records["offset"][3]) + 40] ^= 1
     path.write_bytes(data)
-    verified = journal.index(path, verify=True)
+    verified = journal.read_index(path, verify=True)
     expected = np.delete(index.records["digest"], 3)
     np.testing.assert_array_equal(verified.records["digest"], expected)
     assert len(verified.skipped) == 1

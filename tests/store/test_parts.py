@@ -55,7 +55,7 @@ def part(tmp_path: Path, tables: list[pa.Table]) -> Path:
 def test_rows_come_back(
     part: Path, tables: list[pa.Table], monkeypatch: pytest.MonkeyPatch, beside_the_footer: int
 ) -> None:
-    monkeypatch.setattr(parts, "_TAIL", len(parts.footer(part)) + beside_the_footer)
+    monkeypatch.setattr(parts, "_TAIL_BYTES", len(parts.read_footer(part)) + beside_the_footer)
     whole = plain(pa.concat_tables(tables).unify_dictionaries())
     found = reading.read_part(part)
     assert not found.skipped
@@ -67,7 +67,7 @@ def test_rows_come_back(
 
 
 def test_the_footer_lists_the_keys(part: Path) -> None:
-    listed = parts.contents(part)
+    listed = parts.read_listing(part)
     assert [cell.problem for cell in listed.cells] == ["math/0", "math/1", "math/2"]
     assert [group.cell for group in listed.groups] == [0, 1, 2, 2]
     assert [group.samples.tolist() for group in listed.groups] == [
@@ -156,7 +156,7 @@ def _parquet_notices(part: Path, whole: pa.Table) -> bool:
 
 def test_a_part_that_is_damaged_after_it_was_listed_is_told(part: Path, soak: bool) -> None:
     whole = reading.read_part(part).table
-    listed = parts.contents(part)
+    listed = parts.read_listing(part)
     every = range(len(listed.groups))
     data = part.read_bytes()
     lot = random.Random(3)
@@ -165,11 +165,11 @@ def test_a_part_that_is_damaged_after_it_was_listed_is_told(part: Path, soak: bo
         flipped[lot.randrange(len(data) // 2, len(data))] ^= 1 << lot.randrange(8)
         part.write_bytes(flipped)
         skipped: list[Skipped] = []
-        read = list(parts.tables_of(part, listed, every, sample_rows.ROWS, skipped))
+        read = list(parts.read_groups(part, listed, every, sample_rows.ROWS, skipped))
         assert skipped or plain(pa.concat_tables([t for _, t in read])).equals(plain(whole))
     part.unlink()
     with pytest.raises(FileNotFoundError):
-        list(parts.tables_of(part, listed, every, sample_rows.ROWS, []))
+        list(parts.read_groups(part, listed, every, sample_rows.ROWS, []))
 
 
 @pytest.mark.parametrize("keep", [0, 3, 11, 500, -1])
@@ -179,13 +179,13 @@ def test_a_cut_part_is_named_and_not_read(part: Path, keep: int) -> None:
     assert found.table.num_rows == 0
     assert "unreadable part" in found.skipped[0].reason
     with pytest.raises(DamagedError):
-        parts.contents(part)
+        parts.read_listing(part)
 
 
 def test_a_part_under_another_name_is_not_believed(part: Path) -> None:
     other = part.rename(part.with_name("results.parquet"))
     with pytest.raises(DamagedError, match="no checksum in its name"):
-        parts.contents(other)
+        parts.read_listing(other)
     assert reading.read_part(other).skipped
 
 

@@ -46,7 +46,7 @@ def there(layout: Layout, asked: Grid, *, verify: bool = False) -> list[list[lis
 def damage(path: Path, position: int) -> None:
     """Flip a bit in the body of one sample of a journal."""
     data = bytearray(path.read_bytes())
-    data[int(journal.index(path).records["offset"][position]) + HEADER_SIZE + 9] ^= 4
+    data[int(journal.read_index(path).records["offset"][position]) + HEADER_SIZE + 9] ^= 4
     path.write_bytes(data)
 
 
@@ -119,7 +119,7 @@ def test_cells_may_ask_for_different_numbers(layout: Layout) -> None:
 def test_rows_are_sorted_and_each_comes_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "_BATCH_ROWS", 5)
+    monkeypatch.setattr(snapshot, "_MAX_BATCH_ROWS", 5)
     wanted = made.samples(range(3), N, steps=(0, 40))
     for attempt in range(3):
         made.journal(layout, made.shuffled(wanted, attempt), f"attempt-{attempt}")
@@ -174,7 +174,7 @@ def test_where_a_copy_is_damaged_another_one_serves(layout: Layout) -> None:
     rows = reading.rows(layout, ARM, SET)
     assert [s.key.sample for s in sample_rows.to_samples(rows.table)] == [0, 1, 3]
     assert len(rows.skipped) == 2
-    one = snapshot.DistinctSamples(snapshot.take(layout, ARM, SET), ["text"])
+    one = snapshot.DistinctSamples(snapshot.take_snapshot(layout, ARM, SET), ["text"])
     for _ in range(2):
         assert one.read(np.arange(N), ["text"])["text"].to_pylist() == [
             wanted[i].text for i in (0, 1, 3)
@@ -224,10 +224,10 @@ def test_what_is_read_at_once_is_bounded_by_bytes(
         monkeypatch.setattr(snapshot.parts, "_BATCH_BYTES", 1)
     else:
         made.journal(layout, rows[::3], "two")
-    monkeypatch.setattr(snapshot, "_BATCH_BYTES", most := 12_000)
-    now = snapshot.DistinctSamples(snapshot.take(layout, ARM, SET), ["text"])
+    monkeypatch.setattr(snapshot, "_MAX_BATCH_BYTES", most := 12_000)
+    now = snapshot.DistinctSamples(snapshot.take_snapshot(layout, ARM, SET), ["text"])
     which = np.arange(now.count)
-    batches = list(now.batches(which, ["text"]))
+    batches = list(now.read_batches(which, ["text"]))
     assert np.concatenate([keys for keys, _ in batches]).tolist() == which.tolist()
     read = [text for _, table in batches for text in table["text"].to_pylist()]
     assert [*map(len, read)] == sizes

@@ -15,7 +15,7 @@ import zarr
 from rlbhpc.errors import UserError
 from rlbhpc.store import cube, cube_schema, tables
 from rlbhpc.store.compact import compact
-from rlbhpc.store.cube_schema import answer_id, shown
+from rlbhpc.store.cube_schema import answer_id, shorten_answer
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.layout import Layout
@@ -53,8 +53,8 @@ def test_answer_ids_are_exact_in_json_and_floats() -> None:
     ids = [answer_id(str(i)) for i in range(10_000)]
     assert len(set(ids)) == len(ids)
     assert all(0 <= i < 2**48 and int(float(i)) == i for i in ids)
-    assert shown("x" * 200) == "x" * 200
-    assert len(shown("x" * 201)) == 200
+    assert shorten_answer("x" * 200) == "x" * 200
+    assert len(shorten_answer("x" * 201)) == 200
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture(autouse=True)
 def two_problems_per_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_grid, "_UNIT_ROWS", 2 * N)
+    monkeypatch.setattr(store_grid, "_UNIT_SAMPLES", 2 * N)
 
 
 def run(layout: Layout, asked: Grid | None = None) -> seal.Sealing:
@@ -82,7 +82,7 @@ def test_sealing_early_and_often_leaves_no_trace(
 
 def _seal(root: Path, barrier: object) -> None:
     barrier.wait()  # type: ignore[attr-defined]
-    store_grid._UNIT_ROWS = 2 * N
+    store_grid._UNIT_SAMPLES = 2 * N
     run(Layout(root))
 
 
@@ -195,7 +195,7 @@ def test_a_part_does_not_tell_what_was_held_in_memory_together(
     layout: Layout, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.journal(layout, made.samples(range(PROBLEMS), N), "one")
-    monkeypatch.setattr(snapshot, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(snapshot, "_MAX_BATCH_BYTES", 1)
     monkeypatch.setattr(seal.parts, "_BATCH_BYTES", 1)
     run(layout)
     assert files(layout) == expected
@@ -214,7 +214,7 @@ def test_row_groups_of_large_responses_end_where_the_rows_say(
     monkeypatch.setattr(seal.parts, "_GROUP_BYTES", most)
     sealed = []
     for at_once in (1 << 26, 3_000, 1):
-        monkeypatch.setattr(snapshot, "_BATCH_BYTES", at_once)
+        monkeypatch.setattr(snapshot, "_MAX_BATCH_BYTES", at_once)
         run(layout, grid(2, 20))
         sealed.append(files(layout))
         shutil.rmtree(layout.parts(ARM, SET))

@@ -61,16 +61,6 @@ def test_levels_are_coordinates_for_every_reader(tmp_path: Path) -> None:
     assert groups.sel(level="1").item() == 2 * (0 + 3 + 6)
 
 
-def test_quarters_of_the_base(tmp_path: Path) -> None:
-    run(tmp_path)
-    base = rlbhpc.open_cube(tmp_path)[f"base/{SET}"].to_dataset()
-    sorted_ = base.isel(problem=slice(None, None, -1)).rlb.with_base_rate(base)
-    assert sorted_["base_quantile"].values.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
-    halves = base.rlb.with_base_rate(base.isel(problem=slice(2, None)), parts=2)
-    assert halves["base_quantile"].values.tolist() == [-1, -1, 0, 0, 0, 1, 1, 1]
-    assert np.issubdtype(halves["base_quantile"].dtype, np.integer)
-
-
 def dataset(verdicts: np.ndarray, provenance: object = None, stop_after: int = 0) -> xr.Dataset:
     """Verdicts of problems and samples, as a cube shows them."""
     rule: dict[str, object] = {"stop_after": stop_after} if stop_after else {}
@@ -84,24 +74,6 @@ def dataset(verdicts: np.ndarray, provenance: object = None, stop_after: int = 0
         },
         {"provenance": json.dumps({"looks": provenance} if provenance else {})},
     )  # fmt: skip
-
-
-def test_the_never_and_the_always_solved_are_two_parts() -> None:
-    cube = dataset(np.repeat([[0], [1]], [4, 6], axis=0).repeat(8, axis=1))
-    parts = cube.rlb.with_base_rate(cube)["base_quantile"].values
-    assert len(set(parts[:4])) == len(set(parts[4:])) == 1
-    assert parts[0] < parts[4]
-
-
-@pytest.mark.parametrize(("looks", "stop_after"), [({"n": 4, "more": []}, 0), (None, 4)])
-def test_where_some_problems_have_more_samples_those_that_all_have_sort(
-    looks: object, stop_after: int
-) -> None:
-    verdicts = np.zeros((2, 8))
-    verdicts[0, :4] = 1
-    verdicts[1, 4:] = 1
-    cube = dataset(verdicts, looks, stop_after)
-    assert cube.rlb.with_base_rate(cube, 2)["base_quantile"].values.tolist() == [1, 0]
 
 
 def test_looks_of_an_earlier_version_are_one_line() -> None:

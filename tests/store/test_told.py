@@ -659,8 +659,8 @@ def test_a_count_of_what_is_there_is_strict_unless_it_is_told_not_to_be(
     closed = layout.journals(ARM, SET) / "c.journal"
     closed.mkdir()
     with pytest.raises(IsADirectoryError):
-        inventory.take(layout, ARM, SET)
-    stock = inventory.take(layout, ARM, SET, strict=False)
+        inventory.take_inventory(layout, ARM, SET)
+    stock = inventory.take_inventory(layout, ARM, SET, strict=False)
     assert [(note.kind, str(closed) in note.text) for note in stock.notes] == [
         (left_out.UNREADABLE, True)
     ]
@@ -676,7 +676,8 @@ def test_samples_of_a_journal_that_fails_while_it_is_read_are_left_out(
 ) -> None:
     journal(layout, samples([P], 2), "b")
     views = [
-        DistinctSamples(snapshot.take(layout, ARM, SET, strict=strict)) for strict in (True, False)
+        DistinctSamples(snapshot.take_snapshot(layout, ARM, SET, strict=strict))
+        for strict in (True, False)
     ]
     real = os.open
 

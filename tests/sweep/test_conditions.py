@@ -23,9 +23,9 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
 from rlbhpc.sweep.again import StoredRun
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.load import check_engines, check_verifiers, refuse_unseen
+from rlbhpc.sweep.load import check_engines, check_verifiers, reject_unseen_images
 from rlbhpc.sweep.remember import store_study
-from rlbhpc.sweep.score import Condition, _print, conditions, texts
+from rlbhpc.sweep.score import Condition, _request_fingerprint, conditions, read_texts
 from rlbhpc.verify.verdict import Status, Verdict
 from tests.studies import write_unloadable_model
 from tests.sweep.conftest import keys_of
@@ -164,9 +164,9 @@ def test_each_text_has_its_sums_under_each_model_once(
         return Adding()
 
     monkeypatch.setattr(score, "load_engine", engine)
-    states = score.state(study, names)
+    states = score.read_score_states(study, names)
     # Three of each of five problems, but for a failure and a stranger; two at each step of rl.
-    assert [(len(s.wanted.requests), s.wanted.expected) for s in states] == [
+    assert [(len(s.requested.requests), s.requested.expected) for s in states] == [
         (12, 15), (10, 10), (10, 10), (10, 10), (10, 10), (3, 3),
     ]  # fmt: skip
     assert [len(s.missing) for s in states] == [12, 10, 10, 10, 10, 3]
@@ -175,7 +175,7 @@ def test_each_text_has_its_sums_under_each_model_once(
     assert loaded == [("hf", "base", 0), ("hf", "rl", 1), ("hf", "rl", 2)]
     assert said[0] == "base-of-base: base on countdown at step 0, by base at step 0"
     assert said[-1] == "rl-of-rl: rl on countdown at step 2, by rl at step 2"
-    assert not any(s.missing for s in score.state(study, names))
+    assert not any(s.missing for s in score.read_score_states(study, names))
     rows = scored(study)
     assert {place: len(of_place) for place, of_place in rows.items()} == {
         ("base", "countdown", "base"): 12, ("rl", "countdown", "base"): 20,
@@ -200,17 +200,17 @@ def test_each_text_has_its_sums_under_each_model_once(
     assert sums == [0, 0, 0.0, 0.0]
     # Of a file only what is missing is read.
     *_, of_file = states
-    (text,) = texts(study, of_file.condition, [("texts/2", 0)], of_file.wanted)
+    (text,) = read_texts(study, of_file.condition, [("texts/2", 0)], of_file.requested)
     assert (text.prompt, text.response, text.ended) == ("2 + 2 = ", "4", True)
     # With nothing missing no model is loaded.
-    score.score_all(study, score.state(study, names), Drain(), said.append)
+    score.score_all(study, score.read_score_states(study, names), Drain(), said.append)
     assert len(loaded) == 3 and len(said) == 6
 
 
 def test_what_tells_whether_a_score_is_todays_stays_what_it_is() -> None:
     """It is stored with each score: another number would have all of them made again."""
-    assert _print("digest", "scorer") == 3456242418264357938
-    assert _print(7, "scorer") == 4095050930488373089
+    assert _request_fingerprint("digest", "scorer") == 3456242418264357938
+    assert _request_fingerprint(7, "scorer") == 4095050930488373089
 
 
 @pytest.mark.parametrize(("longest", "too_long"), [(12, 0), (11, 1), (2, 3)])
@@ -221,13 +221,16 @@ def test_a_text_that_no_model_holds_with_one_token_more_is_counted(
     study = load_study(file)
     engine = Adding(longest, Bytes(None))
     monkeypatch.setattr(score, "load_engine", lambda *words: engine)
-    states = score.state(study, ["base-of-file"])
+    states = score.read_score_states(study, ["base-of-file"])
     assert score.score_all(study, states, Drain(), lambda line: None) == too_long
     (rows,) = (rows for place, rows in scored(study).items() if place[1] == "texts")
     assert len(rows) == 3 - too_long
     stopped = Drain()
     stopped.request()
-    assert score.score_all(study, score.state(study, ["base-of-base"]), stopped, print) == 0
+    assert (
+        score.score_all(study, score.read_score_states(study, ["base-of-base"]), stopped, print)
+        == 0
+    )
 
 
 def test_what_was_scored_is_kept_once_a_minute(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +241,9 @@ def test_what_was_scored_is_kept_once_a_minute(file: Path, monkeypatch: pytest.M
     monkeypatch.setattr(score, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     monkeypatch.setattr(score, "load_engine", lambda *words: Adding())
     monkeypatch.setattr(tables, "add_scores", lambda layout, *words: kept.append(len(words[-1])))
-    score.score_all(study, score.state(study, ["base-of-base"]), Drain(), lambda line: None)
+    score.score_all(
+        study, score.read_score_states(study, ["base-of-base"]), Drain(), lambda line: None
+    )
     assert kept == [2, 10]
 
 
@@ -260,22 +265,22 @@ def test_a_match_measures_all_tokens_of_both_arms_at_their_last_steps(
     assert loaded == [("hf", "base", 0), ("hf", "rl", 2)]
     # The stand-in is as random as the temperature: 0.7 of the base, from 2.0 down in strides.
     assert [temperature for temperature, _ in found.tried][:3] == [2.0, 1.3333, 0.8889]
-    assert found.wanted == pytest.approx(0.7) and abs(found.temperature - 0.7) <= 0.05
+    assert found.target == pytest.approx(0.7) and abs(found.temperature - 0.7) <= 0.05
     assert said[0] == "base: 0.7000 nat per token"
     assert said[1] == "rl at 2: 2.0000 nat per token"
     entry = study.file.match_entropy["cold"]
-    problems = match.subset(study, entry)
+    problems = match.draw_problems(study, entry)
     assert len(problems) == len({problem.id for problem in problems}) == 4
     mean = match.mean_entropy(study, entry, Adding(), "rl", None, problems)  # type: ignore[arg-type]
     assert mean == pytest.approx(2.0)
     with pytest.raises(UserError, match=r"^arm rl: no$"):
         match.mean_entropy(study, entry, Adding(failing=True), "rl", None, problems)  # type: ignore[arg-type]
     every = entry.model_copy(update={"problems": 99})
-    assert len(match.subset(study, every)) == 5
+    assert len(match.draw_problems(study, every)) == 5
     file.write_text(file.read_text().replace("5}", "5}\n  apart: {set: countdown, limit: 2}", 1))
     apart = load_study(file, ["arms.rl.problem_sets=[apart]", "arms.base.problem_sets=[countdown]"])
     with pytest.raises(UserError, match=r"^arms rl and base have no problem set in common$"):
-        match.subset(apart, entry)
+        match.draw_problems(apart, entry)
 
 
 @pytest.mark.parametrize(("limit", "side"), [(match.COLDEST, -1), (match.HOTTEST, 1)])
@@ -298,9 +303,9 @@ def test_engines_and_verifiers_are_refused_before_a_job_meets_them(file: Path) -
     plain = file.read_text()
     study = load_study(file, ["engine.options.rows=7", "engine.tensor_parallel=2"])
     check_engines(study)
-    assert load._settings(study, "hf") == {"rows": 7, "dtype": "float32"}
+    assert load._engine_settings(study, "hf") == {"rows": 7, "dtype": "float32"}
     other = load_study(file, ["engine.dtype=auto", "engine.tensor_parallel=2"])
-    assert load._settings(other, "vllm") == {"rows": 32, "tensor_parallel": 2}
+    assert load._engine_settings(other, "vllm") == {"rows": 32, "tensor_parallel": 2}
     with pytest.raises(UserError, match=r"^engine.name: engine hf: no setting 'rwos'; it has "):
         check_engines(load_study(file, ["engine.options.rwos=7"]))
     with pytest.raises(
@@ -324,12 +329,12 @@ def test_engines_and_verifiers_are_refused_before_a_job_meets_them(file: Path) -
 def test_only_an_engine_that_shows_images_gets_them(file: Path) -> None:
     (first, *_) = load_study(file).problems("countdown")
     shown = replace(first, images=(b"png",))
-    refuse_unseen(Adding(), "base", [first])  # type: ignore[arg-type]
-    refuse_unseen(Adding(sees=True), "base", [first, shown])  # type: ignore[arg-type]
+    reject_unseen_images(Adding(), "base", [first])  # type: ignore[arg-type]
+    reject_unseen_images(Adding(sees=True), "base", [first, shown])  # type: ignore[arg-type]
     with pytest.raises(
         UserError, match=f"^arm base: {first.id} has images, and this engine cannot"
     ):
-        refuse_unseen(Adding(), "base", [first, shown])  # type: ignore[arg-type]
+        reject_unseen_images(Adding(), "base", [first, shown])  # type: ignore[arg-type]
 
 
 def test_stored_samples_come_back_with_their_problems_and_verdicts(file: Path) -> None:

@@ -12,29 +12,30 @@ import pytest
 from numpy.typing import NDArray
 
 from rlbhpc import sweep as room
-from rlbhpc.store.inventory import Holding
+from rlbhpc.store.inventory import COMPLETED_FLAG, FAILED_FLAG, RIGHT_FLAG, StoredFlags
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import Block, SampleKey
-from rlbhpc.sweep import plan
-from rlbhpc.sweep.plan import Presence, Span, _compare, _expected_samples, _pieces
-from rlbhpc.sweep.worker import Drawing, Line
+from rlbhpc.sweep.plan import Presence, Span, _compare, _cut_pieces, _expected_samples
+from rlbhpc.sweep.worker import ArmQueue, ProblemQueue
 from rlbhpc.verify.verdict import Status
 
 
-def line(problem: str, stop: int, stop_after: int = 0, judged: int = 0, right: int = 0) -> Line:
+def line(
+    problem: str, stop: int, stop_after: int = 0, judged: int = 0, right: int = 0
+) -> ProblemQueue:
     spans = [Span("base", "s", 0, problem, 2, 4), Span("base", "s", 0, problem, 6, stop)]
-    return Line(spans, stop_after, judged, right)
+    return ProblemQueue(spans, stop_after, judged, right)
 
 
 def row(problem: str, verdict: Status) -> Sample:
     return Sample(SampleKey("base", 0, problem, 0), 1, 1, int(verdict), 0, 5, -1.0, 1.0)
 
 
-def drawn(drawing: Drawing) -> list[tuple[str, int]]:
+def drawn(drawing: ArmQueue) -> list[tuple[str, int]]:
     """All that may be under way now."""
     pairs = []
-    while (pair := drawing.next()) is not None:
-        pairs.append((pair[0].span.problem, pair[1]))
+    while (key := drawing.next()) is not None:
+        pairs.append((key.problem, key.sample))
     return pairs
 
 
@@ -56,30 +57,34 @@ def test_as_much_is_under_way_as_a_problem_will_probably_need(
     stop_after: int, judged: int, right: int, under_way: int
 ) -> None:
     indices = [2, 3, *range(6, 102)]
-    drawing = Drawing([line("p", 102, stop_after, judged, right)])
+    drawing = ArmQueue([line("p", 102, stop_after, judged, right)])
     assert drawn(drawing) == [("p", index) for index in indices[:under_way]]
     assert drawing.is_open == (under_way < len(indices))
 
 
 def test_problems_take_turns_until_all_have_enough() -> None:
-    drawing = Drawing(
-        [line("p", 10, 2), line("q", 10, 2), Line([Span("base", "s", 0, "r", 0, 0)], 0, 0, 0)]
+    drawing = ArmQueue(
+        [
+            line("p", 10, 2),
+            line("q", 10, 2),
+            ProblemQueue([Span("base", "s", 0, "r", 0, 0)], 0, 0, 0),
+        ]
     )
     assert drawn(drawing) == [("p", 2), ("p", 3), ("q", 2), ("q", 3)]
-    assert not drawing.settled(0.0)
-    assert drawing.stored(row("p", Status.RIGHT)) == 0
+    assert not drawing.wait_until_stored(0.0)
+    assert drawing.note_stored(row("p", Status.RIGHT)) == 0
     # One right of one: one more is needed, and one is under way already.
     assert drawn(drawing) == []
-    assert drawing.stored(row("q", Status.FAILED)) == 0
+    assert drawing.note_stored(row("q", Status.FAILED)) == 0
     assert drawn(drawing) == [("q", 6)]
-    assert drawing.stored(row("p", Status.RIGHT)) == 4, "6 to 9 need not be drawn"
+    assert drawing.note_stored(row("p", Status.RIGHT)) == 4, "6 to 9 need not be drawn"
     for verdict in (Status.WRONG, Status.RIGHT):
-        assert drawing.stored(row("q", verdict)) == 0
+        assert drawing.note_stored(row("q", verdict)) == 0
     # Of two that are judged one is right: 2.0 samples are expected to bring the other.
     assert drawn(drawing) == [("q", 7)]
-    assert not drawing.settled(0.0)
-    assert drawing.stored(row("q", Status.RIGHT)) == 2
-    assert drawing.settled(0.0)
+    assert not drawing.wait_until_stored(0.0)
+    assert drawing.note_stored(row("q", Status.RIGHT)) == 2
+    assert drawing.wait_until_stored(0.0)
     assert not drawing.is_open
 
 
@@ -106,19 +111,15 @@ def presence_of(
     there: NDArray[np.bool_], n: NDArray[np.int64], failed: list[list[int]]
 ) -> Presence:
     zeros = np.zeros(len(PROBLEMS), np.int64)
-    pairs = np.array(failed, np.int64).reshape(-1, 2)
     block = Block("base", "s", 0, PROBLEMS, 8, zeros)
-    bits = np.packbits(there, axis=1, bitorder="little")
-    return Presence(block, n, bits, zeros, zeros, zeros, pairs, 0, 0)
+    flags = np.where(there, COMPLETED_FLAG, np.uint8(0))
+    for problem, sample in failed:
+        flags[problem, sample] = FAILED_FLAG
+    return Presence(block, n, flags, zeros)
 
 
-@pytest.mark.parametrize("cells", [1, 1 << 23])
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_missing_is_what_a_count_one_by_one_misses(
-    seed: int, cells: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the samples of one problem alone are unpacked together."""
-    monkeypatch.setattr(plan, "_UNPACKED_CELLS", cells)
+def test_what_is_missing_is_what_a_count_one_by_one_misses(seed: int) -> None:
     there, n, failed = stored(seed, 5 + 3 * seed)
     asked = np.arange(there.shape[1]) < n[:, None]
     held = presence_of(there, n, failed)
@@ -126,27 +127,23 @@ def test_what_is_missing_is_what_a_count_one_by_one_misses(
     assert held.present == (there & asked).sum()
     assert held.missing == (~there & asked).sum()
     assert held.failed == sum(sample < n[problem] for problem, sample in failed)
-    assert list(held.gaps()) == list(gaps(there, n))
+    assert list(held.missing_runs()) == list(gaps(there, n))
     for problem, start, stop in ((0, 0, 5), (2, 3, 5), (4, 1, there.shape[1]), (1, 2, 2)):
         assert held.count_missing(problem, start, stop) == (~there[problem, start:stop]).sum()
     more = there.copy()
     more[1, 1:4] = True
     counted = held.with_samples_present([("b", 1, 4), ("unknown", 0, 5)])
-    assert list(counted.gaps()) == list(gaps(more, n))
+    assert list(counted.missing_runs()) == list(gaps(more, n))
     retried = there.copy()
     for problem, sample in failed:
         retried[problem, sample] = False
-    assert list(held.retrying().gaps()) == list(gaps(retried, n))
-    assert list(held.gaps()) == list(gaps(there, n)), "what is there stays as it was"
+    assert list(held.with_failures_missing().missing_runs()) == list(gaps(retried, n))
+    assert list(held.missing_runs()) == list(gaps(there, n)), "what is there stays as it was"
 
 
-def holding(right: NDArray[np.bool_], there: NDArray[np.bool_]) -> Holding:
-    def packed(which: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        return np.packbits(which, axis=1, bitorder="little")
-
-    none = np.zeros((0, 2), np.int64)
-    count, hits = there.sum(axis=1), right.sum(axis=1)
-    return Holding(packed(there), packed(right), none, hits, 5.0 * count, count, 3)
+def holding(right: NDArray[np.bool_], there: NDArray[np.bool_]) -> StoredFlags:
+    flags = there * COMPLETED_FLAG + right * RIGHT_FLAG
+    return StoredFlags(flags.astype(np.uint8), 5.0 * there.sum(axis=1), 3)
 
 
 def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
@@ -160,7 +157,7 @@ def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
     assert (held.stopped, held.stale, held.missing) == (2, 3, 1 + 0 + 10 + 12)
     counts = held.counts()
     assert (counts.n.tolist(), counts.c.tolist()) == ([5, 2, 2, 0], [2, 2, 1, 0])
-    assert list(held.gaps()) == [(0, 1, 2), (2, 2, 12), (3, 0, 12)]
+    assert list(held.missing_runs()) == [(0, 1, 2), (2, 2, 12), (3, 0, 12)]
     whole = _compare(Block("base", "s", 0, PROBLEMS[:4], 12, np.zeros(4, np.int64)), asked,
                      holding(right, there))  # fmt: skip
     assert (whole.n.tolist(), whole.stopped) == ([12] * 4, 0)
@@ -178,11 +175,10 @@ def test_a_problem_ends_at_its_last_needed_right_sample() -> None:
         assert expected[problem] == pytest.approx(mean, rel=0.01)
     assert _expected_samples(whole) is None
     # A problem that stops stays with one worker, at 5 tokens for each sample that is expected.
-    there[2, 1:3] = False, True
-    holed = replace(
-        held, bits=np.packbits(np.pad(there, ((0, 0), (0, 6))), axis=1, bitorder="little")
-    )
-    pieces = _pieces(holed, 64, 8)
+    flags = held.flags.copy()
+    flags[2, 1:3] = flags[2, 2], flags[2, 1]
+    holed = replace(held, flags=flags)
+    pieces = _cut_pieces(holed, 64, 8)
     places = [[(span.problem, span.start, span.stop) for span in spans] for spans, _ in pieces]
     assert places == [[("a", 1, 2)], [("c", 1, 2), ("c", 3, 12)], [("d", 0, 12)]]
     assert [cost for _, cost in pieces] == pytest.approx(5 * expected[[0, 2, 3]])
@@ -193,4 +189,4 @@ def test_what_a_sweep_hands_on_cannot_be_changed() -> None:
     classes = {c for m in modules for c in vars(m).values() if isinstance(c, type)}
     own = [c for c in classes if is_dataclass(c) and c.__module__.startswith(room.__name__)]
     mutable = {c.__name__ for c in own if not c.__dataclass_params__.frozen}
-    assert mutable == {"Comparison", "Line", "ProblemChange", "Wave"}
+    assert mutable == {"Comparison", "ProblemQueue", "ProblemChange", "Wave"}

@@ -16,7 +16,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
-from rlbhpc.sweep.judge import Judge, SampleRequest, sample, verifier_kind, verifying_processes
+from rlbhpc.sweep.judge import Judge, SampleRequest, make_sample, verifier_kind, verifying_processes
 from rlbhpc.sweep.worker import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
@@ -118,9 +118,9 @@ def test_a_row_has_both_verdicts_and_the_study_says_which_decides(
 ) -> None:
     asked, done = completions(1)[0]
     unstated = Verdict(Status.RIGHT, "7", "7", stated=False)
-    row = sample(asked, done, unstated, decides)
+    row = make_sample(asked, done, unstated, decides)
     assert (row.strict, row.lenient, row.verdict) == (Status.NO_ANSWER, Status.RIGHT, verdict)
-    row = sample(asked, done, Verdict(Status.WRONG, "8", "8"), decides)
+    row = make_sample(asked, done, Verdict(Status.WRONG, "8", "8"), decides)
     assert (row.strict, row.lenient, row.verdict) == (Status.WRONG,) * 3
 
 

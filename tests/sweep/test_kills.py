@@ -173,7 +173,7 @@ def stored(study: Study) -> set[tuple[str, str, int]]:
     return {
         (p.block.arm, p.block.problems[i], s)
         for p in read_presence(study.layout, list(study.blocks()))
-        for i, s in np.argwhere(np.unpackbits(p.bits, axis=1, bitorder="little")).tolist()
+        for i, s in np.argwhere(p.flags).tolist()
     }
 
 

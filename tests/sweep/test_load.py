@@ -16,7 +16,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep import load
-from rlbhpc.sweep.load import load_engine, model_to_load, refuse_unseen
+from rlbhpc.sweep.load import load_engine, model_to_load, reject_unseen_images
 from tests.engines.test_checkpoints import adapter
 
 pytestmark = pytest.mark.engine
@@ -74,9 +74,9 @@ def test_a_model_that_cannot_be_shown_a_figure_is_not_asked_about_it(tmp_path: P
     engine = make_engine("hf", make_tiny_model(tmp_path / "base"))
     text = Problem("made/1", {"question": "x?"}, "3", "math")
     figure = Problem("made/2", {"question": "x?"}, "3", "math", images=(b"...",))
-    refuse_unseen(engine, "base", [text])
+    reject_unseen_images(engine, "base", [text])
     with pytest.raises(UserError, match="arm base: made/2 has images"):
-        refuse_unseen(engine, "base", [text, figure])
+        reject_unseen_images(engine, "base", [text, figure])
     engine.close()
 
 

@@ -17,14 +17,14 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.load import load_engine
-from rlbhpc.sweep.match import bisect, mean_entropy, subset
+from rlbhpc.sweep.match import bisect, draw_problems, mean_entropy
 from tests.studies import write_unloadable_model
 
 
 @given(st.floats(0.1, 8), st.floats(0.06, 9), st.sampled_from([0.1, 0.01, 0.001]))
 def test_bisection_finds_any_temperature(true: float, start: float, tolerance: float) -> None:
     found = bisect(lambda t: 3 * t / (1 + t), 3 * true / (1 + true), start, tolerance)
-    assert abs(found.entropy - found.wanted) <= tolerance
+    assert abs(found.entropy - found.target) <= tolerance
     assert found.entropy == pytest.approx(3 * found.temperature / (1 + found.temperature))
     assert len(found.tried) < 30
 
@@ -114,8 +114,8 @@ def test_a_sharpened_model_is_heated_to_the_entropy_of_its_base(tmp_path: Path) 
     path.write_text(yaml.safe_dump(written))
     study = load_study(path)
     match = asked.file.match_entropy["rl-matched"]
-    problems = subset(asked, match)
-    assert [p.id for p in problems] == [p.id for p in subset(asked, match)]
+    problems = draw_problems(asked, match)
+    assert [p.id for p in problems] == [p.id for p in draw_problems(asked, match)]
     assert len(problems) == 12
     entropies = []
     for name in ("base", "rl-matched"):

@@ -298,13 +298,13 @@ def test_a_shard_asks_only_journals_that_may_hold_its_samples(
         store(study, [row(study, key) if attempt == "elsewhere" else row(study, other)], attempt)
     store(study, [row(study, key)], f"{plan.name}-00001-cc")
     opened: list[str] = []
-    real = journal.index
+    real = journal.read_index
 
-    def watched(path: Path, **options: bool) -> journal.Index:
+    def watched(path: Path, **options: bool) -> journal.JournalIndex:
         opened.append(path.name)
         return real(path, **options)
 
-    monkeypatch.setattr(journal, "index", watched)
+    monkeypatch.setattr(journal, "read_index", watched)
     left = still_missing(study, plan, shard)
     assert {*opened} == {f"{plan.name}-00001-cc.journal", "elsewhere.journal"}
     assert len(opened) == 2
@@ -317,7 +317,7 @@ def test_a_plan_of_very_many_samples_has_longer_spans(
     present = read_presence(study.layout, list(study.blocks()))
     monkeypatch.setattr(plan_module, "SPAN", 1)
     single = make_plan(study, present, 10**6)
-    monkeypatch.setattr(plan_module, "_SPANS", 4)
+    monkeypatch.setattr(plan_module, "_MAX_SPANS", 4)
     longer = make_plan(study, present, 10**6)
     assert sum(len(shard.spans) for shard in longer.shards) < single.samples
     assert (

@@ -24,7 +24,7 @@ from rlbhpc.store.sources import Group, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.drain import Drain
-from rlbhpc.sweep.score import score_all, state
+from rlbhpc.sweep.score import read_score_states, score_all
 from tests.engines.support import Truth
 
 pytestmark = pytest.mark.engine
@@ -136,13 +136,13 @@ def test_scoring_that_is_stopped_again_and_again_gives_the_same_file(
         root = study.layout.tables(tables.SCORES)
         return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*.parquet")}
 
-    score_all(study, state(study, names), Drain(), lambda _: None)
+    score_all(study, read_score_states(study, names), Drain(), lambda _: None)
     whole = files()
     for path in study.layout.tables(tables.SCORES).rglob("*.parquet"):
         path.unlink()
     rounds = 0
-    while any(s.missing for s in state(study, names)):
-        score_all(study, state(study, names), Impatient(20), lambda _: None)
+    while any(s.missing for s in read_score_states(study, names)):
+        score_all(study, read_score_states(study, names), Impatient(20), lambda _: None)
         rounds += 1
     assert rounds > 3
     assert files() == whole
@@ -159,12 +159,12 @@ def test_scores_of_other_texts_or_another_model_are_dropped_and_made_anew(
     make_tiny_model(study_file.parent / "base", seed=9, hidden_size=32, initializer_range=0.1)
     changed = load_study(study_file)
     names = list(changed.file.scores)
-    missing = {s.condition.score for s in state(changed, names) if s.missing}
+    missing = {s.condition.score for s in read_score_states(changed, names) if s.missing}
     # The base's own samples are stale now, and so is all that it scored.
     assert missing == {"base-of-rl", "base-of-file"}
-    assert {s.condition.score for s in state(changed, names) if not s.wanted.requests} == {
-        "base-of-base"
-    }
+    assert {
+        s.condition.score for s in read_score_states(changed, names) if not s.requested.requests
+    } == {"base-of-base"}
     call(sample, study_file)
     assert call(score, study_file)[0] == DONE
     after = stored(changed)

@@ -94,7 +94,7 @@ def test_the_journals_of_other_arms_are_closed_whole(tmp_path: Path) -> None:
     with pytest.raises(UserError), recorder(unwritable(tmp_path), stored) as out:
         out.put(*asked("sound", 0))
         out.put(*asked("broken", 0))
-    index = journal.index(tmp_path / "sound" / "math" / "a.journal")
+    index = journal.read_index(tmp_path / "sound" / "math" / "a.journal")
     assert index.closed
     assert len(index.records) == len(stored) == 1
 
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> No
 
 def test_an_attempts_record_is_whole_json_after_each_stage(tmp_path: Path) -> None:
     attempt = Attempt(tmp_path, "plan", 0)
-    attempt.loaded()
-    attempt.end("done", samples=3)
+    attempt.record_loaded()
+    attempt.record_end("done", samples=3)
     assert json.loads(attempt.path.read_text())["samples"] == 3
     assert [path.name for path in tmp_path.iterdir()] == [attempt.path.name]

@@ -23,12 +23,13 @@ from rlbhpc.stats.joint import Finding, Verdict
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
+from rlbhpc.store.inventory import COMPLETED_FLAG, RIGHT_FLAG
 from rlbhpc.study.keys import Block, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import looks
 from rlbhpc.sweep.plan import Presence
-from rlbhpc.sweep.until import Wave, _next
+from rlbhpc.sweep.until import Wave, _ask_for_more
 from tests.sweep.replay import Replay, look, make_study, swept
 
 ARMS = "\n  rl: {model: rl}"
@@ -58,8 +59,11 @@ def side(arm: str, right: list[int], stop_after: int = 0) -> Presence:
     """An arm with 8 samples of each of four problems."""
     zeros = np.zeros(4, np.int64)
     block = Block(arm, "s", 2, ("a", "b", "c", "d"), 8, zeros, stop_after)
-    n = np.full(4, 8)
-    return Presence(block, n, np.zeros((4, 1), np.uint8), np.array(right), n, n, zeros, 0, 0)
+    flags = np.zeros((4, max(8, *right)), np.uint8)
+    flags[:, :8] = COMPLETED_FLAG
+    for problem, count in enumerate(right):
+        flags[problem, :count] = COMPLETED_FLAG | RIGHT_FLAG
+    return Presence(block, np.full(4, 8), flags, zeros)
 
 
 def test_what_a_look_asks_for_is_asked_of_its_cells_alone(tmp_path: Path) -> None:
@@ -102,16 +106,16 @@ def test_the_least_clear_problems_are_asked_for_within_the_budget(
     is_open = np.array([True, True, True, False])
     view = SimpleNamespace(chances=chances, open_problems=lambda lost, gained: is_open)
     wave = Wave(budget, {})
-    said, more = _next((base, trained), view, (True, False), wave)  # type: ignore[arg-type]
+    said, more = _ask_for_more((base, trained), view, (True, False), wave)  # type: ignore[arg-type]
     assert said == outcome
     assert [((m.arm, m.set_name, m.step), m.n, m.problems) for m in more] == list(asked)
     # Another comparison with the same base asks for the same samples, which cost nothing then.
-    left = wave.left
+    left = wave.budget_left
     for place, n, problems in asked:
         assert all(wave.ask(place, problem, 8, n) for problem in problems)
-    assert wave.left == left
+    assert wave.budget_left == left
     closed = SimpleNamespace(chances=chances, open_problems=lambda lost, gained: is_open & False)
-    assert _next((base, trained), closed, (True, False), wave) == ("nothing open", ())  # type: ignore[arg-type]
+    assert _ask_for_more((base, trained), closed, (True, False), wave) == ("nothing open", ())  # type: ignore[arg-type]
 
 
 def every(i: int, period: int) -> bool:

@@ -143,8 +143,8 @@ def test_an_attempt_writes_down_where_and_with_what_it_ran(
     layout = Layout(tmp_path)
     before = time.time()
     attempt = Attempt(layout.attempts, "plan", 12)
-    attempt.loaded()
-    attempt.end("done", samples=3)
+    attempt.record_loaded()
+    attempt.record_end("done", samples=3)
     (record,) = read_attempts(layout)
     assert before <= record.pop("started") <= record.pop("loaded") <= record.pop("ended")
     assert record.pop("packages")["pyarrow"]

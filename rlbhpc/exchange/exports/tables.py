@@ -84,16 +84,19 @@ def whole_rows(layout: Layout) -> Iterator[pa.Table]:
     """Whole rows that count, some megabytes at a time; what is left out is told."""
     sources = Sources.survey(layout, strict=False)
     notes = [*sources.notes, *purged_notes(sources)]
-    for rows in sources.rows.values():
-        grid = rows.grid
+    for files_of_group in sources.files.values():
+        grid = files_of_group.grid
         stop_after = grid.provenance.get(STOP_AFTER.name, 0)
         starts = range(0, len(grid.problems), _PROBLEMS)
         for step, first in itertools.product(grid.steps, starts):
             problems = set(grid.problems[first : first + _PROBLEMS])
-            view = DistinctSamples(rows.now, None, problems=problems, steps={step})
-            if counted := list(rows.counted(view).values()):
-                for _, table in view.batches(np.concatenate(counted)):
+            samples = DistinctSamples(
+                files_of_group.snapshot, None, problems=problems, steps={step}
+            )
+            counted = list(files_of_group.requested_by_cell(samples).values())
+            if counted:
+                for _, table in samples.read_batches(np.concatenate(counted)):
                     stops = [[stop_after] * len(table)]
                     yield table.append_column(STOP_AFTER.name, stops).cast(PLAIN)
-            notes.extend(view.notes)
+            notes.extend(samples.notes)
     left_out.warn_left_out(layout.root, notes)
