@@ -183,12 +183,12 @@ def test_units_cover_a_grid_once_and_are_few(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     for problems, n, steps, number in ((500, 2048, 1, 63), (30, 64, 20, 20), (7, 10**5, 1, 7)):
         cells = made.cells(range(problems), n, range(steps))
-        units = list(seal.units(ARM, Grid("model").grown(cells)))
+        units = list(seal.seal_units(ARM, Grid("model").grown(cells)))
         assert len(units) == number
         assert [cell for unit in units for cell in unit] == list(cells)
     cells = made.cells(range(10_000), 10_000)
     # 39 problems with 10,000 samples each are nearly the 256th part of all.
-    assert len(list(seal.units(ARM, Grid("model").grown(cells)))) == 257
+    assert len(list(seal.seal_units(ARM, Grid("model").grown(cells)))) == 257
 
 
 def test_a_part_does_not_tell_what_was_held_in_memory_together(
@@ -316,11 +316,11 @@ def test_a_journal_that_goes_before_it_is_opened_is_found_among_the_parts(
     grid(PROBLEMS, N).save(layout.grid(ARM, SET))
     run(layout)
     path = layout.journals(ARM, SET) / "one.journal"
-    real = journal.index
+    real = journal.read_index
 
     def vanishing(*args: object, **options: object) -> object:
         path.unlink(missing_ok=True)
         return real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(journal, "index", vanishing)
+    monkeypatch.setattr(journal, "read_index", vanishing)
     assert [done.sealed for done in seal_run(layout).values()] == [3]
