@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -18,8 +17,6 @@ from rlbhpc.sweep.load import load_engine
 from rlbhpc.sweep.plan import Plan, Shard
 from rlbhpc.sweep.progress import Progress
 from rlbhpc.sweep.worker import Work, load_all_problems, work
-
-log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 
