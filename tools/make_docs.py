@@ -22,14 +22,14 @@ from rlbhpc.report.claim import claim_schema
 from rlbhpc.stats.metrics import METRICS, Metric
 from rlbhpc.store import cube_schema
 from rlbhpc.store.accessor import DatasetAccessor, TreeAccessor
-from rlbhpc.store.sample import COLUMNS
+from rlbhpc.store.sample_rows import COLUMNS
 from rlbhpc.study.fields import NAME_ALLOWED, Entry, Shape, allowed, fields, own_first
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.verify.answer.statements import OPENINGS, STATEMENTS, TURN_ENDS
 
 ROOT = Path(__file__).parents[1]
 HEADS = Path(__file__).parent / "pages"
-_TABLE = "<!-- generated from rlbhpc/store/sample.py by `make docs` -->\n"
+_TABLE = "<!-- generated from rlbhpc/store/sample_rows.py by `make docs` -->\n"
 _RULES = "<!-- generated from rlbhpc/verify/answer/statements.py by `make docs` -->\n"
 _TABLE_END = "<!-- end -->"
 _BETTER = {"higher": "higher", "lower": "lower", "neither": "–"}

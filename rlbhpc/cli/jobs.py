@@ -23,7 +23,7 @@ from rlbhpc.launch.prepare import SHARD_TOKENS, Prepared, prepare
 from rlbhpc.launch.script import read_options
 from rlbhpc.launch.send import reject_missing, start_estimates
 from rlbhpc.launch.slurm import ranges
-from rlbhpc.sweep.progress import duration
+from rlbhpc.sweep.process import duration
 
 
 @click.command(

@@ -33,13 +33,12 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_verifiers
-from rlbhpc.sweep.local import run_plan
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
-from rlbhpc.sweep.progress import duration
+from rlbhpc.sweep.process import Drain, duration
 from rlbhpc.sweep.remember import load_plan, store_study
+from rlbhpc.sweep.worker import run_plan
 
 if TYPE_CHECKING:
     from rlbhpc.stats.joint import Finding

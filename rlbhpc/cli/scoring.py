@@ -16,8 +16,8 @@ from rlbhpc.stats.perplexities import perplexity, summarize_perplexities
 from rlbhpc.store import tables
 from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.match import match
+from rlbhpc.sweep.process import Drain
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.score import ScoreState, read_score_states, score_all
 

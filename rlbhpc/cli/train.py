@@ -17,8 +17,7 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.study.lineage import set_aside, training_order, untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.devices import devices
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain, devices
 
 
 @click.command(

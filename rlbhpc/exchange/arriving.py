@@ -17,7 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.form import Imported, ImportedCounts
 from rlbhpc.store import sample_rows
 from rlbhpc.store.questions import Question
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.fields import NAME_ALLOWED, NAME_PATTERN
 from rlbhpc.study.keys import SampleKey, fingerprint
 from rlbhpc.verify.verdict import Status

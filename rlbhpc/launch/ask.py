@@ -40,8 +40,8 @@ from rlbhpc.study.draft import (
 from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.devices import devices
 from rlbhpc.sweep.plan import Plan, make_plan, read_presence
+from rlbhpc.sweep.process import devices
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.

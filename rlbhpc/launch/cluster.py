@@ -16,7 +16,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import nearest, validated
 from rlbhpc.study.fields import Entry, Text, Words
 from rlbhpc.study.tree import load_tree
-from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.process import devices
 
 # A word that Slurm and the shell take as it is: no blank, no quote, nothing that expands.
 WORD: Final = r"^[A-Za-z0-9_.,:=@%+/\[\]*&|()-]{1,200}$"

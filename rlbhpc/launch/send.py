@@ -29,9 +29,8 @@ from rlbhpc.launch.jobs import SNAPSHOT, outdated_jobs
 from rlbhpc.launch.launches import LaunchFolder, launch_in, only_sender
 from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import stored_study
-from rlbhpc.sweep.devices import devices, shares
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.plan import read_presence
+from rlbhpc.sweep.process import Drain, devices, shares
 
 # A launch on this machine: the same scripts as local processes.
 

@@ -1,7 +1,7 @@
 """What stands in the cube: names, dimensions, types, fill values, attributes, codecs.
 
 The one-page description for readers is ``docs/storage-schema.md``. Values of a sample are declared
-in :mod:`rlbhpc.store.sample`, which has a version of its own.
+in :mod:`rlbhpc.store.sample_rows`, which has a version of its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 
 from rlbhpc.problems import problem
-from rlbhpc.store import sample
-from rlbhpc.store.sample import COLUMNS
+from rlbhpc.store import sample_rows
+from rlbhpc.store.sample_rows import COLUMNS
 from rlbhpc.verify.verdict import Status
 
 # Changes of names, types or meanings here, beside those of a sample's values.
 _CHANGES: Final = 1
-SCHEMA_VERSION: Final = sample.SCHEMA_VERSION + _CHANGES
+SCHEMA_VERSION: Final = sample_rows.SCHEMA_VERSION + _CHANGES
 #: Name of this schema in the root attributes.
 SCHEMA: Final = "rlbhpc-cube"
 

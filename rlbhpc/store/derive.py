@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.store import cube, cube_schema, sample
+from rlbhpc.store import cube, cube_schema, sample_rows
 from rlbhpc.store.cube import Version
 from rlbhpc.store.cube_schema import STRING
 from rlbhpc.store.grid import UNPLANNED, Grid
@@ -39,7 +39,7 @@ BAND_COLUMNS: Final = (
     "problem",
     "sample",
     "fingerprint",
-    *(name for name, column in sample.COLUMNS.items() if column.cube),
+    *(name for name, column in sample_rows.COLUMNS.items() if column.cube),
 )
 
 # Plain integers: NumPy compares bytes with an enum as 64-bit integers, at a quarter of the speed.

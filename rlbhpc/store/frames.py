@@ -52,8 +52,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
-from rlbhpc.store.sample_rows import digest, upgrade, utf8
+from rlbhpc.store.sample_rows import COLUMNS, SCHEMA_VERSION, Sample, digest, upgrade, utf8
 from rlbhpc.study.keys import Cell
 
 # Changes of the layout here, beside those of a sample's values.

@@ -28,7 +28,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import frames, left_out, sample_rows
 from rlbhpc.store.frames import ANSWER, INDEXED, AnswerList, DamagedError
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.sample import COLUMNS, SCHEMA_VERSION, Sample
+from rlbhpc.store.sample_rows import COLUMNS, SCHEMA_VERSION, Sample
 from rlbhpc.study.keys import Cell
 
 # --- writing -------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import sample_rows
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.sample import COLUMNS, OLDEST, SCHEMA_VERSION
+from rlbhpc.store.sample_rows import COLUMNS, OLDEST, SCHEMA_VERSION
 from rlbhpc.study.keys import Cell
 from rlbhpc.verify.verdict import Status
 

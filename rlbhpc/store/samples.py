@@ -20,7 +20,7 @@ from rlbhpc.store.grid import seal_units
 from rlbhpc.store.left_out import Note
 from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.reader import purged_notes
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.snapshot import DistinctSamples, retry_while_changing
 from rlbhpc.store.sources import Group, GroupFiles, Sources
 from rlbhpc.study.layout import Layout

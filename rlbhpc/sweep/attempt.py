@@ -16,7 +16,7 @@ from rlbhpc import __version__
 from rlbhpc.store import checked, left_out
 from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.study.layout import Layout, entries
-from rlbhpc.sweep.devices import devices
+from rlbhpc.sweep.process import devices
 
 log = logging.getLogger(__name__)
 

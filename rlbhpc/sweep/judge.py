@@ -10,7 +10,7 @@ import numpy as np
 
 from rlbhpc.engines.completion import Completion, Finish, finish_name
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
 from rlbhpc.verify.answer.extract import RULES

@@ -26,14 +26,14 @@ from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.store import left_out
-from rlbhpc.store.inventory import (
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.snapshot import (
     COMPLETED_FLAG,
     FAILED_FLAG,
     RIGHT_FLAG,
     StoredFlags,
     take_inventory,
 )
-from rlbhpc.store.left_out import Note
 from rlbhpc.study.keys import Block
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study
@@ -63,7 +63,7 @@ class Presence:
 
     ``n``: samples that are requested of each problem. Looks make it ragged; of a problem that has
     enough right samples, it is those up to the last of them. ``flags``: a row for each problem, a
-    column for each sample index, with the flags of :mod:`rlbhpc.store.inventory`; 0 where there is
+    column for each sample index, with the flags of :mod:`rlbhpc.store.snapshot`; 0 where there is
     no sample. A sample whose prompt, model, sampling setting or problem text has changed since does
     not count. ``tokens``: response tokens of the completed samples of each problem. ``stale``:
     stored samples that answer another request than today's. ``stopped``: number of problems that

@@ -28,8 +28,8 @@ from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import fingerprint
 from rlbhpc.study.schema import ScoreRequest
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import load_engine
+from rlbhpc.sweep.process import Drain
 from rlbhpc.verify.verdict import Status
 
 # The problem set under which a file's texts stand; each line is a problem of its own.

@@ -26,7 +26,7 @@ from rlbhpc import files
 from rlbhpc.store import tables
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.tables import log_lines
-from rlbhpc.sweep.progress import LINE_SECONDS, duration
+from rlbhpc.sweep.process import LINE_SECONDS, duration
 from rlbhpc.train.batch import Rollout
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
-from rlbhpc.sweep.drain import Drain, Interrupted
+from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Batch, Store, explained_variance

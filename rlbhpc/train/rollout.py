@@ -23,7 +23,7 @@ from rlbhpc.engines.hf_model import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
-from rlbhpc.sweep.drain import Drain, Interrupted
+from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Rounds, Scorer, Store
 from rlbhpc.train.batch import Response, Rollout, Shown

@@ -26,7 +26,7 @@ from rlbhpc.store.sources import Group
 from rlbhpc.study.complaints import from_options
 from rlbhpc.study.schema import Recipe, Teacher
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm

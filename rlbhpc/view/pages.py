@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.report.phrases import count_text, printable
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.samples import StoredSample
 from rlbhpc.verify.error_audit import WORDS, load_judgements
 from rlbhpc.verify.verdict import Status

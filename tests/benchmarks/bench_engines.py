@@ -26,7 +26,7 @@ from rlbhpc.engines.completion import Request
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey, Sampling
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study

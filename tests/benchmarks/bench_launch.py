@@ -13,7 +13,7 @@ from rlbhpc.launch import status
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.prepare import measured_rates, predict
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study

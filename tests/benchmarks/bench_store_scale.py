@@ -17,7 +17,7 @@ import numpy as np
 
 from rlbhpc.store import seal
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.inventory import COMPLETED_FLAG, RIGHT_FLAG, Inventory
+from rlbhpc.store.snapshot import COMPLETED_FLAG, RIGHT_FLAG, Inventory
 from rlbhpc.study.keys import Block, Cell
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
@@ -27,22 +27,22 @@ from tests.benchmarks import Row, in_loops, journals
 from tests.study.folder import write_arms
 
 MISSING = """
-from rlbhpc.store import inventory
-work = lambda: inventory.take_inventory(layout, "base", "made")
+from rlbhpc.store import snapshot
+work = lambda: snapshot.take_inventory(layout, "base", "made")
 """
 COMPACT = """
 from rlbhpc.store.compact import compact
 work = lambda: compact(layout, rebuild=True)
 """
 PLAN = """
-from rlbhpc.store import inventory
+from rlbhpc.store import snapshot
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.plan import read_presence
 from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
 stocks = dict(((b.arm, b.set_name), stock(b, {n})) for b in study.blocks())
-inventory.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
+snapshot.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
 work = lambda: make_plan(study, read_presence(layout, list(study.blocks())), 1 << 34)
 """
 # Not ru_maxrss: that keeps the peak of the process that this one was forked from.

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rlbhpc.store import frames, parts, sample_rows, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 from tests.benchmarks import Row, in_loops, median_seconds

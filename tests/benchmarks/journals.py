@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import Cell, SampleKey
 from rlbhpc.study.layout import Layout
 

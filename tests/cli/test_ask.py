@@ -16,7 +16,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch.ask import draft, find_study, make_results
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.draft import write_study
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study

@@ -23,7 +23,7 @@ from rlbhpc.cli.shared import visible
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.formats.inspect_log import InspectLog
 from rlbhpc.store.cube_schema import answer_id
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.layout import Layout
 from tests.cli.test_store_verbs import printed
 from tests.store.made import journal, sample, samples

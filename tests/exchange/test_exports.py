@@ -16,7 +16,7 @@ from rlbhpc.exchange.exports import export
 from rlbhpc.exchange.imports import import_files
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study

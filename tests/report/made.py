@@ -16,7 +16,7 @@ from rlbhpc.report.aspects import aspects_of
 from rlbhpc.store import tables
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study

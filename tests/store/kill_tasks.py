@@ -13,7 +13,7 @@ from rlbhpc.store import merge, seal
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rlbhpc.store import inventory, journal, parts, sample_rows, snapshot
+from rlbhpc.store import journal, parts, sample_rows, snapshot
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.inventory import COMPLETED_FLAG, FAILED_FLAG, Inventory
 from rlbhpc.store.left_out import Skipped
-from rlbhpc.store.snapshot import Conflict, DistinctSamples
+from rlbhpc.store.snapshot import COMPLETED_FLAG, FAILED_FLAG, Conflict, DistinctSamples, Inventory
 from rlbhpc.study.layout import Layout
 
 
@@ -55,7 +54,7 @@ def scan(layout: Layout, arm: str, set_name: str, grid: Grid, *, verify: bool = 
         for file in (*now.parts, *now.journals):
             stock.add_file(file)
     else:
-        stock = inventory.take_inventory(layout, arm, set_name)
+        stock = snapshot.take_inventory(layout, arm, set_name)
     shape = (len(grid.steps), len(grid.problems), grid.n)
     present, failed = np.zeros((2, *shape), np.bool_)
     counts = np.zeros(shape[:2], np.int64)

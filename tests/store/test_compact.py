@@ -24,7 +24,7 @@ from rlbhpc.store import checked, cube, grid, tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Chunk, Grid
 from rlbhpc.store.reader import open_cube
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.samples import find_samples
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.store.sources import Group

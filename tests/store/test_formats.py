@@ -22,8 +22,7 @@ from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note, Skipped
-from rlbhpc.store.sample import Sample
-from rlbhpc.store.sample_rows import to_samples
+from rlbhpc.store.sample_rows import Sample, to_samples
 from rlbhpc.study.keys import Cell
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading

@@ -17,7 +17,7 @@ from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.reader import guessable
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbhpc.store import inventory, left_out, seal
-from rlbhpc.store.inventory import COMPLETED_FLAG, FAILED_FLAG, RIGHT_FLAG
+from rlbhpc.store import left_out, seal, snapshot
 from rlbhpc.store.journal import JournalWriter
 from rlbhpc.store.parts import FAILED
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
+from rlbhpc.store.snapshot import COMPLETED_FLAG, FAILED_FLAG, RIGHT_FLAG
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.store import reading
@@ -46,7 +46,7 @@ def key(drawn: Sample) -> tuple[int, int, int]:
 def agrees(layout: Layout) -> None:
     """Compare with the rows themselves, each read and sorted."""
     rows = reading.rows(layout, ARM, SET).table.to_pylist()
-    stock = inventory.take_inventory(layout, ARM, SET)
+    stock = snapshot.take_inventory(layout, ARM, SET)
     for step in (0, 4):
         held = stock.flags_of(step, PROBLEMS, ASKED)
         at_step = [row for row in rows if row["step"] == step]
@@ -122,7 +122,7 @@ def test_a_sample_that_proved_damaged_is_missing(layout: Layout) -> None:
     assert reading.scan(layout, ARM, SET, grid(1, N)).missing.sum() == 1
     path = layout.journals(ARM, SET) / "a.journal"
     told = f"{path}: skipped 1 samples that were found damaged before"
-    assert [note.text for note in inventory.take_inventory(layout, ARM, SET).notes] == [told]
+    assert [note.text for note in snapshot.take_inventory(layout, ARM, SET).notes] == [told]
 
 
 def test_a_part_that_was_put_back_counts_again(layout: Layout) -> None:
@@ -131,9 +131,9 @@ def test_a_part_that_was_put_back_counts_again(layout: Layout) -> None:
     (layout.journals(ARM, SET) / "a.journal").unlink()
     whole = part.read_bytes()
     part.write_bytes(whole[:-9])
-    assert inventory.take_inventory(layout, ARM, SET).notes
+    assert snapshot.take_inventory(layout, ARM, SET).notes
     part.write_bytes(whole)
-    assert not inventory.take_inventory(layout, ARM, SET).notes
+    assert not snapshot.take_inventory(layout, ARM, SET).notes
     agrees(layout)
 
 
@@ -148,7 +148,7 @@ def test_two_journals_of_another_arm_do_not_count_either(layout: Layout) -> None
             for p in range(P):
                 drawn = sample(p, start)
                 writer.append(replace(drawn, key=drawn.key._replace(arm="rl")))
-    stock = inventory.take_inventory(layout, "rl", SET)
+    stock = snapshot.take_inventory(layout, "rl", SET)
     held = stock.flags_of(0, PROBLEMS, ASKED)
     assert np.count_nonzero(held.flags, axis=1).tolist() == [3] * P
     assert [note.text for note in stock.notes] == [
@@ -163,7 +163,7 @@ def test_a_part_of_another_arm_does_not_count_either(layout: Layout) -> None:
     (part,) = seal.seal(layout, ARM, SET, grid(1, N), "none").made
     copy = layout.parts("rl", SET) / part.name
     shutil.copytree(part.parent, copy.parent)
-    stock = inventory.take_inventory(layout, "rl", SET)
+    stock = snapshot.take_inventory(layout, "rl", SET)
     assert not stock.flags_of(0, PROBLEMS, ASKED).flags.any()
     (note,) = stock.notes
     assert note.text.startswith(f"{copy}: skipped {N} samples of another arm or problem set (base,")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlbhpc.errors import UserError
 from rlbhpc.store import frames, journal, left_out, sample_rows
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from tests.store import made, reading
 from tests.store.kill_tasks import sample

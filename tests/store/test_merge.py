@@ -14,7 +14,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import checked, merge, sample_rows, seal
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.layout import Layout
 from tests.store import made, reading
 from tests.store.made import ARM, SET

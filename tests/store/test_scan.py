@@ -13,7 +13,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import journal, sample_rows, seal, snapshot
 from rlbhpc.store.frames import HEADER_SIZE
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.store import made, reading

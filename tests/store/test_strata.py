@@ -15,7 +15,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.schema_check import validate_cube
 from rlbhpc.study.keys import Cell, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout

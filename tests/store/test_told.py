@@ -26,7 +26,7 @@ import xarray as xr
 import rlbhpc
 from rlbhpc.cli.main import main
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE, LeftOutWarning
-from rlbhpc.store import cube, inventory, left_out, seal, snapshot, tables
+from rlbhpc.store import cube, left_out, seal, snapshot, tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.derive import PurgedError
 from rlbhpc.store.journal import JournalWriter
@@ -659,15 +659,15 @@ def test_a_count_of_what_is_there_is_strict_unless_it_is_told_not_to_be(
     closed = layout.journals(ARM, SET) / "c.journal"
     closed.mkdir()
     with pytest.raises(IsADirectoryError):
-        inventory.take_inventory(layout, ARM, SET)
-    stock = inventory.take_inventory(layout, ARM, SET, strict=False)
+        snapshot.take_inventory(layout, ARM, SET)
+    stock = snapshot.take_inventory(layout, ARM, SET, strict=False)
     assert [(note.kind, str(closed) in note.text) for note in stock.notes] == [
         (left_out.UNREADABLE, True)
     ]
     asked = grid(P, N)
     requests = np.array([asked.fingerprints[0, problem] for problem in asked.problems])
     flags = stock.flags_of(0, asked.problems, requests).flags
-    assert np.count_nonzero(flags & inventory.COMPLETED_FLAG) == np.count_nonzero(
+    assert np.count_nonzero(flags & snapshot.COMPLETED_FLAG) == np.count_nonzero(
         [row.verdict not in FAILED for row in samples(range(P), N)]
     )
 

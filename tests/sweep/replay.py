@@ -21,9 +21,8 @@ from rlbhpc.errors import DONE
 from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
-from rlbhpc.sweep.progress import Progress
+from rlbhpc.sweep.process import Drain, Progress
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.worker import Work, load_all_problems, work
 from tests.studies import write_unloadable_model

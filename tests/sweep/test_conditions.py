@@ -22,8 +22,8 @@ from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep import load, match, score
 from rlbhpc.sweep.again import StoredRun
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.load import check_engines, check_verifiers, reject_unseen_images
+from rlbhpc.sweep.process import Drain
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.sweep.score import Condition, _request_fingerprint, conditions, read_texts
 from rlbhpc.verify.verdict import Status, Verdict

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from rlbhpc.sweep import drain as drain_module
-from rlbhpc.sweep.drain import SIGNALS, Drain, Interrupted
+from rlbhpc.sweep import process
+from rlbhpc.sweep.process import SIGNALS, Drain, Interrupted
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -31,7 +31,7 @@ def test_a_deadline_asks_by_itself_and_a_second_warning_prolongs_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 5.0)
-    monkeypatch.setattr(drain_module, "time", clock)
+    monkeypatch.setattr(process, "time", clock)
     drain = Drain(grace=100, limit=10)
     clock.monotonic = lambda: 14.5
     assert not drain.requested and drain.time_left() == float("inf")

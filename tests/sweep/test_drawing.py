@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from rlbhpc import sweep as room
-from rlbhpc.store.inventory import COMPLETED_FLAG, FAILED_FLAG, RIGHT_FLAG, StoredFlags
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
+from rlbhpc.store.snapshot import COMPLETED_FLAG, FAILED_FLAG, RIGHT_FLAG, StoredFlags
 from rlbhpc.study.keys import Block, SampleKey
 from rlbhpc.sweep.plan import Presence, Span, _compare, _cut_pieces, _expected_samples
 from rlbhpc.sweep.worker import ArmQueue, ProblemQueue

@@ -13,7 +13,7 @@ import pytest
 
 from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.judge import Judge, SampleRequest, make_sample, verifier_kind, verifying_processes

@@ -22,7 +22,7 @@ from rlbhpc.store import journal
 from rlbhpc.store.cube_schema import NO_THINK
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.seal import seal_run
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import SampleKey

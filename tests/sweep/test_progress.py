@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rlbhpc.sweep import progress
-from rlbhpc.sweep.progress import Progress, duration
+from rlbhpc.sweep import process
+from rlbhpc.sweep.process import Progress, duration
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     seconds = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(progress, "time", seconds)
+    monkeypatch.setattr(process, "time", seconds)
     return seconds
 
 

@@ -23,7 +23,7 @@ from rlbhpc.store.compact import compact
 from rlbhpc.store.sources import Group, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.sweep.score import read_score_states, score_all
 from tests.engines.support import Truth
 

@@ -15,7 +15,7 @@ import pytest
 from rlbhpc.engines.completion import Completion, Finish
 from rlbhpc.errors import USAGE, UserError
 from rlbhpc.store import journal
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.sweep.attempt import Attempt
 from rlbhpc.sweep.judge import SampleRequest

@@ -23,7 +23,7 @@ from rlbhpc.stats.joint import Finding, Verdict
 from rlbhpc.store import checked
 from rlbhpc.store.compact import compact
 from rlbhpc.store.grid import Grid
-from rlbhpc.store.inventory import COMPLETED_FLAG, RIGHT_FLAG
+from rlbhpc.store.snapshot import COMPLETED_FLAG, RIGHT_FLAG
 from rlbhpc.study.keys import Block, SampleKey, sample_seed
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.study import Study

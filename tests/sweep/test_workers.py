@@ -22,13 +22,10 @@ from rlbhpc.errors import DONE, TRY_AGAIN, LeftOutWarning, UserError
 from rlbhpc.store import checked
 from rlbhpc.study.keys import Sampling
 from rlbhpc.study.layout import Layout
-from rlbhpc.sweep import drain as draining
-from rlbhpc.sweep import local, progress
+from rlbhpc.sweep import process, worker
 from rlbhpc.sweep.attempt import Attempt, read_attempts
-from rlbhpc.sweep.devices import devices
-from rlbhpc.sweep.drain import Drain
 from rlbhpc.sweep.plan import make_plan
-from rlbhpc.sweep.progress import Progress
+from rlbhpc.sweep.process import Drain, Progress, devices
 from rlbhpc.sweep.remember import load_plan, store_study
 from rlbhpc.sweep.worker import work
 from tests.sweep.replay import Replay, job_of, look, make_study
@@ -98,7 +95,7 @@ def test_each_worker_has_its_share_of_shards_and_the_devices_of_one_copy(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     # -P: a verifier `string.py` in the working folder must not be taken for Python's own.
     drain = Drain(grace=9)
-    assert local.run_workers(Path("plan.json"), shards, workers, drain, gpus_per_copy) == DONE
+    assert worker.run_workers(Path("plan.json"), shards, workers, drain, gpus_per_copy) == DONE
     told = {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != "python"}
     assert told == {
         name: f"{gpus}: -P -m rlbhpc run plan.json --shards {name} --grace 9\n"
@@ -126,7 +123,7 @@ def test_the_worst_end_of_a_worker_counts(
         return wait(process, timeout=timeout and 0.05)
 
     monkeypatch.setattr(subprocess.Popen, "wait", ask)
-    assert local.run_workers(Path("plan.json"), names, len(names), drain) == code  # type: ignore[arg-type]
+    assert worker.run_workers(Path("plan.json"), names, len(names), drain) == code  # type: ignore[arg-type]
 
 
 def test_an_attempt_writes_down_where_and_with_what_it_ran(
@@ -240,12 +237,12 @@ def test_shards_here_stop_between_two_when_asked(
         return next(codes)
 
     worked: list[object] = []
-    monkeypatch.setattr(local, "work", works)
-    monkeypatch.setattr(progress.sys, "stderr", io.StringIO())
-    assert local.run_here(study, plan, plan.shards[:2], Drain()) == 3
-    assert local.run_here(study, plan, plan.shards, drain) == TRY_AGAIN
+    monkeypatch.setattr(worker, "work", works)
+    monkeypatch.setattr(process.sys, "stderr", io.StringIO())
+    assert worker.run_here(study, plan, plan.shards[:2], Drain()) == 3
+    assert worker.run_here(study, plan, plan.shards, drain) == TRY_AGAIN
     assert worked == [*plan.shards[:2], plan.shards[0]]
-    assert "256 samples" in progress.sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "256 samples" in process.sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
 class Terminal(io.StringIO):
@@ -265,7 +262,7 @@ def test_a_sweep_says_how_far_it_is_now_and_then(
     monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, seconds: list[float], text: list[str]
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(process, "time", clock)
     counted = Progress(4, stream)
     for now in seconds:
         clock.monotonic = lambda now=now: now
@@ -281,7 +278,7 @@ def test_a_sweep_says_how_far_it_is_now_and_then(
 
 def test_a_grace_period_is_as_long_as_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 100.0)
-    monkeypatch.setattr(draining, "time", clock)
+    monkeypatch.setattr(process, "time", clock)
     drain = Drain(grace=60.0, limit=50.0)
     for now, left in ((150.0, 60.0), (170.0, 40.0), (230.0, -20.0)):
         clock.monotonic = lambda now=now: now

@@ -21,7 +21,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store import tables
 from rlbhpc.store.tables import log_lines
 from rlbhpc.study.keys import Sampling
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.checkpoint import states
 from rlbhpc.train.loop import train

@@ -11,7 +11,7 @@ from rlbhpc.engines.engine import make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.tables import log_lines
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.loop import train

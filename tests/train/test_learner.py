@@ -21,7 +21,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.tables import log_lines
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train import checkpoint
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response

@@ -22,7 +22,7 @@ from rlbhpc.engines.hf_model import Sight
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import Sampling
-from rlbhpc.sweep.drain import Drain, Interrupted
+from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import rollout
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.algorithms.algorithm import Round, Rounds

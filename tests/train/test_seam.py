@@ -19,7 +19,7 @@ from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store.tables import log_lines
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO

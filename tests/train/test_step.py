@@ -240,7 +240,7 @@ def test_a_prompt_of_tokens_that_nothing_has_trained_is_told(
     from transformers import AutoModelForCausalLM
 
     from rlbhpc.problems.problem import Problem
-    from rlbhpc.sweep.drain import Drain
+    from rlbhpc.sweep.process import Drain
     from rlbhpc.train.algorithms import make_algorithm
     from rlbhpc.train.loop import train
     from rlbhpc.train.rollout import Judge, Prompt, Run

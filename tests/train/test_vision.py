@@ -24,7 +24,7 @@ from rlbhpc.engines.hf_model import Sight, skeleton, whole_weights
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.sweep.drain import Drain
+from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response, Shown
 from rlbhpc.train.deepspeed_engine import init_ranks

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.store import tables
-from rlbhpc.store.sample import Sample
+from rlbhpc.store.sample_rows import Sample
 from rlbhpc.verify.verdict import Status
 from rlbhpc.view.run import OpenRun
 from rlbhpc.view.server import Server
