@@ -245,10 +245,10 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
     """Read bytes at an offset; fewer than ``size`` only at the end of the file."""
     data = os.pread(fd, size, offset)
     while len(data) < size:
-        more = os.pread(fd, size - len(data), offset + len(data))
-        if not more:
+        next_bytes = os.pread(fd, size - len(data), offset + len(data))
+        if not next_bytes:
             break
-        data += more
+        data += next_bytes
     return data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,7 +119,7 @@ def _read_responses(layout: Layout, sample: Audit) -> None:
         word = _asked_word()
         if word is None:
             return
-        store_judgement(layout, Judgement(key, word))
+        store_judgement(layout, Judgement(key, word, reader=os.environ.get("USER", "")))
 
 
 def _page(shown: Shown, place: str) -> str:

@@ -224,9 +224,9 @@ def _read_examples(run: OpenRun, problem: str, side: Side) -> list[StoredSample]
     """The first right responses of a side, and then the first others."""
     verdicts = run.verdicts(problem, side)
     right = np.flatnonzero(verdicts == Status.RIGHT)[:EXAMPLES].tolist()
-    is_other = (verdicts != Status.RIGHT) & (verdicts != Status.MISSING)
-    other = np.flatnonzero(is_other)[:EXAMPLES].tolist()
-    if not right and not other:
+    is_not_right = (verdicts != Status.RIGHT) & (verdicts != Status.MISSING)
+    not_right = np.flatnonzero(is_not_right)[:EXAMPLES].tolist()
+    if not right and not not_right:
         return []
-    responses = run.read(problem, side, {*right, *other})
-    return sorted(responses, key=lambda found: found.sample.verdict != Status.RIGHT)
+    responses = run.read(problem, side, {*right, *not_right})
+    return sorted(responses, key=lambda stored: stored.sample.verdict != Status.RIGHT)

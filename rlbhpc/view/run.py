@@ -165,8 +165,10 @@ class Browser:
                 if problem.startswith(f"{set_name}/")
             ]
             steps = set(group["step"].values.tolist())
-            wanted = dict.fromkeys(problems, sample_numbers)
-            responses += samples.find_samples(self.layout, _group_name(group), wanted, steps)
+            samples_by_problem = dict.fromkeys(problems, sample_numbers)
+            responses += samples.find_samples(
+                self.layout, _group_name(group), samples_by_problem, steps
+            )
         return responses
 
 
@@ -422,8 +424,7 @@ class OpenRun(Browser):
         """Names of the filters that find a problem."""
         left = self.tallies(pair.left).get(problem, Tally())
         right = self.tallies(pair.right).get(problem, Tally())
-        both = (left, right)
-        sampled = [tally for tally in both if tally.n]
+        sampled = [tally for tally in (left, right) if tally.n]
         conditions = {
             "lost": left.right > 0 and right.is_never_right,
             "gained": right.right > 0 and left.is_never_right,
@@ -431,7 +432,7 @@ class OpenRun(Browser):
             "wrong": bool(sampled) and all(tally.is_never_right for tally in sampled),
             "cut": any(tally.cut >= MARK_SHARE * tally.n for tally in sampled),
             "no answer": any(tally.no_answer >= MARK_SHARE * tally.n for tally in sampled),
-            "strict ≠ lenient": any(tally.disagreeing for tally in both),
+            "strict ≠ lenient": left.disagreeing > 0 or right.disagreeing > 0,
         }
         return [mark for mark, holds in conditions.items() if holds]
 
