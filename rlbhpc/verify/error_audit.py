@@ -252,8 +252,8 @@ def error_rates(
     sides: dict[Side, None] = {}
     for stratum in strata:
         sides[stratum.side] = None
-        counts = accepted if stratum.accepted else refused
-        counts[stratum.side].append(_count_errors(stratum, judgements))
+        counts_by_side = accepted if stratum.accepted else refused
+        counts_by_side[stratum.side].append(_count_errors(stratum, judgements))
     return {
         side: ErrorRates(error_rate(accepted[side]), error_rate(refused[side])) for side in sides
     }

@@ -183,6 +183,8 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
 MIN_CALL_SECONDS: Final = 4.0
 REFERENCE_TIME_FACTOR: Final = 4.0
 MAX_TOTAL_SECONDS: Final = 60.0
+# A program may return this many times the bytes that are expected.
+_RESULT_FACTOR: Final = 4
 _REFERENCE_LIMITS: Final = Limits(cpu=300.0, result=512 << 20)
 
 
@@ -305,7 +307,7 @@ def _judge_each_call(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
     """Make each call in a process of its own."""
     tests = task.base + task.plus
     for index, test in enumerate(tests):
-        limits = Limits(cpu=test.seconds, result=max(Limits.result, 4 * test.size))
+        limits = Limits(cpu=test.seconds, result=max(Limits.result, _RESULT_FACTOR * test.size))
         outcome = sandbox.run(job.with_calls([test.arguments]), limits=limits)
         if not outcome.succeeded:
             return Judgement.of_failed_run(index, len(tests), outcome)
@@ -330,7 +332,7 @@ def _judge_calls_together(
     total_size = sum(test.size for test in tests)
     outcome = sandbox.run(
         job.with_calls([test.arguments for test in tests], max_call_seconds),
-        limits=Limits(cpu=total_seconds, result=max(Limits.result, 4 * total_size)),
+        limits=Limits(cpu=total_seconds, result=max(Limits.result, _RESULT_FACTOR * total_size)),
     )
     results = read_call_results(outcome.result, [test.size for test in tests])
     tolerance = task.tolerance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import reasoning_gym
@@ -11,19 +12,19 @@ from reasoning_gym.factory import DATASETS
 Score = Callable[[str | None, dict[str, Any]], float]
 
 
-def _scorers() -> dict[str, Score]:
+def _load_scorers() -> dict[str, Score]:
+    """Load the scorer of every task that has one of its own."""
     scorers: dict[str, Score] = {}
     for task in DATASETS:
-        try:
+        # A task that is composed of other tasks needs their settings, and raises.
+        with suppress(AssertionError, ValueError):
             scorers[task] = reasoning_gym.get_score_answer_fn(task)
-        except (AssertionError, ValueError):
-            continue  # one that is made of others
     return scorers
 
 
-SCORERS: Final = _scorers()
+SCORERS: Final = _load_scorers()
 
 
 def score(task: str, answer: str, entry: dict[str, Any]) -> float:
-    """What the task's own scorer gives an answer, from 0 to 1."""
+    """Return what the task's own scorer gives an answer, from 0 to 1."""
     return float(SCORERS[task](answer, entry))

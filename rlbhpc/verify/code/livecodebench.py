@@ -44,10 +44,14 @@ from rlbhpc.verify.verdict import Status
 # reads the six opcodes that a pickled string consists of and refuses every other. Opcodes are
 # those of ``pickletools``; numbers are little-endian.
 
-_PROTOCOL, _FRAME, _MEMOIZE, _STOP = b"\x80", b"\x95", b"\x94", b"."
+_PROTOCOL_OPCODE, _FRAME_OPCODE, _MEMOIZE_OPCODE, _STOP_OPCODE = b"\x80", b"\x95", b"\x94", b"."
 # Number of bytes behind an opcode: an index, or the length of a text.
-_MEMO_PUT: Final = {b"q": 1, b"r": 4}  # BINPUT, LONG_BINPUT
-_TEXT: Final = {b"\x8c": 1, b"X": 4, b"\x8d": 8}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
+_MEMO_OPCODES: Final = {b"q": 1, b"r": 4}  # BINPUT, LONG_BINPUT
+_TEXT_OPCODES: Final = {
+    b"\x8c": 1,
+    b"X": 4,
+    b"\x8d": 8,
+}  # SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
 # The largest published set of tests unpacks to some hundred megabytes.
 MAX_UNPACKED_BYTES: Final = 4 << 30
 
@@ -67,6 +71,10 @@ class _PickleReader:
             raise ValueError("the pickle ends early")
         return self.data[start : self.position]
 
+    def skip(self, size: int) -> None:
+        """Pass over so many bytes."""
+        self.read(size)
+
 
 def load_text(data: bytes) -> str:
     """Return the string that ``data`` is a pickle of.
@@ -76,19 +84,19 @@ def load_text(data: bytes) -> str:
     reader = _PickleReader(data)
     text = None
     opcode = reader.read(1)
-    while opcode != _STOP:
-        if opcode == _PROTOCOL:
-            reader.read(1)
-        elif opcode == _FRAME:
-            reader.read(8)
-        elif opcode in _MEMO_PUT:
-            reader.read(_MEMO_PUT[opcode])
-        elif opcode in _TEXT and text is None:
-            size = int.from_bytes(reader.read(_TEXT[opcode]), "little")
+    while opcode != _STOP_OPCODE:
+        if opcode == _PROTOCOL_OPCODE:
+            reader.skip(1)
+        elif opcode == _FRAME_OPCODE:
+            reader.skip(8)
+        elif opcode in _MEMO_OPCODES:
+            reader.skip(_MEMO_OPCODES[opcode])
+        elif opcode in _TEXT_OPCODES and text is None:
+            size = int.from_bytes(reader.read(_TEXT_OPCODES[opcode]), "little")
             text = reader.read(size).decode("utf-8", "surrogatepass")
-        elif opcode != _MEMOIZE:
-            place = reader.position - 1
-            raise ValueError(f"opcode {opcode!r} at byte {place}: not a pickled string")
+        elif opcode != _MEMOIZE_OPCODE:
+            position = reader.position - 1
+            raise ValueError(f"opcode {opcode!r} at byte {position}: not a pickled string")
         opcode = reader.read(1)
     if text is None or reader.position != len(data):
         raise ValueError("not a pickle of one string")
@@ -114,6 +122,8 @@ def unpack(packed: str) -> str:
 # --- programs and their tests --------------------------------------------------------------------
 
 SECONDS: Final = 6.0
+# A program may print, or return, this many times the bytes that are expected.
+_OUTPUT_FACTOR: Final = 4
 TOLERANCE: Final = Decimal("1e-6")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 # Numbers with more characters aren't compared by value: only equal text is equal.
@@ -178,7 +188,7 @@ def _judge_main(
     job = Job(program, Mode.SHIM if is_compat else Mode.MAIN)
     outputs_match = same_output_exactly if is_compat else same_output
     for index, test in enumerate(tests):
-        max_output = max(Limits.output, 4 * len(test.output))
+        max_output = max(Limits.output, _OUTPUT_FACTOR * len(test.output))
         limits = Limits(cpu=SECONDS, output=max_output, result=max_output)
         outcome = sandbox.run(job, test.input.encode(), limits)
         if not outcome.succeeded:
@@ -265,7 +275,7 @@ def _judge_each_call(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judge
     """Make each call in a process of its own."""
     for index, test in enumerate(tests):
         expected = _parse_json(test.output)
-        limits = Limits(cpu=SECONDS, result=max(Limits.result, 4 * len(test.output)))
+        limits = Limits(cpu=SECONDS, result=max(Limits.result, _OUTPUT_FACTOR * len(test.output)))
         outcome = sandbox.run(job.with_calls([_arguments(test)]), limits=limits)
         if not outcome.succeeded:
             return Judgement.of_failed_run(index, len(tests), outcome)

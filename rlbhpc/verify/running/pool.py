@@ -44,7 +44,7 @@ TASKS_PER_WORKER: Final = 10_000
 RETRY_FACTOR: Final = 4
 SECONDS: Final = 3.0
 # A task is given up without a verdict after this many times its processor time on a busy node.
-PATIENCE: Final = 100
+BUSY_NODE_FACTOR: Final = 100
 _START_SECONDS: Final = 120.0
 # A worker closes its pipe this many seconds before it ends, at most.
 _EXIT_SECONDS: Final = 2.0
@@ -100,7 +100,7 @@ class _Worker:
         self.sleep_clock = SleepClock(self.process.pid)
         self.max_sleep = max_sleep_seconds(seconds)
         self.deadline = time.monotonic() + self.max_sleep
-        self.last_deadline = self.deadline + PATIENCE * seconds
+        self.last_deadline = self.deadline + BUSY_NODE_FACTOR * seconds
         frame = json.dumps({"payload": payload, "cpu": seconds}).encode()
         assert self.process.stdin is not None
         try:

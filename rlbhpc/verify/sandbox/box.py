@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from rlbhpc.verify.sandbox import confine
-from rlbhpc.verify.sandbox.job import CHUNK, STDERR_TAIL, Cause, Job, Limits, Mode, Outcome, Tier
+from rlbhpc.verify.sandbox.job import (
+    CHUNK_BYTES,
+    STDERR_TAIL,
+    Cause,
+    Job,
+    Limits,
+    Mode,
+    Outcome,
+    Tier,
+)
 from rlbhpc.verify.sandbox.supervisor import LEAN_MODULES
 from rlbhpc.verify.sandbox.syscalls import memory_file
 
@@ -54,7 +63,7 @@ class OutputPipe:
 
     def read_chunk(self) -> None:
         """Read what has arrived; at the end of the output the pipe is closed."""
-        chunk = os.read(self.reader, CHUNK)
+        chunk = os.read(self.reader, CHUNK_BYTES)
         if not chunk:
             self.close()
         free = self.max_bytes - len(self.content)
@@ -152,8 +161,9 @@ def fill_pipe(content: bytes) -> int | None:
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)
+    # Users other than root can make a pipe only so large.
     with suppress(OSError):
-        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(content), CHUNK))
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, max(len(content), CHUNK_BYTES))
     written = os.write(writer, content)
     os.close(writer)
     if written == len(content):
@@ -172,7 +182,7 @@ def _wait_readable(descriptors: list[int], timeout_seconds: float) -> list[int]:
 
 
 def _receive_report(channel: socket.socket) -> dict[str, Any]:
-    message = channel.recv(CHUNK)
+    message = channel.recv(CHUNK_BYTES)
     if not message:
         raise ConnectionError("the supervisor ended")
     report: dict[str, Any] = json.loads(message)
@@ -261,7 +271,7 @@ class Supervisor:
         answer = b""
         with suppress(OSError):
             self._channel.send(settings)
-            answer = self._channel.recv(CHUNK)
+            answer = self._channel.recv(CHUNK_BYTES)
         if not answer:
             raise SandboxError(f"the supervisor ended: {self._kill_and_read_error()}")
         parsed: dict[str, Any] = json.loads(answer)

@@ -165,7 +165,7 @@ class Cause(StrEnum):
 # How much of standard error is kept, from its end.
 STDERR_TAIL: Final = 4096
 # Bytes read at a time: as many as a pipe holds, and more than any message has.
-CHUNK: Final = 65536
+CHUNK_BYTES: Final = 65536
 
 
 @dataclass(frozen=True)

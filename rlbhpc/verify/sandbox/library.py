@@ -75,14 +75,14 @@ def _find_modules(folder: Path, prefix: str = "") -> Iterator[_ModuleFile]:
 
 
 def _read_module(source: Path) -> tuple[bytes, bool]:
-    """Read a module: its compiled code and True if this interpreter has cached it, else its source.
+    """Read a module's compiled code where this interpreter has cached it, else its source.
 
     The second value is whether the bytes are compiled code.
     """
-    try:
-        cached = Path(importlib.util.cache_from_source(str(source))).read_bytes()
-    except OSError:
-        cached = b""
+    cache_file = Path(importlib.util.cache_from_source(str(source)))
+    cached = b""
+    with suppress(OSError):
+        cached = cache_file.read_bytes()
     if cached.startswith(importlib.util.MAGIC_NUMBER):
         return cached[_COMPILED_HEADER_BYTES:], True
     return source.read_bytes(), False

@@ -31,7 +31,7 @@ from typing import Any, Final, NoReturn
 
 from rlbhpc.verify.sandbox import confine
 from rlbhpc.verify.sandbox import seccomp as seccomp_filter
-from rlbhpc.verify.sandbox.job import CHUNK, Cause
+from rlbhpc.verify.sandbox.job import CHUNK_BYTES, Cause
 from rlbhpc.verify.sandbox.library import (
     Library,
     join_mappings,
@@ -104,7 +104,7 @@ def _thread_state(tasks: int, thread: str) -> str:
     """Read the third field of ``/proc/PID/task/TID/stat``: what one thread is doing."""
     descriptor = os.open(f"{thread}/stat", os.O_RDONLY, dir_fd=tasks)
     try:
-        line = os.read(descriptor, CHUNK).decode("ascii", "replace")
+        line = os.read(descriptor, CHUNK_BYTES).decode("ascii", "replace")
     finally:
         os.close(descriptor)
     # The second field is a name in parentheses, which may hold anything.
@@ -177,7 +177,7 @@ class Watch:
         outputs = (stdout, stderr, result)
         try:
             # Waits until the child is confined, or dead.
-            self._child_name = os.read(ready, CHUNK).decode()
+            self._child_name = os.read(ready, CHUNK_BYTES).decode()
             self._sleep_clock = SleepClock(self._child_name, self._confinement.proc_folder)
             cause, status, usage = self._supervise(child, request, start, outputs)
         finally:
@@ -225,7 +225,7 @@ class Watch:
             events = dict(poll.poll(_LOOK_SECONDS * 1000))
             if self._wake in events:
                 with suppress(BlockingIOError):
-                    os.read(self._wake, CHUNK)
+                    os.read(self._wake, CHUNK_BYTES)
                 continue
             if self._control.fileno() in events:
                 exceeded = self._read_stop_order(request["run"])
@@ -252,7 +252,7 @@ class Watch:
 
     def _read_stop_order(self, run: int) -> Cause | None:
         """Read an order of the verifier to stop a run; without a message it has gone for good."""
-        message = self._control.recv(CHUNK)
+        message = self._control.recv(CHUNK_BYTES)
         if not message:
             return Cause.WALL
         order = marshal.loads(message)
@@ -413,7 +413,7 @@ def _serve(control: socket.socket, watch: Watch) -> None:
     """Serve runs until the verifier goes away."""
     descriptors_per_run = 5
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, CHUNK, descriptors_per_run)
+        message, descriptors, _, _ = socket.recv_fds(control, CHUNK_BYTES, descriptors_per_run)
         if not message:
             return
         request = marshal.loads(message)
@@ -425,7 +425,7 @@ def _serve(control: socket.socket, watch: Watch) -> None:
 def main(channel: int) -> NoReturn:
     """Run the supervisor on an inherited socket, given by its descriptor."""
     control = socket.socket(fileno=channel)
-    settings = json.loads(control.recv(CHUNK))
+    settings = json.loads(control.recv(CHUNK_BYTES))
     os.setsid()
     confine.set_limits({resource.RLIMIT_NOFILE: confine.MAX_OPEN_FILES, resource.RLIMIT_CORE: 0})
     try:

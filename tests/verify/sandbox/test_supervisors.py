@@ -20,7 +20,7 @@ import pytest
 
 from rlbhpc.verify.sandbox import box
 from rlbhpc.verify.sandbox.box import RunPipes, Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import CHUNK, Cause, Job, Limits, Tier
+from rlbhpc.verify.sandbox.job import CHUNK_BYTES, Cause, Job, Limits, Tier
 from rlbhpc.verify.sandbox.syscalls import memory_file
 from tests.verify.conftest import PARENT, TIERS
 
@@ -41,13 +41,13 @@ def test_what_is_written_past_a_cap_is_not_waited_for() -> None:
         RunPipes(memory_file([]), memory_file([]), Limits(output=1000), True) as pipes,
     ):
         out = pipes.child_ends[2]
-        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 16 * CHUNK)
-        os.write(out, b"y" * 16 * CHUNK)
+        fcntl.fcntl(out, fcntl.F_SETPIPE_SZ, 16 * CHUNK_BYTES)
+        os.write(out, b"y" * 16 * CHUNK_BYTES)
         supervisor.send(json.dumps({"cause": Cause.EXIT}).encode())
         assert pipes.collect(ours, 1, 30)["cause"] == Cause.OUTPUT
         assert pipes.stdout.content == b"y" * 1000
         assert not pipes.stderr.content and not pipes.result.content
-        assert len(os.read(pipes.stdout.reader, 16 * CHUNK)) == 15 * CHUNK
+        assert len(os.read(pipes.stdout.reader, 16 * CHUNK_BYTES)) == 15 * CHUNK_BYTES
 
 
 def test_a_dead_supervisor_is_replaced(own: Sandbox) -> None:
