@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
@@ -28,6 +29,7 @@ from rlbhpc.store.cube_schema import (
 )
 from rlbhpc.store.derive import count_verdicts, up_to_stop
 from rlbhpc.store.reader import LOW_RATE
+from rlbhpc.store.sample_rows import COLUMNS
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
@@ -37,6 +39,12 @@ VERDICT: Final = "verdict"
 #: Variables with the verdicts of both readings of a response.
 READINGS: Final = ("strict", "lenient")
 _BOUNDS: Final = ["k", CI_BOUND]
+
+# Columns of the table of all samples; the run and the problem set come before the step.
+_TABLE_COLUMNS: Final = (
+    "arm", "step", "problem", "sample", "verdict", "strict", "lenient", "finish", "n_tokens",
+    "logprob_sum", "entropy_sum", "answer", "rule",
+)  # fmt: skip
 
 # Verdicts read at a time: bounds the memory, and is enough to keep several chunks in flight.
 _CELLS_AT_ONCE: Final = 1 << 23
@@ -205,9 +213,9 @@ class DatasetAccessor(_Methods):
             ) from None
         indices = np.atleast_1d(selected["sample"].values if sample is None else sample)
         steps = np.atleast_1d(selected["step"].values)
-        layout = self._run_layout()
+        layout = _run_layout(self._dataset)
         matches = samples.find_samples(
-            layout, self._group(), {problem: indices.tolist()}, set(steps.tolist())
+            layout, _group_of(self._dataset), {problem: indices.tolist()}, set(steps.tolist())
         )
         fingerprints = np.atleast_1d(selected["fingerprint"].values)
         fingerprint_of_step = dict(zip(steps.tolist(), fingerprints, strict=True))
@@ -230,20 +238,6 @@ class DatasetAccessor(_Methods):
         if isinstance(sample, int):
             result = result.squeeze("sample")
         return result if step is None else result.squeeze("step")
-
-    def _group(self) -> Group:
-        """The arm and problem set of this Dataset."""
-        return Group(str(self._dataset["arm"].item()), str(self._dataset["problem_set"].item()))
-
-    def _run_layout(self) -> Layout:
-        """The folder of the run that this Dataset was opened from."""
-        source = self._dataset.encoding.get("source")
-        if source is None or not Layout(Path(source)).groups():
-            raise UserError(
-                "the responses stand beside the cube, in the folder of the run: open that with "
-                "rlbhpc.open_cube(<folder of the run>)"
-            )
-        return Layout(Path(source))
 
     def _require(self, name: str) -> None:
         if name not in self._dataset.variables:
@@ -339,6 +333,36 @@ class TreeAccessor(_Methods):
         assert isinstance(curves, xr.Dataset)
         return curves
 
+    def samples(self, texts: bool = False) -> pa.Table:
+        """One table with a row a sample, over all runs, arms, problem sets and steps.
+
+        Verdicts and the reason why a response ended are words, answers are texts. ``texts``: the
+        responses, too. Rows are read from journals and parts, so the tree must be that of a run.
+        ``.to_pandas()`` and ``polars.from_arrow`` turn the table into a frame.
+
+        Examples
+        --------
+        >>> rows = rlbhpc.open_cube("runs/math").rlb.samples()  # doctest: +SKIP
+        >>> rows.to_pandas().groupby(["arm", "step"]).n_tokens.mean()  # doctest: +SKIP
+        """
+        columns = [*_TABLE_COLUMNS, "text"] if texts else list(_TABLE_COLUMNS)
+        tables = []
+        for node in self._tree.subtree:
+            if not {VERDICT, "fingerprint"} <= {*node.data_vars}:
+                continue
+            dataset = node.to_dataset(inherit=False)
+            layout = _run_layout(dataset)
+            group = _group_of(dataset)
+            rows = samples.read_all_current_rows(layout, group, columns)
+            for name in ("verdict", "strict", "lenient", "finish"):
+                index = rows.schema.get_field_index(name)
+                rows = rows.set_column(index, name, _code_words(rows[name], name))
+            rows = _add_label(rows, 1, "problem_set", group.problem_set)
+            tables.append(_add_label(rows, 0, "run", layout.root.resolve().name))
+        if not tables:
+            raise UserError("the tree has no group with samples")
+        return pa.concat_tables(tables).unify_dictionaries()
+
     def unguessable(self) -> xr.DataTree:
         """Leave guessable problems out of every group; see :meth:`DatasetAccessor.unguessable`."""
         return self._map(lambda dataset: dataset.rlb.unguessable())
@@ -356,6 +380,35 @@ class TreeAccessor(_Methods):
             if by in node.data_vars or has_counts:
                 results[node.path] = function(node.to_dataset())
         return xr.DataTree.from_dict(results)
+
+
+def _group_of(dataset: xr.Dataset) -> Group:
+    """The arm and problem set of a Dataset."""
+    return Group(str(dataset["arm"].item()), str(dataset["problem_set"].item()))
+
+
+def _run_layout(dataset: xr.Dataset) -> Layout:
+    """The folder of the run that a Dataset was opened from."""
+    source = dataset.encoding.get("source")
+    if source is None or not Layout(Path(source)).groups():
+        raise UserError(
+            "the responses stand beside the cube, in the folder of the run: open that with "
+            "rlbhpc.open_cube(<folder of the run>)"
+        )
+    return Layout(Path(source))
+
+
+def _add_label(rows: pa.Table, index: int, name: str, label: str) -> pa.Table:
+    """Add a column that has one text in every row."""
+    return rows.add_column(index, name, pa.array([label] * len(rows), pa.string()))
+
+
+def _code_words(codes: pa.ChunkedArray, name: str) -> pa.DictionaryArray:
+    """Turn the codes of a column into the words that its attributes in the cube have for them."""
+    attrs = COLUMNS[name].attrs
+    words = attrs["flag_meanings"].split()
+    indices = np.searchsorted(attrs["flag_values"], codes.to_numpy())
+    return pa.DictionaryArray.from_arrays(indices.astype(np.int32), words)
 
 
 def _count_arrays(counts: xr.Dataset) -> list[xr.DataArray]:

@@ -72,6 +72,11 @@ def read_current_rows(
     return chosen.table
 
 
+def read_all_current_rows(layout: Layout, group: Group, columns: Sequence[str]) -> pa.Table:
+    """Read columns of all samples of a group that answer what is asked."""
+    return _read(layout, group, columns, _choose_requested).table
+
+
 def find_samples(
     layout: Layout,
     group: Group,
@@ -105,7 +110,7 @@ def find_samples(
 
 def count_graders(layout: Layout, group: Group) -> Counter[str]:
     """Count the verdicts of each grader among the samples that answer what is asked."""
-    graders = _read(layout, group, ["grader"], _choose_requested).table["grader"]
+    graders = read_all_current_rows(layout, group, ["grader"])["grader"]
     # A generation that failed was not judged: it has no grader.
     counts = {row["values"]: row["counts"] for row in graders.value_counts().to_pylist()}
     counts.pop("", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import rlbhpc.xarray
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store import accessor, samples
+from rlbhpc.store.compact import compact
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
 from tests.store import made
@@ -158,3 +160,29 @@ def test_rows_graders_and_texts_of_a_choice(tmp_path: Path) -> None:
     with pytest.warns(LeftOutWarning):
         judged = samples.read_current_rows(layout, group, 0, {made.problem(0)}, ["verdict"])
     assert judged["verdict"].to_pylist() == [made.sample(0, i).verdict for i in range(1, 4)]
+
+
+def test_all_samples_are_one_table(tmp_path: Path) -> None:
+    made.journal(Layout(tmp_path / "run"), made.samples(range(3), 4, (0, 50)), "a")
+    tree = rlbhpc.open_cube(tmp_path / "run")
+    table = tree.rlb.samples()
+    assert table.column_names[:7] == [
+        "run", "arm", "problem_set", "step", "problem", "sample", "verdict",
+    ]  # fmt: skip
+    assert len(table) == 3 * 4 * 2
+    verdict = tree[f"base/{made.SET}"]["verdict"]
+    right = [word == "right" for word in table["verdict"].to_pylist()]
+    assert sum(right) == int((verdict == 1).sum())
+    row = table.slice(5, 1).to_pylist()[0]
+    assert (row["run"], row["arm"], row["problem_set"]) == ("run", "base", made.SET)
+    both = rlbhpc.open_cube([tmp_path / "run", _copy(tmp_path)]).rlb.samples(texts=True)
+    assert set(both["run"].to_pylist()) == {"run", "copy"}
+    assert both["text"].to_pylist()[0] == next(iter(made.samples([0], 1))).text
+    compact(Layout(tmp_path / "run"))
+    cube_alone = rlbhpc.open_cube(tmp_path / "run" / "cube.zarr")
+    with pytest.raises(UserError, match="beside the cube"):
+        cube_alone.rlb.samples()
+
+
+def _copy(folder: Path) -> Path:
+    return Path(shutil.copytree(folder / "run", folder / "copy"))
