@@ -178,7 +178,7 @@ def test_a_named_grader_stands_beside_the_run_in_its_report(study: Study, tmp_pa
     code, _ = call("report", root, "--regraded", new, "-o", tmp_path / "page")
     assert code == DONE
     text = (tmp_path / "page" / "report.html").read_text()
-    assert "They differ on 3 samples" in text and "the other: math-paper-1" in text
+    assert "They differ on 3 samples" in text and "the other: math-paper-2" in text
     rows = (tmp_path / "page" / "regraded.csv").read_text().splitlines()
     last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=False))
     assert (last["k"], last["other"]) == (str(N), "1.0"), "every problem is solved if 400 is 4"

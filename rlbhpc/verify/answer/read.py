@@ -146,7 +146,7 @@ class _Reader:
         filled_pieces = [piece for piece in pieces if piece]
         if len(filled_pieces) > 1:
             return self.read_several(filled_pieces, separators)
-        return words or self.read_chain_or_single(filled_pieces[0])
+        return words or self.read_chain_or_single(tokens)
 
     def read_chain_or_single(self, tokens: Tokens) -> Value:
         relations = {token for token in tokens if token.kind is Kind.RELATION}
