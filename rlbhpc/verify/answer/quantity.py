@@ -18,7 +18,6 @@ from rlbhpc.verify.answer.lexer import (
     Kind,
     Token,
     Tokens,
-    last_index,
     mark,
     texts_of,
 )
@@ -330,7 +329,6 @@ def _is_angle_sum(tokens: Tokens) -> bool:
 
 
 def _split_unit_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
-    tokens = _without_parentheses_around_unit(tokens)
     start = next((index for index in range(len(tokens)) if _may_begin_unit(tokens, index)), 0)
     if start == 0:
         return tokens, None
@@ -354,17 +352,6 @@ def _may_begin_unit(tokens: Tokens, position: int) -> bool:
         return token.text in ("min", "deg")
     tokens_before = tokens[max(0, position - 2) : position]
     return token.kind is Kind.WORD and mark("_") not in tokens_before
-
-
-def _without_parentheses_around_unit(tokens: Tokens) -> Tokens:
-    """Write ``5 (cm)`` as ``5 cm``."""
-    if not tokens or tokens[-1] != CLOSE_PARENTHESIS or OPEN_PARENTHESIS not in tokens[1:]:
-        return tokens
-    opening = last_index(tokens, OPEN_PARENTHESIS)
-    words = tokens[opening + 1 : -1]
-    if not words or any(token.kind is not Kind.WORD for token in words):
-        return tokens
-    return [*tokens[:opening], *words]
 
 
 # --- numbers in a base ---------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from rlbhpc.verify.answer.lexer import (
     tokenize,
     trim,
 )
-from rlbhpc.verify.answer.numeric import Undecided, exact_value
+from rlbhpc.verify.answer.numeric import Undecided
 from rlbhpc.verify.answer.quantity import (
     HEDGES,
     read_based_number,
@@ -63,7 +63,6 @@ from rlbhpc.verify.answer.value import (
     number_node,
     option_letter,
     symbol_name,
-    symbol_node,
 )
 from rlbhpc.verify.answer.words import read_words, without_domain, without_prose
 
@@ -105,16 +104,15 @@ def read(text: str, is_list_expected: bool = False) -> Value:
     if len(tokens) > _MAX_TOKENS:
         return Unread(canonical(text))
     try:
-        return _Reader(is_list_expected).read(settle_commas(tokens, is_list_expected))
+        return _Reader().read(settle_commas(tokens, is_list_expected))
     except (Unreadable, Undecided, RecursionError, ValueError, OverflowError):
         return Unread(canonical(text))
 
 
 class _Reader:
-    """Reads tokens into values; knows only whether a list is expected, and how deep it is."""
+    """Reads tokens into values; knows only how deep it is."""
 
-    def __init__(self, is_list_expected: bool) -> None:
-        self.is_list_expected = is_list_expected
+    def __init__(self) -> None:
         self.depth = 0
 
     def read(self, tokens: Tokens) -> Value:
@@ -169,7 +167,6 @@ class _Reader:
         value = (
             self.read_lettered(tokens)
             or read_based_number(tokens)
-            or self.read_named_point(tokens)
             or self.read_bracketed(tokens)
             or _read_ratio(tokens)
             or _read_scaled_matrix(tokens)
@@ -197,17 +194,6 @@ class _Reader:
         if len(letter) != 1 or letter not in OPTION_LETTERS:
             return None
         return Choice(letter, self.read(content) if content else None)
-
-    def read_named_point(self, tokens: Tokens) -> Named | None:
-        """Read ``A(3, -1)``: a point with its name; ``P(5, 2)`` may be another thing."""
-        name = tokens[0]
-        if name.kind is not Kind.SYMBOL or not name.text.isupper() or name.text in "CP":
-            return None
-        if tokens[1:2] != [OPEN_PARENTHESIS] or not closes_at_end(tokens[1:]):
-            return None
-        value = self.read(tokens[1:])
-        is_point = isinstance(value, Items) and len(value.items) in (2, 3)
-        return Named(symbol_node(name.text), value) if is_point else None
 
     # --- brackets --------------------------------------------------------------------------------
 
@@ -281,9 +267,6 @@ class _Reader:
             raise Unreadable("too many items")
         values = [self.read(piece) for piece in pieces]
         words = {separator.text.lower() for separator in separators}
-        mixed_number = _read_mixed_number(values) if words == {"and"} else None
-        if mixed_number is not None and not self.is_list_expected:
-            return mixed_number
         if "or" in words and all(isinstance(value, Interval | Region) for value in values):
             return union_of(values)
         letters = [symbol_name(value) or option_letter(value) for value in values]
@@ -317,16 +300,6 @@ def _intersection(values: Sequence[Value]) -> Interval | None:
         return None
     interval = replace(lower, high=upper.high, high_closed=upper.high_closed)
     return None if is_empty(interval) else interval
-
-
-def _read_mixed_number(values: Sequence[Value]) -> Quantity | None:
-    """Read ``1 and 3/4`` as a number; None for other values."""
-    if len(values) != 2 or not all(isinstance(value, Quantity) for value in values):
-        return None
-    whole, part = (exact_value(v.tree) for v in values if isinstance(v, Quantity))
-    if whole is None or part is None or whole.denominator != 1 or not 0 < part < 1 <= whole:
-        return None
-    return Quantity(number_node(whole + part))
 
 
 def _both_points(items: Sequence[Value]) -> Items:

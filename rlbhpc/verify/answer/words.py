@@ -23,8 +23,6 @@ from rlbhpc.verify.answer.value import (
 _ARTICLES: Final = frozenset(("a", "an", "the", "on"))
 _WORD_KINDS: Final = (Kind.WORD, Kind.SYMBOL, Kind.FUNCTION)
 _PUNCTUATION: Final = frozenset(".,'-!\"()/`:;")
-_SUBJECTS: Final = re.compile(r"(?:it(?: is)?|there are|series|integral|sequence|limit) (?=\w)")
-
 _EMPTY_SET: Final = Region(())
 _MEANINGS: Final[dict[str, Value]] = {
     **dict.fromkeys(
@@ -65,8 +63,7 @@ def read_words(tokens: Tokens) -> Value | None:
     while len(lower_words) > 1 and lower_words[0] in _ARTICLES:
         del lower_words[0]
     text = " ".join(lower_words)
-    predicate = _SUBJECTS.sub("", text, count=1) if _SUBJECTS.match(text) else text
-    return _MEANINGS.get(text) or _MEANINGS.get(predicate) or Words(predicate)
+    return _MEANINGS.get(text) or Words(text)
 
 
 def _are_words(tokens: Tokens) -> bool:
