@@ -151,6 +151,7 @@ def verifier(kind: str) -> Verifier:
 
 
 def _load_own_verifier(kind: str) -> OwnVerifier:
+    """Return the verifier of a study or an installed package, or say why it is none."""
     plugin = plugins.find("verifiers", kind)
     if plugin is None:
         kinds = ", ".join((*KINDS, *plugins.installed("verifiers")))

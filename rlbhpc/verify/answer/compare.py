@@ -197,6 +197,7 @@ def _equation_of(named: Named, may_be_solved: bool = False) -> Relation | None:
 
 
 def _compare_items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
+    """Compare two groups of values: in the order of their names, or in any order."""
     if gold.is_ordered or answer.is_ordered:
         return _compare_with_ordered(gold, answer, tolerance)
     if _has_own_names(gold.items) and _has_own_names(answer.items):
@@ -260,6 +261,7 @@ def _compare_in_order(gold: Sequence[Value], answer: Sequence[Value], tolerance:
 def _compare_in_any_order(
     gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance
 ) -> str:
+    """Match each gold item with another item that is the same."""
     if len(gold) != len(answer):
         return DIFFERENT
     unmatched = list(answer)
@@ -274,6 +276,7 @@ def _compare_in_any_order(
 
 
 def _without_repeats(items: Sequence[Value], tolerance: Tolerance) -> list[Value]:
+    """Return the items that differ from all earlier ones."""
     distinct_items: list[Value] = []
     for item in items:
         if not any(_are_same(earlier, item, tolerance) for earlier in distinct_items):
@@ -310,6 +313,7 @@ def _compare_one_with_items(gold: Value, answer: Items, tolerance: Tolerance) ->
 
 
 def _compare_matrices(gold: Matrix, answer: Matrix, _: Tolerance) -> str:
+    """Compare two matrices of one shape entry by entry."""
     if [len(row) for row in gold.rows] != [len(row) for row in answer.rows]:
         return DIFFERENT
     for gold_row, row in zip(gold.rows, answer.rows, strict=True):
@@ -363,6 +367,7 @@ def _pieces_of(value: Value) -> list[Interval | Quantity]:
 
 
 def _same_piece(gold: Interval | Quantity, answer: Interval | Quantity) -> bool:
+    """Whether two intervals or two points are the same."""
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return bool(compare_quantities(gold, answer, EXACT))
     if isinstance(gold, Quantity) or isinstance(answer, Quantity):

@@ -145,6 +145,7 @@ class _Parser:
     # --- sums and products -----------------------------------------------------------------------
 
     def read_sum(self) -> Node:
+        """Read terms that plus and minus signs join."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Unreadable("nested too deeply")
@@ -174,6 +175,7 @@ class _Parser:
         return sign
 
     def read_product(self) -> Node:
+        """Read factors that ``*``, ``/`` or nothing joins, from left to right."""
         node = self.read_factor()
         while True:
             if self.accept(mark("*")):
@@ -246,6 +248,7 @@ class _Parser:
         return raise_to(node, self.read_script()) if self.accept(_POWER_SIGN) else node
 
     def read_atom(self) -> Node:
+        """Read the smallest whole: a number, a name, a function, or what brackets enclose."""
         kind, text = self.take()
         if kind is Kind.NUMBER:
             return self.read_number(text)
@@ -268,6 +271,7 @@ class _Parser:
         return Node(Op.CEILING, (node,)) if text == "|^" else node
 
     def read_absolute_value(self) -> Node:
+        """Read what stands between the bar that was taken and the next one."""
         self.open_bars += 1
         node = self.read_sum()
         self.open_bars -= 1
@@ -321,6 +325,7 @@ class _Parser:
     # --- symbols ---------------------------------------------------------------------------------
 
     def read_symbol(self, text: str) -> Node:
+        """Read a name with its subscript and primes, or the value of an unknown function."""
         if text == "oo":
             return INFINITY
         name = text + self.read_subscript() + self.read_primes()
@@ -372,6 +377,7 @@ class _Parser:
         return subscript
 
     def read_arguments(self) -> tuple[Node, ...]:
+        """Read ``(a, b)``."""
         self.expect(OPEN_PARENTHESIS)
         arguments = [self.read_sum()]
         while self.accept(mark(",")):
@@ -382,6 +388,7 @@ class _Parser:
     # --- functions -------------------------------------------------------------------------------
 
     def read_function(self, name: str) -> Node:
+        """Read what follows the name of a function."""
         if name == "frac":
             return _fraction(self.read_atom(), self.read_atom())
         if name == "binom":

@@ -219,6 +219,7 @@ _TEXT_MACROS: Final = frozenset(
 
 
 def _load_commands() -> dict[str, Token]:
+    """Read which token each LaTeX command stands for."""
     commands = {}
     for line in table_lines("commands.txt"):
         kind, text, *names = line.split()
@@ -297,6 +298,7 @@ class _Lexer:
                 self.append(Kind.SYMBOL if piece.isalpha() else Kind.MARK, piece)
 
     def read_letters(self, letters: str, is_prose: bool) -> None:
+        """Append a run of letters: one word, one function, or a product of variables."""
         if is_prose:
             self.append(Kind.WORD, letters)
         elif letters in FUNCTION_NAMES:
@@ -310,6 +312,7 @@ class _Lexer:
                 self.append(Kind.SYMBOL, letter)
 
     def read_mark(self, text: str, is_prose: bool) -> None:
+        """Append an operator or a punctuation mark under its one name."""
         is_invisible = text == "~" or (is_prose and text in "{}")
         if text == "**":
             self.append(Kind.MARK, "^")
@@ -352,6 +355,7 @@ class _Lexer:
         return position + 1 if delimiter in ("|", ".") else position
 
     def read_environment(self, macro: str, text: str, position: int) -> int:
+        """Append the begin or the end of an environment; return the position after its name."""
         brace = text.find("{", position)
         if brace < 0:
             return position

@@ -270,6 +270,7 @@ class _Evaluation:
         return value
 
     def known_function(self, name: str, args: list[Any]) -> Any:
+        """Return the value of a function such as sin or log."""
         argument = args[0]
         if name in ("ln", "log", "lg"):
             logarithm = self.logarithm(argument)
@@ -490,6 +491,7 @@ def _agree_on_branches(left: Node, right: Node, names: list[str]) -> bool:
 
 
 def _has_branches(node: Node) -> bool:
+    """Whether an expression holds an operation that has branches."""
     for part in walk(node):
         if part.op in (Op.ABSOLUTE, Op.ROOT) or part.value in _BRANCHING_FUNCTIONS:
             return True

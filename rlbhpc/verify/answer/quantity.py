@@ -113,6 +113,7 @@ class _UnitReader:
         self.last_exponent = 0
 
     def read(self) -> Unit:
+        """Read all tokens."""
         while self.position < len(self.tokens):
             token = self.tokens[self.position]
             self.position += 1
@@ -122,6 +123,7 @@ class _UnitReader:
         return Unit(self.factor, tuple(dimensions))
 
     def read_token(self, token: Token) -> None:
+        """Multiply by the unit that a token names, or note what it says of the next one."""
         word = token.text.lower()
         unit = unit_named(token.text)
         if unit is None and word in NUMBER_CHANGING_WORDS:
@@ -329,6 +331,7 @@ def _is_angle_sum(tokens: Tokens) -> bool:
 
 
 def _split_unit_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
+    """Cut the words of a unit off the end; :class:`Unreadable` if they are none."""
     start = next((index for index in range(len(tokens)) if _may_begin_unit(tokens, index)), 0)
     if start == 0:
         return tokens, None

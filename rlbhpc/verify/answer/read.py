@@ -127,6 +127,7 @@ class _Reader:
         return value
 
     def read_trimmed(self, tokens: Tokens) -> Value:
+        """Read tokens that no punctuation surrounds, the most frequent forms first."""
         if not any(separator in tokens for separator in _ITEM_SEPARATORS):
             plain_quantity = read_plain_quantity(tokens)
             if plain_quantity is not None:
@@ -147,6 +148,7 @@ class _Reader:
         return words or self.read_chain_or_single(tokens)
 
     def read_chain_or_single(self, tokens: Tokens) -> Value:
+        """Read a chain of relations, or one value where none stands outside of brackets."""
         relations = {token for token in tokens if token.kind is Kind.RELATION}
         sides, signs = split_at(tokens, *relations)
         if not signs:
@@ -159,6 +161,7 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def read_single(self, tokens: Tokens) -> Value:
+        """Read one value: the first reader that knows its form decides."""
         pieces, _ = split_at(tokens, mark("cup"))
         if len(pieces) > 1:
             return union_of([self.read(piece) for piece in pieces])
@@ -218,6 +221,7 @@ class _Reader:
         return Items(_GROUPINGS[first], items)
 
     def read_set(self, inner: Tokens) -> Value:
+        """Read what stands between braces: nothing, a condition, or members."""
         if not inner:
             return Region(())
         condition = self.read_condition(inner)
@@ -263,6 +267,7 @@ class _Reader:
     # --- several values --------------------------------------------------------------------------
 
     def read_several(self, pieces: Sequence[Tokens], separators: Sequence[Token]) -> Value:
+        """Read values that commas and words separate."""
         if len(pieces) > _MAX_ITEMS:
             raise Unreadable("too many items")
         values = [self.read(piece) for piece in pieces]

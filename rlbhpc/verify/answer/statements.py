@@ -260,7 +260,7 @@ _EXPLANATION: Final = re.compile(
     r"|\s+as\s+(?:required|desired|expected|claimed)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
-_LOWER_UNIT: Final = re.compile(r"[A-Za-z%]{1,12}")
+_UNIT_WORD: Final = re.compile(r"[A-Za-z%]{1,12}")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 # "Solution:\n\n1. First, …": the steps of a solution, whose first number is no answer.
 _STEPS: Final = re.compile(
@@ -284,7 +284,7 @@ def read_clause(text: str) -> str | None:
         return None
     if formula is not None and not behind_formula:
         return _matched_group(formula)
-    if formula is not None and _LOWER_UNIT.fullmatch(behind_formula):
+    if formula is not None and _UNIT_WORD.fullmatch(behind_formula):
         return f"{_matched_group(formula)} \\text{{ {behind_formula}}}"
     answer = (behind_formula if formula is None else clause).strip(" \t*_")
     has_few_words = len(_WORD.findall(answer)) <= _MAX_ANSWER_WORDS

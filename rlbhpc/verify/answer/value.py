@@ -230,6 +230,7 @@ def _load_units() -> dict[str, Unit]:
 def _add_with_prefixes(
     units: dict[str, Unit], symbol: str, long_names: list[str], unit: Unit
 ) -> None:
+    """Enter a unit under its symbol and names, and under those of its multiples."""
     units[symbol] = unit
     for name in long_names:
         _add_with_plurals(units, name, unit)

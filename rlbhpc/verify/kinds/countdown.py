@@ -71,6 +71,7 @@ _GOLD: Final = re.compile(r"([0-9]+(?: [0-9]+)+) -> (-?[0-9]+) \(([-+*/]+)\)")
 
 @lru_cache(maxsize=65536)
 def _parse_task(gold: str) -> Task:
+    """Take a gold answer apart."""
     match = _GOLD.fullmatch(gold)
     if match is None:
         raise ValueError(f"gold answer {gold!r} is not of the form '3 5 7 -> 24 (+-*/)'")
@@ -173,6 +174,7 @@ def _without_latex_fractions(text: str) -> str:
 
 
 def _steps_reach_target(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
+    """Check each step and whether the last result is the target."""
     numbers_left = [str(number) for number in task.numbers]
     for step in steps:
         if step is None:
@@ -266,6 +268,7 @@ def _apply_pending(
 
 
 def _compute(operation: str, left: _Number, right: _Number, allowed_operations: str) -> _Number:
+    """Apply one operation, which must be allowed."""
     if operation not in allowed_operations:
         raise _WrongAnswerError("operation")
     if operation == "+":

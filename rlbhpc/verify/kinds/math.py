@@ -151,6 +151,7 @@ def _as_point(value: Items) -> Items:
 
 
 def _read_unit_name(unit_name: str) -> Unit | None:
+    """Read the unit that a problem states for its gold answer; None if it is none."""
     tokens = [token for token in tokenize(unit_name) if token.text not in ("{", "}")]
     texts = [token.text for token in tokens]
     if "deg" in texts:

@@ -191,6 +191,7 @@ def _list_expressions(value: Value) -> Sequence[Node]:
 
 
 def _are_same_trees(gold: Node, answer: Node) -> bool:
+    """Whether two expressions are equal, numbers up to the tolerance of the original."""
     if gold == answer:
         return True
     try:
