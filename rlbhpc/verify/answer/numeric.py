@@ -57,6 +57,7 @@ class _ExactEvaluation:
         self.bits_left = _MAX_BITS
 
     def evaluate(self, node: Node) -> Fraction | None:
+        """Return the exact value of a tree; None if it is not rational by sight."""
         if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
             return node.value
@@ -187,6 +188,7 @@ class _Evaluation:
         self.left_reals = False
 
     def evaluate(self, node: Node) -> Any:
+        """Return the value of a tree as a real or complex number of mpmath."""
         if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
             return self.to_float(node.value)
@@ -270,6 +272,7 @@ class _Evaluation:
         return value
 
     def known_function(self, name: str, args: list[Any]) -> Any:
+        """Return the value of sin, log and the like; of log the second argument is the base."""
         """Return the value of a function such as sin or log."""
         argument = args[0]
         if name in ("ln", "log", "lg"):
