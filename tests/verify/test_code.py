@@ -138,18 +138,18 @@ def test_the_two_graders_tell_themselves_apart() -> None:
 
 
 def test_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code, "_idle", {})
+    monkeypatch.setattr(code, "_idle_sandboxes", {})
     wrong = "```python\nprint(0)\n```"
     items = [("", FENCED if n % 3 else wrong, SQUARES) for n in range(30)]
     verdicts = verify_many("code", items, workers=2)
     assert [v.right for v in verdicts] == [bool(n % 3) for n in range(30)]
-    assert len(code._idle[""]) == 2, "each worker has a sandbox of its own"
+    assert len(code._idle_sandboxes[""]) == 2, "each worker has a sandbox of its own"
 
 
 def test_below_the_floor_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Report(Tier(), False, "T1: no seccomp", (), 0.1, "here")
     monkeypatch.setattr(code, "self_test", lambda: nothing)
-    monkeypatch.setattr(code, "_idle", {})
+    monkeypatch.setattr(code, "_idle_sandboxes", {})
     code.reached_tier.cache_clear()
     try:
         with pytest.raises(UserError, match=r"T1: no seccomp.*unsafe: true"):

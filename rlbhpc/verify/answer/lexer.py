@@ -535,8 +535,3 @@ def trim(tokens: Tokens) -> Tokens:
 def texts_of(tokens: Tokens) -> tuple[str, ...]:
     """Return the texts of tokens."""
     return tuple(token.text for token in tokens)
-
-
-def last_index(tokens: Tokens, token: Token) -> int:
-    """Return where a token stands last among others, which hold it."""
-    return len(tokens) - 1 - list(reversed(tokens)).index(token)
