@@ -14,8 +14,8 @@ from typing import Final
 from transformers import Qwen2Config
 
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.forecast import memory_of, without_data
-from rlbhpc.train.policy import plain_size
+from rlbhpc.train.forecast import count_memory, make_policy_without_data
+from rlbhpc.train.policy import count_base_parameters
 from rlbhpc.train.settings import Settings
 
 #: From the published config.json of each Qwen2.5.
@@ -105,7 +105,9 @@ SECONDS: Final = (
 
 @cache
 def parameters(model: str) -> int:
-    return plain_size(without_data(Qwen2Config(**SHAPES[model]), MEMORY[0].settings))
+    return count_base_parameters(
+        make_policy_without_data(Qwen2Config(**SHAPES[model]), MEMORY[0].settings)
+    )
 
 
 def memory_rows() -> Iterator[str]:
@@ -115,8 +117,8 @@ def memory_rows() -> Iterator[str]:
         "gathered", "activations", "together", "vLLM's weights",
     )  # fmt: skip
     for case in MEMORY:
-        policy = without_data(Qwen2Config(**SHAPES[case.model]), case.settings)
-        held = memory_of(policy, case.settings, make_algorithm("grpo"), case.ranks, rows=256)
+        policy = make_policy_without_data(Qwen2Config(**SHAPES[case.model]), case.settings)
+        held = count_memory(policy, case.settings, make_algorithm("grpo"), case.ranks, rows=256)
         assert set(held) <= set(PARTS), held.keys()
         sizes = [*(held.get(part, 0) for part in PARTS), sum(held.values())]
         sizes.append(2 * parameters(case.model))

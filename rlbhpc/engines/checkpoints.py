@@ -68,12 +68,12 @@ def gather(parts: Path, target: Path) -> None:
     """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
     import torch
 
-    from rlbhpc.engines.hf_model import skeleton, stored_weights, whole_weights
+    from rlbhpc.engines.hf_model import make_module_without_data, named_weights, weights_as_stored
 
     config = configuration(target)
     dtype = getattr(torch, config.get("dtype") or config.get("torch_dtype") or "float32")
-    model = skeleton(target)
-    expected = whole_weights(model)
+    model = make_module_without_data(target)
+    expected = named_weights(model)
     missing = set(expected)
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
 
@@ -90,7 +90,7 @@ def gather(parts: Path, target: Path) -> None:
             missing.discard(name)
             yield name, tensor if buffer else tensor.to(dtype)
 
-    _save_sharded(stored_weights(model, weights()), target)
+    _save_sharded(weights_as_stored(model, weights()), target)
     if missing:
         raise UserError(
             f"{parts}: {len(missing)} weights of the model are not in it, among them "
@@ -319,7 +319,7 @@ def _convert_zero(folder: Path, tag: str, target: Path) -> None:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     from safetensors.torch import save_file
 
-    from rlbhpc.engines.hf_model import skeleton, stored_weights
+    from rlbhpc.engines.hf_model import make_module_without_data, weights_as_stored
 
     try:
         state = get_fp32_state_dict_from_zero_checkpoint(str(folder), tag)
@@ -334,9 +334,9 @@ def _convert_zero(folder: Path, tag: str, target: Path) -> None:
         if not (tied and key == "lm_head.weight")
     }
     with suppress(UserError):  # vLLM samples models that only it knows how to build
-        module = skeleton(target)
+        module = make_module_without_data(target)
         if weights.keys() <= module.state_dict().keys():
-            weights = dict(stored_weights(module, weights.items()))
+            weights = dict(weights_as_stored(module, weights.items()))
     save_file(weights, target / "model.safetensors", {"format": "pt"})
 
 

@@ -95,9 +95,9 @@ def weight_bytes(folder: Path, dtype: str) -> int:
     is_plain = not config.keys() & {"quantization_config", "auto_map"}
     if not is_plain or util.find_spec("torch") is None:
         return sum(path.stat().st_size for path in weight_files(folder))
-    from rlbhpc.engines.hf_model import skeleton  # loads torch
+    from rlbhpc.engines.hf_model import make_module_without_data  # loads torch
 
-    parameters = sum(weight.numel() for weight in skeleton(folder).parameters())
+    parameters = sum(weight.numel() for weight in make_module_without_data(folder).parameters())
     return parameters * (4 if dtype == "float32" else 2)
 
 

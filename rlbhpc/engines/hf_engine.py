@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import pad
 
 from rlbhpc.engines.completion import Completion, Prompt, Request
 from rlbhpc.engines.distribution import (
@@ -24,22 +25,24 @@ from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion, too_l
 from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf_model import (
     Backend,
-    Slots,
-    Window,
+    BatchCache,
+    PrefilledPrompt,
+    StepCache,
+    columns_for,
     copy_weights,
+    has_stacked_experts,
     load_module,
     round_up,
-    width_for,
 )
 from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 
 # Response positions whose logits are computed together when scoring.
-SCORED = 256
+SCORED_TOGETHER = 256
 # Below this many parameters an operation is too small to split over cores, and whole batches run
 # side by side instead, one core each.
-SMALL = 30_000_000
+SMALL_MODEL = 30_000_000
 
 
 class HfEngine:
@@ -60,23 +63,24 @@ class HfEngine:
         self.max_length = steady_length(folder)
         self.tokens = Tokens(folder)
         module = load_module(folder, getattr(torch, dtype), torch.device(device))
+        is_exact = device == "cpu" and dtype in ("float32", "float64")
         # An expert multiplies as many rows at once as the whole batch sends to it.
-        experts = any(parameter.dim() == 3 for parameter in module.parameters())
-        wide = device == "cpu" and dtype in ("float32", "float64")
-        self.deterministic = wide and not experts
+        self.deterministic = is_exact and not has_stacked_experts(module)
         self._backend = Backend(module)
-        self.sees = self._backend.sight is not None
-        small = sum(parameter.numel() for parameter in module.parameters()) < SMALL
+        self.sees = self._backend.image_processor is not None
         self._cores = torch.get_num_threads()
-        batches = self._cores if small and device == "cpu" else 1
-        share = round_up(-(-rows // batches))
-        self._samplers = [Sampler(self._backend, share, self.max_length) for _ in range(batches)]
+        n_parameters = sum(parameter.numel() for parameter in module.parameters())
+        n_batches = self._cores if device == "cpu" and n_parameters < SMALL_MODEL else 1
+        batch_rows = round_up(-(-rows // n_batches))
+        self._samplers = [
+            BatchSampler(self._backend, batch_rows, self.max_length) for _ in range(n_batches)
+        ]
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
         """Yield completions as they finish; see :class:`Engine`."""
         stop = StopText(self.tokens, sampling)
         shared = Shared(iter(requests))
-        ahead = Ahead([self._run(s, shared, sampling, stop) for s in self._samplers])
+        ahead = Ahead([self._run(sampler, shared, sampling, stop) for sampler in self._samplers])
         try:
             for item in ahead:
                 yield item if isinstance(item, Completion) else stop.complete(*item)
@@ -85,8 +89,8 @@ class HfEngine:
             torch.set_num_threads(self._cores)
 
     def _run(
-        self, sampler: Sampler, requests: Iterator[Request], sampling: Sampling, stop: StopText
-    ) -> Iterator[Finished | Completion]:
+        self, sampler: BatchSampler, requests: Iterator[Request], sampling: Sampling, stop: StopText
+    ) -> Iterator[FinishedRow | Completion]:
         # Where several batches run side by side, each has one core for its operations.
         torch.set_num_threads(self._cores // len(self._samplers))
         yield from sampler.run(requests, sampling, stop)
@@ -97,40 +101,43 @@ class HfEngine:
         """Score responses given their prompts; see :class:`Engine`."""
         for prompt, response in texts:
             with torch.inference_mode():
-                score = self._score_one(prompt, response, temperature)
+                score = self._score_response(prompt, response, temperature)
             yield score
 
-    def _score_one(
+    def _score_response(
         self, prompt: tuple[int, ...], response: tuple[int, ...], temperature: float
     ) -> Score:
         """Log-probs and entropies of one response behind its prompt."""
         length = len(prompt) + len(response)
         if length > self.max_length:
             raise UserError(f"score: {length} tokens exceed the {self.max_length} of the model")
-        hidden = self._backend.prefill(prompt + response).hidden[len(prompt) - 1 : -1]
+        hidden = self._backend.prefill(prompt + response).hidden
+        # The state before each response token predicts it.
+        predicting = hidden[len(prompt) - 1 : -1]
+        targets = torch.tensor(response, device=hidden.device)
         logprobs, entropies = [], []
-        given = torch.tensor(response, device=hidden.device)
-        for start in range(0, len(response), SCORED):
-            part = hidden[start : start + SCORED]
-            # Whole multiples of sixteen rows here too, for the same bits.
-            short = round_up(len(part)) - len(part)
-            logits = self._backend.head(torch.nn.functional.pad(part, (0, 0, 0, short)))
-            logp = log_distribution(logits[: len(part)], temperature)
-            logprobs.append(logp.gather(1, given[start : start + SCORED, None])[:, 0].cpu())
-            entropies.append(entropy(logp).cpu())
+        for states, target_ids in zip(
+            predicting.split(SCORED_TOGETHER), targets.split(SCORED_TOGETHER), strict=True
+        ):
+            # Whole strides of rows here too, for the same bits.
+            n_padding = round_up(len(states)) - len(states)
+            logits = self._backend.logits(pad(states, (0, 0, 0, n_padding)))
+            distribution = log_distribution(logits[: len(states)], temperature)
+            logprobs.append(distribution.gather(1, target_ids[:, None])[:, 0].cpu())
+            entropies.append(entropy(distribution).cpu())
         return Score(torch.cat(logprobs).numpy(), torch.cat(entropies).numpy())
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
         try:
             copy_weights(self._backend.module, weights)
-        finally:  # after weights that were refused on the way, too
+        finally:  # some may have been copied before one was refused
             self.rest()
 
     def rest(self) -> None:
-        """Forget the prompts: the weights stay, and responses leave nothing behind."""
+        """Forget the prompts that were run; the weights stay."""
         for sampler in self._samplers:
-            sampler.forget()
+            sampler.forget_prompts()
 
     def close(self) -> None:
         """Free the cache and the model."""
@@ -138,14 +145,14 @@ class HfEngine:
         del self._backend
 
 
-# ---- draw ----------------------------------------------------------------------------------------
-# Draw next tokens: penalties, temperature, cuts, inverse distribution function.
+# ---- drawing tokens ------------------------------------------------------------------------------
+# Penalties, temperature, truncation, inverse distribution function.
 #
 # Everything here works row by row on a batch of logits, so a row's outcome does not depend on its
 # neighbours. Order and definitions are those of vLLM's sampler.
 
 
-class Drawn(NamedTuple):
+class DrawnTokens(NamedTuple):
     """Sampled tokens of a batch with their log-probs and the entropies of what they came from."""
 
     tokens: torch.Tensor
@@ -153,86 +160,94 @@ class Drawn(NamedTuple):
     entropies: torch.Tensor
 
 
-class Past(NamedTuple):
-    """What each row has read and written: prompt tokens (yes or no) and how often it wrote each.
+class TokenHistory(NamedTuple):
+    """What each row has read and written.
 
-    Both are ``[rows, vocabulary]``; ``lengths`` counts the tokens written.
+    ``in_prompt`` says whether, and ``times_written`` how often, for each token of the vocabulary:
+    both are ``[rows, vocabulary]``. ``n_written`` counts each row's tokens.
     """
 
-    prompt: torch.Tensor
-    counts: torch.Tensor
-    lengths: torch.Tensor
+    in_prompt: torch.Tensor
+    times_written: torch.Tensor
+    n_written: torch.Tensor
 
 
-def draw(
+def draw_tokens(
     logits: torch.Tensor,
     uniform: torch.Tensor,
     sampling: Sampling,
-    past: Past | None,
-    ends: torch.Tensor,
-) -> Drawn:
+    history: TokenHistory | None,
+    end_tokens: torch.Tensor,
+) -> DrawnTokens:
     """Draw one token per row of ``logits`` by inverting the distribution function at ``uniform``.
 
-    Log-probs and entropies are those of the distribution at the sampling temperature before a
-    penalty or a cut changes it. ``past`` is needed where the sampling setting has penalties or
+    Log-probs and entropies are those of the distribution at the sampling temperature, before
+    penalties and truncation. A ``history`` is needed where the sampling setting has penalties or
     ``min_tokens``.
     """
-    logp = log_distribution(logits, sampling.temperature)
-    changed = logp
-    if past is not None:
-        changed = log_distribution(bar(logits.float(), sampling, past, ends), sampling.temperature)
+    measured = log_distribution(logits, sampling.temperature)
+    sampled_from = measured
+    if history is not None:
+        penalised = penalise_logits(logits.float(), sampling, history, end_tokens)
+        sampled_from = log_distribution(penalised, sampling.temperature)
     if sampling.temperature == 0:
-        tokens = changed.argmax(-1)
+        tokens = sampled_from.argmax(-1)
     else:
-        weight = torch.softmax(changed, dim=-1)  # row by row, unlike exp: see engines.distribution
-        tokens = invert(cut(weight, sampling), uniform)
-    return Drawn(tokens, logp.gather(-1, tokens[:, None])[:, 0], entropy(logp))
+        # softmax works row by row, unlike exp: see engines.distribution.
+        weights = torch.softmax(sampled_from, dim=-1)
+        tokens = invert(truncate_weights(weights, sampling), uniform)
+    logprobs = measured.gather(-1, tokens[:, None])[:, 0]
+    return DrawnTokens(tokens, logprobs, entropy(measured))
 
 
-def bar(logits: torch.Tensor, sampling: Sampling, past: Past, ends: torch.Tensor) -> torch.Tensor:
-    """Logits with the end tokens barred below ``min_tokens``, then with the penalties."""
-    is_short = past.lengths < sampling.min_tokens
+def penalise_logits(
+    logits: torch.Tensor, sampling: Sampling, history: TokenHistory, end_tokens: torch.Tensor
+) -> torch.Tensor:
+    """Logits in which end tokens have no chance before ``min_tokens``, then with the penalties."""
+    is_too_short = history.n_written < sampling.min_tokens
     logits = logits.clone()
-    logits[:, ends] = torch.where(is_short[:, None], -torch.inf, logits[:, ends])
+    logits[:, end_tokens] = torch.where(is_too_short[:, None], -torch.inf, logits[:, end_tokens])
     if not sampling.penalises:
         return logits
-    is_written = past.counts > 0
+    is_written = history.times_written > 0
     penalty = sampling.repetition_penalty
     repeated = torch.where(logits > 0, logits / penalty, logits * penalty)
-    logits = torch.where(past.prompt | is_written, repeated, logits)
-    logits = logits - sampling.frequency_penalty * past.counts
+    logits = torch.where(history.in_prompt | is_written, repeated, logits)
+    logits = logits - sampling.frequency_penalty * history.times_written
     return logits - sampling.presence_penalty * is_written
 
 
-def cut(weight: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Zero the tokens that min-p, then top-k, then top-p leave out."""
+def truncate_weights(weights: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """Zero the weights of tokens that min-p, then top-k, then top-p leave out."""
     if sampling.min_p > 0:
-        weight = _normalise_mass(
-            weight * (weight >= sampling.min_p * weight.amax(-1, keepdim=True))
-        )
-    if 0 < sampling.top_k < weight.shape[-1]:
-        least = weight.topk(sampling.top_k, dim=-1).values[:, -1:]
-        weight = _normalise_mass(weight * (weight >= least))
-    return nucleus(weight, sampling.top_p) if sampling.top_p < 1 else weight
+        threshold = sampling.min_p * weights.amax(-1, keepdim=True)
+        weights = _normalise(weights * (weights >= threshold))
+    if 0 < sampling.top_k < weights.shape[-1]:
+        smallest_kept = weights.topk(sampling.top_k, dim=-1).values[:, -1:]
+        weights = _normalise(weights * (weights >= smallest_kept))
+    if sampling.top_p < 1:
+        weights = keep_nucleus(weights, sampling.top_p)
+    return weights
 
 
-def nucleus(weight: torch.Tensor, top_p: float) -> torch.Tensor:
+def keep_nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
     """Zero all but the smallest set of likeliest tokens whose mass reaches ``top_p``."""
-    ordered, order = weight.sort(dim=-1, descending=True, stable=True)
-    before = ordered.cumsum(-1, dtype=torch.float64) - ordered
-    return torch.zeros_like(weight).scatter_(-1, order, ordered * (before < top_p))
+    descending, order = weights.sort(dim=-1, descending=True, stable=True)
+    mass_before = descending.cumsum(-1, dtype=torch.float64) - descending
+    kept = descending * (mass_before < top_p)
+    return torch.zeros_like(weights).scatter_(-1, order, kept)
 
 
-def _normalise_mass(weight: torch.Tensor) -> torch.Tensor:
-    """Scale each row to a mass of 1; a running sum, since a plain one may depend on the rows."""
-    return (weight / weight.cumsum(-1, dtype=torch.float64)[:, -1:]).to(weight.dtype)
+def _normalise(weights: torch.Tensor) -> torch.Tensor:
+    """Scale each row to a sum of 1; a running sum, since a plain one may depend on the rows."""
+    totals = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
+    return (weights / totals).to(weights.dtype)
 
 
-# ---- rows ----------------------------------------------------------------------------------------
-# State of the running rows: what each has sampled so far.
+# ---- batch ---------------------------------------------------------------------------------------
 
 
-class Finished(NamedTuple):
+class FinishedRow(NamedTuple):
     """Raw outcome of one row, before it becomes a completion."""
 
     request: Request
@@ -241,219 +256,243 @@ class Finished(NamedTuple):
     entropies: NDArray[np.float32]
 
 
-class Rows:
-    """Slots of a running batch; ``requests[slot]`` is None where a slot is free.
+class BatchState:
+    """What each row of a batch has sampled so far; a row without a request is free.
 
-    ``lengths`` is the column at which a row's latest token goes, ``shifts`` what its rotary
-    position differs from that by, ``sampled`` the number of tokens that a row has sampled, and
-    ``busy`` 1 where a request runs: free slots below the highest used one run along as dummies,
-    which stay at the start of their slot, so that the batch keeps its shape. These are the host's;
-    what has a cell for each token is on the device.
+    On the host, as int64: ``columns`` is the cache column of a row's latest token,
+    ``rotary_offsets`` what to add to it for the rotary position, ``n_sampled`` the number of
+    sampled tokens, and ``is_running`` 1 or 0. Free rows below the highest running one are computed
+    along, at the start of their cache, so that the batch keeps its shape. What has an entry for
+    each token is on the device; ``hidden`` is the state that predicts a row's next token.
     """
 
     def __init__(self, capacity: int, backend: Backend, sampling: Sampling) -> None:
         self.capacity = capacity
         self.max_tokens = sampling.max_tokens
-        # What a row has read and written is of use to penalties alone.
-        self._penalises = sampling.penalises
-        vocabulary = backend.config.vocab_size if sampling.penalises else 0
         self.device = backend.device
+        # Only penalties ask what a row has read and written.
+        self._keeps_history = sampling.penalises
+        vocabulary = backend.config.vocab_size if sampling.penalises else 0
         self.requests = np.full(capacity, None)
-        self.lengths = np.zeros(capacity, np.int64)
-        self.shifts = np.zeros(capacity, np.int64)
-        self.sampled = np.zeros(capacity, np.int64)
-        self.busy = np.zeros(capacity, np.int64)
+        self.columns = np.zeros(capacity, np.int64)
+        self.rotary_offsets = np.zeros(capacity, np.int64)
+        self.n_sampled = np.zeros(capacity, np.int64)
+        self.is_running = np.zeros(capacity, np.int64)
+        per_token = (capacity, self.max_tokens)
         with self.device:
             self.hidden = torch.zeros(capacity, backend.config.hidden_size, dtype=backend.dtype)
-            self.uniform = torch.zeros(capacity, self.max_tokens, dtype=torch.float64)
-            self.tokens = torch.zeros(capacity, self.max_tokens, dtype=torch.int32)
-            self.logprobs = torch.zeros(capacity, self.max_tokens)
-            self.entropies = torch.zeros(capacity, self.max_tokens)
-            self.read = torch.zeros(capacity, vocabulary, dtype=torch.bool)
-            self.written = torch.zeros(capacity, vocabulary, dtype=torch.int32)
+            self.uniforms = torch.zeros(per_token, dtype=torch.float64)
+            self.tokens = torch.zeros(per_token, dtype=torch.int32)
+            self.logprobs = torch.zeros(per_token)
+            self.entropies = torch.zeros(per_token)
+            self.in_prompt = torch.zeros(capacity, vocabulary, dtype=torch.bool)
+            self.times_written = torch.zeros(capacity, vocabulary, dtype=torch.int32)
 
-    def free(self) -> list[int]:
-        """Free slots, lowest first."""
-        return np.flatnonzero(self.busy == 0).tolist()
+    def free_rows(self) -> list[int]:
+        """Rows without a request, lowest first."""
+        return np.flatnonzero(self.is_running == 0).tolist()
 
-    def used(self) -> list[int]:
-        """Slots in use, lowest first."""
-        return np.flatnonzero(self.busy).tolist()
+    def running_rows(self) -> list[int]:
+        """Rows with a request, lowest first."""
+        return np.flatnonzero(self.is_running).tolist()
 
-    def live(self) -> int:
-        """Rows of the batch: up to the highest used slot, in whole strides."""
-        used = self.used()
-        return min(self.capacity, round_up(used[-1] + 1)) if used else 0
+    def n_computed(self) -> int:
+        """Rows to compute: up to the highest running one, in whole strides."""
+        running = self.running_rows()
+        return min(self.capacity, round_up(running[-1] + 1)) if running else 0
 
-    def on_device(self, numbers: NDArray[np.int64] | list[int]) -> torch.Tensor:
-        """A copy of the host's numbers."""
+    def to_device(self, numbers: NDArray[np.int64] | list[int]) -> torch.Tensor:
+        """Copy numbers of the host to the device."""
         return torch.tensor(numbers, device=self.device)
 
-    def admit(
-        self, slots: list[int], requests: list[Request], hidden: torch.Tensor, shift: int
-    ) -> None:
-        """Put requests into slots; ``hidden`` is the state after their prompts' last tokens."""
-        numbers = np.stack([uniforms(request.seed, self.max_tokens) for request in requests])
-        self.hidden[slots] = hidden
-        self.uniform[slots] = torch.from_numpy(numbers).to(self.device)
-        self.read[slots] = False
-        self.written[slots] = 0
-        self.shifts[slots] = shift
-        self.busy[slots] = 1
-        self.requests[slots] = requests
-        for slot, request in zip(slots, requests, strict=True):
-            self.lengths[slot] = len(request.prompt_ids) - 1
-            if self._penalises:
-                self.read[slot, list(request.prompt_ids)] = True
+    def admit(self, rows: list[int], requests: list[Request], prompt: PrefilledPrompt) -> None:
+        """Start requests for the same prompt in free rows."""
+        streams = np.stack([uniforms(request.seed, self.max_tokens) for request in requests])
+        self.hidden[rows] = prompt.hidden[-1]
+        self.uniforms[rows] = torch.from_numpy(streams).to(self.device)
+        self.in_prompt[rows] = False
+        self.times_written[rows] = 0
+        self.columns[rows] = len(prompt.hidden) - 1
+        self.rotary_offsets[rows] = prompt.rotary_offset
+        self.is_running[rows] = 1
+        self.requests[rows] = requests
+        if self._keeps_history:
+            for row, request in zip(rows, requests, strict=True):
+                self.in_prompt[row, list(request.prompt_ids)] = True
 
-    def next_uniform(self, live: int) -> torch.Tensor:
-        """Each live row's uniform number for its next token."""
-        return self.uniform[:live].gather(1, self.on_device(self.sampled[:live, None]))[:, 0]
+    def next_uniforms(self, n_rows: int) -> torch.Tensor:
+        """The uniform number for the next token of each of the first rows."""
+        positions = self.to_device(self.n_sampled[:n_rows, None])
+        return self.uniforms[:n_rows].gather(1, positions)[:, 0]
 
-    def past(self, live: int) -> Past:
-        """What each live row has read and written."""
-        lengths = self.on_device(self.sampled[:live])
-        return Past(self.read[:live], self.written[:live], lengths)
+    def history(self, n_rows: int) -> TokenHistory:
+        """What the first rows have read and written."""
+        n_written = self.to_device(self.n_sampled[:n_rows])
+        return TokenHistory(self.in_prompt[:n_rows], self.times_written[:n_rows], n_written)
 
-    def record(self, live: int, drawn: Drawn) -> None:
-        """Append the drawn tokens to the live rows and advance their positions."""
-        columns = self.on_device(self.sampled[:live, None])
+    def append(self, drawn: DrawnTokens) -> None:
+        """Append the drawn tokens to the first rows."""
+        n_rows = len(drawn.tokens)
+        positions = self.to_device(self.n_sampled[:n_rows, None])
         tokens = drawn.tokens[:, None]
-        self.tokens[:live].scatter_(1, columns, tokens.int())
-        self.logprobs[:live].scatter_(1, columns, drawn.logprobs[:, None])
-        self.entropies[:live].scatter_(1, columns, drawn.entropies[:, None])
-        if self._penalises:
-            busy = self.on_device(self.busy[:live, None]).int()
-            self.written[:live].scatter_add_(1, tokens, busy)
-        self.lengths[:live] += self.busy[:live]
-        self.sampled[:live] += self.busy[:live]
+        self.tokens[:n_rows].scatter_(1, positions, tokens.int())
+        self.logprobs[:n_rows].scatter_(1, positions, drawn.logprobs[:, None])
+        self.entropies[:n_rows].scatter_(1, positions, drawn.entropies[:, None])
+        is_running = self.is_running[:n_rows]
+        if self._keeps_history:
+            counts = self.to_device(is_running[:, None]).int()
+            self.times_written[:n_rows].scatter_add_(1, tokens, counts)
+        self.columns[:n_rows] += is_running
+        self.n_sampled[:n_rows] += is_running
 
-    def take(self, slots: list[int]) -> list[Finished]:
-        """Copy finished rows to the host and free their slots."""
-        longest = int(self.sampled[slots].max())
-        host = [
-            t[slots, :longest].cpu().numpy() for t in (self.tokens, self.logprobs, self.entropies)
-        ]
-        out = []
-        for i, slot in enumerate(slots):
-            n = int(self.sampled[slot])
-            out.append(Finished(self.requests[slot], *(a[i, :n].copy() for a in host)))
-        self._release_slots(slots)
-        return out
+    def remove_finished(self, rows: list[int]) -> list[FinishedRow]:
+        """Copy finished rows to the host and free them."""
+        longest = int(self.n_sampled[rows].max())
+        tokens = self.tokens[rows, :longest].cpu().numpy()
+        logprobs = self.logprobs[rows, :longest].cpu().numpy()
+        entropies = self.entropies[rows, :longest].cpu().numpy()
+        finished = []
+        for i, row in enumerate(rows):
+            n = int(self.n_sampled[row])
+            finished.append(
+                FinishedRow(
+                    request=self.requests[row],
+                    token_ids=tokens[i, :n].copy(),
+                    logprobs=logprobs[i, :n].copy(),
+                    entropies=entropies[i, :n].copy(),
+                )
+            )
+        self._free(rows)
+        return finished
 
-    def move(self, sources: list[int], targets: list[int]) -> None:
-        """Move running rows to free slots."""
+    def move_rows(self, sources: list[int], targets: list[int]) -> None:
+        """Move running rows to free ones."""
         for state in (
-            self.requests, self.lengths, self.shifts, self.sampled, self.busy, self.hidden,
-            self.uniform, self.tokens, self.logprobs, self.entropies, self.read, self.written,
+            self.requests, self.columns, self.rotary_offsets, self.n_sampled, self.is_running,
+            self.hidden, self.uniforms, self.tokens, self.logprobs, self.entropies, self.in_prompt,
+            self.times_written,
         ):  # fmt: skip
             state[targets] = state[sources]
-        self._release_slots(sources)
+        self._free(sources)
 
-    def _release_slots(self, slots: list[int]) -> None:
-        self.lengths[slots] = self.sampled[slots] = self.busy[slots] = 0
-        self.requests[slots] = None
-
-
-# ---- sampler -------------------------------------------------------------------------------------
-# The sampling loop: admit, draw, step; a finished row's slot is refilled at once.
+    def _free(self, rows: list[int]) -> None:
+        self.columns[rows] = 0
+        self.n_sampled[rows] = 0
+        self.is_running[rows] = 0
+        self.requests[rows] = None
 
 
-# The share of slots that must be free before new rows are admitted: a prefill costs about as much
-# as a step whatever its size, so rows are let in by the handful.
-HANDFUL = 16
-# The share of prompts whose cache is kept for their next sample, of as many as there are slots.
-KEPT = 4
+# ---- sampling loop -------------------------------------------------------------------------------
+
+# New rows are admitted once this share of rows is free: a prefill costs about as much as a step
+# whatever its size.
+MIN_FREE_SHARE = 1 / 16
+# Prompts stay prefilled for their next samples: one for so many rows.
+ROWS_PER_KEPT_PROMPT = 4
 
 
-class Sampler:
-    """One batch of rows that samples requests until there are none."""
+class BatchSampler:
+    """Samples requests in one batch of rows until there are none."""
 
     def __init__(self, backend: Backend, rows: int, max_length: int) -> None:
         self.backend = backend
         self.rows = rows
         self.max_length = max_length
-        self._prefill = lru_cache(rows // KEPT)(backend.prefill)
+        self._prefill = lru_cache(rows // ROWS_PER_KEPT_PROMPT)(backend.prefill)
 
-    def forget(self) -> None:
+    def forget_prompts(self) -> None:
         """Drop what was computed with the old weights."""
         self._prefill.cache_clear()
 
     @torch.inference_mode()
     def run(
         self, requests: Iterator[Request], sampling: Sampling, stop: StopText
-    ) -> Iterator[Finished | Completion]:
+    ) -> Iterator[FinishedRow | Completion]:
         """Yield rows as they finish, and completions for requests that cannot be run."""
-        backend = self.backend
-        rows = Rows(self.rows, backend, sampling)
-        needs_past = sampling.penalises or bool(sampling.min_tokens)
-        slots = Slots(self.rows)
-        ends = torch.tensor(sorted(stop.ends), device=backend.device)
-        waiting = True
-        while waiting or rows.used():
-            free = rows.free()
-            if waiting and len(free) * HANDFUL >= self.rows:
-                fresh = list(islice(requests, len(free)))
-                waiting = len(fresh) == len(free)
-                yield from self._admit_requests(rows, slots, fresh, sampling)
+        state = BatchState(self.rows, self.backend, sampling)
+        cache = BatchCache(self.rows)
+        end_tokens = torch.tensor(sorted(stop.ends), device=self.backend.device)
+        has_more_requests = True
+        while has_more_requests or state.running_rows():
+            n_free = len(state.free_rows())
+            if has_more_requests and n_free >= self.rows * MIN_FREE_SHARE:
+                arriving = list(islice(requests, n_free))
+                has_more_requests = len(arriving) == n_free
+                yield from self._admit(state, cache, arriving, sampling)
             else:
-                _close_ranks(rows, slots)
-            live = rows.live()
-            if not live:
+                _shrink_batch(state, cache)
+            n_rows = state.n_computed()
+            if not n_rows:
                 continue
-            past = rows.past(live) if needs_past else None
-            logits = backend.head(rows.hidden[:live])
-            drawn = draw(logits, rows.next_uniform(live), sampling, past, ends)
-            rows.record(live, drawn)
-            ended = (drawn.tokens[:, None] == ends).any(1).cpu().numpy()
-            ended |= rows.sampled[:live] >= sampling.max_tokens
-            done = [
-                slot
-                for slot in rows.used()
-                if ended[slot] or stop.reached(rows.tokens[slot], int(rows.sampled[slot]))
-            ]
-            if done:
-                yield from rows.take(done)
-            live = rows.live()
-            if live:
-                width = width_for(int(rows.lengths[:live].max()) + 1)
-                positions, shifts = (rows.on_device(x[:live]) for x in (rows.lengths, rows.shifts))
-                window = Window(slots, positions, width, shifts)
-                rows.hidden[:live] = backend.step(drawn.tokens[:live], window)
+            history = None
+            if sampling.penalises or sampling.min_tokens:
+                history = state.history(n_rows)
+            logits = self.backend.logits(state.hidden[:n_rows])
+            drawn = draw_tokens(logits, state.next_uniforms(n_rows), sampling, history, end_tokens)
+            state.append(drawn)
+            finished = _finished_rows(state, drawn, end_tokens, stop)
+            if finished:
+                yield from state.remove_finished(finished)
+            if state.running_rows():
+                self._decode(state, cache, drawn.tokens)
 
-    def _admit_requests(
-        self, rows: Rows, slots: Slots, requests: list[Request], sampling: Sampling
+    def _decode(self, state: BatchState, cache: BatchCache, tokens: torch.Tensor) -> None:
+        """Feed the drawn tokens of all rows up to the highest running one to the model."""
+        n_rows = state.n_computed()
+        columns = state.columns[:n_rows]
+        step_cache = StepCache(
+            cache,
+            token_columns=state.to_device(columns),
+            n_columns=columns_for(int(columns.max()) + 1),
+            rotary_offsets=state.to_device(state.rotary_offsets[:n_rows]),
+        )
+        state.hidden[:n_rows] = self.backend.decode(tokens[:n_rows], step_cache)
+
+    def _admit(
+        self, state: BatchState, cache: BatchCache, requests: list[Request], sampling: Sampling
     ) -> Iterator[Completion]:
-        """Prefill what has not been seen lately, fill free slots; yield what cannot be run."""
-        fits: list[Request] = []
+        """Start requests in free rows, prefilling new prompts; yield those that cannot be run."""
+        free_rows = iter(state.free_rows())
+        admitted: dict[Prompt, list[tuple[int, Request]]] = {}
         for request in requests:
             try:
-                expanded = self.backend.expand(request)
-                why = too_long(len(expanded.prompt_ids), sampling, self.max_length)
+                expanded = self.backend.expand_images(request)
+                reason = too_long(len(expanded.prompt_ids), sampling, self.max_length)
             except UserError as error:
-                why = str(error)
-            if why:
-                yield failed_completion(request, why)
+                reason = str(error)
+            if reason:
+                yield failed_completion(request, reason)
             else:
-                fits.append(expanded)
-        slots_of: dict[Prompt, list[tuple[int, Request]]] = {}
-        for slot, request in zip(rows.free(), fits, strict=False):
-            slots_of.setdefault(request.prompt, []).append((slot, request))
-        for prompt, group in slots_of.items():
-            chosen, admitted = (list(x) for x in zip(*group, strict=True))
-            hidden, layers, shift = self._prefill(*prompt)
-            slots.reserve(len(hidden) + sampling.max_tokens, layers)
-            slots.place(rows.on_device(chosen), layers)
-            rows.admit(chosen, admitted, hidden[-1], shift)
+                admitted.setdefault(expanded.prompt, []).append((next(free_rows), expanded))
+        for prompt, members in admitted.items():
+            rows = [row for row, _ in members]
+            prefilled = self._prefill(*prompt)
+            cache.ensure_columns(len(prefilled.hidden) + sampling.max_tokens, prefilled.layers)
+            cache.write_prompt(state.to_device(rows), prefilled.layers)
+            state.admit(rows, [request for _, request in members], prefilled)
 
 
-def _close_ranks(rows: Rows, slots: Slots) -> None:
-    """Shrink the batch whenever half of it stands empty, as it may with nothing left to admit."""
-    used, live = rows.used(), rows.live()
-    target = round_up(len(used))
-    if not used or target > live // 2:
+def _finished_rows(
+    state: BatchState, drawn: DrawnTokens, end_tokens: torch.Tensor, stop: StopText
+) -> list[int]:
+    """Running rows whose latest token ends the response, by itself, its count or its text."""
+    n_rows = len(drawn.tokens)
+    has_ended = (drawn.tokens[:, None] == end_tokens).any(1).cpu().numpy()
+    has_ended |= state.n_sampled[:n_rows] >= state.max_tokens
+    return [
+        row
+        for row in state.running_rows()
+        if has_ended[row] or stop.reached(state.tokens[row], int(state.n_sampled[row]))
+    ]
+
+
+def _shrink_batch(state: BatchState, cache: BatchCache) -> None:
+    """Move rows down once half of the computed ones are free, so that fewer are computed."""
+    running = state.running_rows()
+    n_needed = round_up(len(running))
+    if not running or n_needed > state.n_computed() // 2:
         return
-    sources = [slot for slot in used if slot >= target]
-    targets = rows.free()[: len(sources)]
-    rows.move(sources, targets)
-    slots.move(rows.on_device(sources), rows.on_device(targets))
+    sources = [row for row in running if row >= n_needed]
+    targets = state.free_rows()[: len(sources)]
+    state.move_rows(sources, targets)
+    cache.copy_rows(state.to_device(sources), state.to_device(targets))

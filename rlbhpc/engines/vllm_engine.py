@@ -138,7 +138,7 @@ class VllmEngine:
         """Outputs as they finish, and a failed completion for each request that was refused."""
         import torch
 
-        from rlbhpc.engines.hf_model import decode_images
+        from rlbhpc.engines.hf_model import decoded_images
 
         # A thread of its own begins with the first GPU.
         torch.cuda.set_device(self._device)
@@ -157,7 +157,7 @@ class VllmEngine:
         def read(request: Request) -> tuple[Any, SamplingParams]:
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
             if request.images:
-                prompt["multi_modal_data"] = {"image": list(decode_images(request.images))}
+                prompt["multi_modal_data"] = {"image": list(decoded_images.get(request.images))}
             why = too_long(len(request.prompt_ids), sampling, self.max_length)
             if why:
                 raise UserError(why)
@@ -235,16 +235,16 @@ class VllmEngine:
     @cached_property
     def _skeleton(self) -> Any:
         """The transformers module whose weights are handed over by name."""
-        from rlbhpc.engines.hf_model import skeleton
+        from rlbhpc.engines.hf_model import make_module_without_data
 
-        return skeleton(self._folder)
+        return make_module_without_data(self._folder)
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`."""
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._wake_up("weights")
-        from rlbhpc.engines.hf_model import stored_weights, whole_weights
+        from rlbhpc.engines.hf_model import named_weights, weights_as_stored
 
         missing: set[str] = set()
 
@@ -256,9 +256,9 @@ class VllmEngine:
         if isinstance(weights, Path):
             kwargs: dict[str, Any] = {"weights_path": str(weights)}
         else:
-            missing |= whole_weights(self._skeleton).keys()
+            missing |= named_weights(self._skeleton).keys()
             # One tensor at a time: no second copy of the model stands beside vLLM's.
-            kwargs = {"weights_iterator": stored_weights(self._skeleton, noted(weights))}
+            kwargs = {"weights_iterator": weights_as_stored(self._skeleton, noted(weights))}
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
         if missing:
             raise UserError(f"weights: {len(missing)} are missing, among them {min(missing)}")

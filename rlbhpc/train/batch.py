@@ -1,8 +1,8 @@
 """From responses to the micro-batches that a model is run on.
 
-A micro-batch is one line of tokens without padding. Responses to the same prompt that stand in it
-share the prompt: it is read once, and its gradient is the sum of theirs. Only attention needs to
-know which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train.policy`).
+A micro-batch is one packed sequence of tokens without padding. Responses to the same prompt share
+it: the prompt is read once, and its gradient is the sum of theirs. Only attention needs to know
+which tokens make a response, so it alone is given rows (:mod:`rlbhpc.train.policy`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torch import Tensor
 from rlbhpc.engines.completion import Prompt
 from rlbhpc.verify.verdict import Verdict
 
-# Rows of attention are cut into groups in which none is longer than so many times the shortest:
-# each group is a call of its own, and within it rows are padded to the longest.
-SPREAD = 1.5
+# Attention rows are padded to the longest of their group, which is at most so many times as long
+# as the shortest. Each group is one call of attention.
+MAX_LENGTH_RATIO = 1.5
 
 
 @dataclass(frozen=True)
-class Shown:
+class PromptImages:
     """Images of a prompt, as files in the order in which the prompt shows them.
 
-    ``places`` are the prompt's tokens that stand for them. Only these: a response may well sample
-    the token that marks an image, and then it is a token like any other. ``positions`` say where
-    all tokens of the prompt stand in time, height and width, shape (3, tokens).
+    ``token_indices`` are the prompt's tokens that stand for them. They are listed because a
+    response may sample the image token too, and there it is an ordinary token. ``positions`` has
+    the position of every prompt token in time, height and width, shape (3, tokens).
     """
 
     images: tuple[bytes, ...]
-    places: NDArray[np.int64]
+    token_indices: NDArray[np.int64]
     positions: NDArray[np.int64]
 
 
@@ -41,30 +41,39 @@ class Shown:
 class Response:
     """One response to train on: the very token ids that were sampled, never re-tokenised.
 
-    In a prompt with images each of these is as many tokens as the model sees of it.
+    An image of the prompt is as many tokens as the model sees of it.
     """
 
     prompt_ids: tuple[int, ...]
     token_ids: NDArray[np.int32]
-    shown: Shown | None = None
+    prompt_images: PromptImages | None = None
 
     @property
     def prompt(self) -> Prompt:
-        """What the model is shown: the same for every response to a prompt."""
-        return self.prompt_ids, () if self.shown is None else self.shown.images
+        """Tokens and images of the prompt: equal for all responses to it."""
+        images = () if self.prompt_images is None else self.prompt_images.images
+        return self.prompt_ids, images
+
+    @property
+    def prompt_positions(self) -> NDArray[np.int64]:
+        """Position of each prompt token in time, height and width, shape (3, tokens)."""
+        if self.prompt_images is not None:
+            return self.prompt_images.positions
+        return np.tile(np.arange(len(self.prompt_ids)), (3, 1))
 
     @property
     def size(self) -> int:
-        """Tokens that are read to score it: the last one of a response predicts nothing."""
+        """Tokens that the model reads to score it. The last one is predicted and never read."""
         return len(self.prompt_ids) + len(self.token_ids) - 1
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One response of a rollout, ready to be trained on.
+    """One sampled and judged response, ready to be trained on.
 
-    ``reward`` is NaN where the response could not be scored: it is not learnt from, and no other's
-    baseline counts it.
+    ``reward`` is NaN where the response could not be scored: then nothing is learnt from it, and
+    it enters no baseline. ``group`` numbers the prompts of a run in the order in which they were
+    drawn. ``part`` is the algorithm's own division of a batch.
     """
 
     problem: str
@@ -88,128 +97,162 @@ class Rollout:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One line of prompts and responses, and where in it each response's tokens are predicted.
+    """A packed sequence of prompts and responses, and where each response token is predicted.
 
-    ``index`` says which b responses of the batch stand here. The model reads ``input_ids`` and
-    ``positions``, shape (1, cells), or (3, 1, cells) where there are images. ``cells`` predict the
-    response tokens ``targets``, one response after the other; responses to one prompt share the
-    cell of its last token. ``rows`` are cells that attention sees together: one tensor (responses,
-    width) for each group of responses of similar size, a row being a whole prompt with one
-    response; what fills a row up on the right is seen by nothing. ``home`` is each cell's place in
-    ``rows`` laid end to end. ``images`` stand in the line in this order, at the cells ``seen``.
+    A cell is a place in the packed sequence. ``response_indices`` are the b responses of the whole
+    batch that are packed here. The model reads ``input_ids`` and ``positions``, shape (1, cells),
+    or (3, 1, cells) where there are images. The output at ``predicting_cells`` predicts
+    ``targets``, the response tokens, one response after the other; responses to one prompt share
+    the cell of its last token. ``lengths`` counts the tokens of each response.
+
+    A row of ``attention_rows`` lists the cells of one whole prompt and response, which attention
+    sees together. Rows of similar length form one tensor (responses, width), padded on the right,
+    where no token looks. ``row_slots`` has each cell's index into all rows laid end to end.
+    ``images`` are the images in the order of the cells that stand for them, ``image_cells``.
     """
 
-    index: Tensor
+    response_indices: Tensor
     input_ids: Tensor
     positions: Tensor
-    cells: Tensor
+    predicting_cells: Tensor
     targets: Tensor
     lengths: Tensor
-    rows: tuple[Tensor, ...]
-    home: Tensor
-    seen: Tensor
+    attention_rows: tuple[Tensor, ...]
+    row_slots: Tensor
+    image_cells: Tensor
     images: tuple[bytes, ...] = ()
 
-    def by_response(self, flat: Tensor) -> Tensor:
-        """Spread values of response tokens into a (b, longest response) array, 0 elsewhere."""
-        width = int(self.lengths.max())
-        mask = torch.arange(width, device=flat.device) < self.lengths[:, None]
-        out = flat.new_zeros(mask.shape)
-        out[mask] = flat
-        return out
+    def pad_by_response(self, token_values: Tensor) -> Tensor:
+        """Values of all response tokens as a (b, longest response) array, 0 in the padding."""
+        longest = int(self.lengths.max())
+        mask = torch.arange(longest, device=token_values.device) < self.lengths[:, None]
+        padded = token_values.new_zeros(mask.shape)
+        padded[mask] = token_values
+        return padded
 
 
-def split(
+def split_into_micro_batches(
     responses: Sequence[Response], token_budget: int, ranks: int = 1
 ) -> list[list[NDArray[np.int64]]]:
-    """Which responses go into which micro-batch of which rank.
+    """For each rank, the indices of the responses in each of its micro-batches.
 
-    Responses to the same prompt stay side by side, and cuts are placed so that all micro-batches
-    are about equally large and none has more than ``token_budget`` tokens, shared prompts counted
-    as if they were not. Every rank gets the same number of micro-batches, since ranks meet in
-    collective operations in each of them; a rank that would have fewer gets empty ones.
+    Responses to the same prompt stay side by side. All micro-batches are about equally large, and
+    none with several responses has more than ``token_budget`` tokens, where a shared prompt counts
+    once for each of its responses. Every rank gets the same number of micro-batches, since ranks
+    meet in collective operations in each of them; some may be empty.
     """
-    first: dict[Prompt, int] = {}
-    order = np.argsort([first.setdefault(r.prompt, i) for i, r in enumerate(responses)],
-                       kind="stable")  # fmt: skip
+    order = _order_by_prompt(responses)
     sizes = np.array([responses[i].size for i in order])
-    middle = np.cumsum(sizes) - sizes / 2
-    count = -(-int(sizes.sum()) // (token_budget * ranks)) * ranks
+    total_tokens = int(sizes.sum())
+    midpoints = np.cumsum(sizes) - sizes / 2
+    n_batches = -(-total_tokens // (token_budget * ranks)) * ranks
     while True:
-        part = (middle * count // sizes.sum()).astype(np.int64)
-        several = np.bincount(part) > 1
-        if (np.bincount(part, weights=sizes)[several] <= token_budget).all():
+        # A response belongs to the batch in whose equal share of all tokens its middle lies.
+        batch_numbers = (midpoints * n_batches // total_tokens).astype(np.int64)
+        has_several = np.bincount(batch_numbers) > 1
+        batch_tokens = np.bincount(batch_numbers, weights=sizes)
+        if (batch_tokens[has_several] <= token_budget).all():
             break
-        count += max(1, count // (8 * ranks)) * ranks
-    batches = [order[part == i] for i in np.unique(part)]
-    batches += [order[:0]] * (-len(batches) % ranks)
+        n_batches += max(1, n_batches // (8 * ranks)) * ranks  # an eighth more
+    batches = [order[batch_numbers == number] for number in np.unique(batch_numbers)]
+    while len(batches) % ranks:
+        batches.append(order[:0])
     return [batches[rank::ranks] for rank in range(ranks)]
 
 
-def assemble(responses: Sequence[Response], index: NDArray[np.int64]) -> MicroBatch:
-    """Lay the responses ``index`` out in one line, a prompt before the first of its responses.
+def _order_by_prompt(responses: Sequence[Response]) -> NDArray[np.int64]:
+    """Indices of responses, those to one prompt side by side, in the order of first mention."""
+    first_index: dict[Prompt, int] = {}
+    keys = [first_index.setdefault(r.prompt, i) for i, r in enumerate(responses)]
+    return np.argsort(keys, kind="stable")
 
-    The line stands on the device that is the current one.
-    """
-    chosen = [responses[i] for i in index]
-    line: list[NDArray[np.int64]] = []
-    positions: list[NDArray[np.int64]] = []
-    prompts: dict[Prompt, NDArray[np.int64]] = {}
-    images: list[bytes] = []
-    seen: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    read: list[NDArray[np.int64]] = []
-    used = 0
-    for r in chosen:
-        if r.shown is None:
-            before = np.tile(np.arange(len(r.prompt_ids)), (3, 1))
-        else:
-            before = r.shown.positions
-        behind = int(before.max()) + 1 + np.arange(len(r.token_ids) - 1)
-        parts = [(r.token_ids[:-1], np.tile(behind, (3, 1)))]
-        if r.prompt not in prompts:
-            parts.insert(0, (np.array(r.prompt_ids), before))
-            prompts[r.prompt] = np.arange(used, used + len(r.prompt_ids))
-            if r.shown is not None:
-                images += r.shown.images
-                seen.append(used + r.shown.places)
-        for ids, where in parts:
-            line.append(ids.astype(np.int64))
-            positions.append(where)
-            used += len(ids)
-        own = np.arange(used - len(r.token_ids) + 1, used)
-        read.append(np.concatenate([prompts[r.prompt], own]))
 
-    lengths = np.array([len(r.token_ids) for r in chosen])
-    cells = np.concatenate([row[len(row) - n :] for row, n in zip(read, lengths, strict=True)])
-    targets = np.concatenate([r.token_ids for r in chosen]).astype(np.int64)
-    rows = _padded_rows(read)
-    # A prompt's cells are the same in all its rows, and padding repeats a row's last cell: the
-    # first place of a cell is always a true one.
-    home = np.unique(np.concatenate([row.ravel() for row in rows]), return_index=True)[1]
-    every = np.concatenate(positions, axis=1)
+def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) -> MicroBatch:
+    """Pack the responses ``indices`` into one sequence, on PyTorch's default device."""
+    sequence = _PackedSequence()
+    chosen = [responses[i] for i in indices]
+    for response in chosen:
+        sequence.append_response(response)
+    predicting_cells = [
+        cells[-len(response.token_ids) :]
+        for response, cells in zip(chosen, sequence.response_cells, strict=True)
+    ]
+    targets = np.concatenate([response.token_ids for response in chosen])
+    attention_rows = _pad_in_groups(sequence.response_cells)
+    # A prompt's cells are the same in all its rows, and padding repeats a row's last cell, so the
+    # first slot in which a cell occurs is always a true one.
+    all_slots = np.concatenate([rows.ravel() for rows in attention_rows])
+    _, row_slots = np.unique(all_slots, return_index=True)
+    positions = np.concatenate(sequence.positions, axis=1)
     return MicroBatch(
-        index=torch.as_tensor(index),
-        input_ids=torch.as_tensor(np.concatenate(line)[None]),
-        positions=torch.as_tensor(every[:, None] if images else every[:1]),
-        cells=torch.as_tensor(cells),
-        targets=torch.as_tensor(targets),
-        lengths=torch.as_tensor(lengths),
-        rows=tuple(map(torch.as_tensor, rows)),
-        home=torch.as_tensor(home),
-        seen=torch.as_tensor(np.concatenate(seen)),
-        images=tuple(images),
+        response_indices=torch.as_tensor(indices),
+        input_ids=torch.as_tensor(np.concatenate(sequence.token_ids)[None]),
+        positions=torch.as_tensor(positions[:, None] if sequence.images else positions[:1]),
+        predicting_cells=torch.as_tensor(np.concatenate(predicting_cells)),
+        targets=torch.as_tensor(targets.astype(np.int64)),
+        lengths=torch.as_tensor(np.array([len(response.token_ids) for response in chosen])),
+        attention_rows=tuple(torch.as_tensor(rows) for rows in attention_rows),
+        row_slots=torch.as_tensor(row_slots),
+        image_cells=torch.as_tensor(np.concatenate([np.zeros(0, np.int64), *sequence.image_cells])),
+        images=tuple(sequence.images),
     )
 
 
-def _padded_rows(read: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """Cells of each response, in groups of similar size, padded to a group's longest."""
-    longest_first = sorted(read, key=len, reverse=True)
+class _PackedSequence:
+    """Prompts and responses one after the other, each prompt before the first of its responses.
+
+    ``response_cells`` has the cells of each response behind those of its prompt.
+    """
+
+    def __init__(self) -> None:
+        self.token_ids: list[NDArray[np.int64]] = []
+        self.positions: list[NDArray[np.int64]] = []
+        self.response_cells: list[NDArray[np.int64]] = []
+        self.images: list[bytes] = []
+        self.image_cells: list[NDArray[np.int64]] = []
+        self._prompt_cells: dict[Prompt, NDArray[np.int64]] = {}
+        self._length = 0
+
+    def append_response(self, response: Response) -> None:
+        """Add a response, and its prompt if no earlier response has brought it."""
+        if response.prompt not in self._prompt_cells:
+            self._append_prompt(response)
+        # The last token is only predicted.
+        read_ids = response.token_ids[:-1]
+        first_position = int(response.prompt_positions.max()) + 1
+        positions = first_position + np.arange(len(read_ids))
+        cells = self._append_tokens(read_ids, np.tile(positions, (3, 1)))
+        prompt_cells = self._prompt_cells[response.prompt]
+        self.response_cells.append(np.concatenate([prompt_cells, cells]))
+
+    def _append_prompt(self, response: Response) -> None:
+        cells = self._append_tokens(np.array(response.prompt_ids), response.prompt_positions)
+        self._prompt_cells[response.prompt] = cells
+        if response.prompt_images is not None:
+            self.images += response.prompt_images.images
+            self.image_cells.append(cells[response.prompt_images.token_indices])
+
+    def _append_tokens(
+        self, token_ids: NDArray[np.integer], positions: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Add tokens at the end and return their cells."""
+        cells = np.arange(self._length, self._length + len(token_ids))
+        self.token_ids.append(token_ids.astype(np.int64))
+        self.positions.append(positions)
+        self._length += len(token_ids)
+        return cells
+
+
+def _pad_in_groups(rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Rows in groups of similar length, each padded to the longest of its group."""
     groups: list[list[NDArray[np.int64]]] = []
-    for row in longest_first:
-        if not groups or len(groups[-1][0]) > SPREAD * len(row):
+    for row in sorted(rows, key=len, reverse=True):
+        if not groups or len(groups[-1][0]) > MAX_LENGTH_RATIO * len(row):
             groups.append([])
         groups[-1].append(row)
-    return [
-        np.stack([np.pad(row, (0, len(group[0]) - len(row)), mode="edge") for row in group])
-        for group in groups
-    ]
+    padded_groups = []
+    for group in groups:
+        longest = len(group[0])
+        padded = [np.pad(row, (0, longest - len(row)), mode="edge") for row in group]
+        padded_groups.append(np.stack(padded))
+    return padded_groups

@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,10 @@ from rlbhpc.train.rollout import Export
 log = logging.getLogger(__name__)
 
 KEPT_STATES = 2
-# The reference in a training state, where it is no longer the model that training began from.
-REFERENCE = "reference.pt"
+# The reference's weights in a training state, where an algorithm has renewed it.
+REFERENCE_FILE = "reference.pt"
 # What a state says of itself, written last.
-PROGRESS = "progress.json"
+PROGRESS_FILE = "progress.json"
 # What sampling needs beside weights and config.json; copied from the base as it is.
 COMPANIONS = (
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
@@ -48,75 +47,77 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
     final = folder / f"step-{step:08d}"
     if final.exists():
         return
+    is_first_rank = dist.get_rank() == 0
     with _commit_folder(final) as partial:
         ds.save(learner.policy, partial, "policy")
         if learner.critic is not None:
             ds.save(learner.critic, partial, "critic")
-        if learner.renewed and learner.reference is not None and dist.get_rank() == 0:
-            torch.save(learner.reference.state_dict(), partial / REFERENCE)
+        if is_first_rank and learner.reference is not None and learner.reference_was_renewed:
+            torch.save(learner.reference.state_dict(), partial / REFERENCE_FILE)
         dist.barrier()
-        if dist.get_rank() == 0:
-            record = {**progress, "step": step, "ranks": dist.get_world_size()}
-            record |= {name: getattr(learner.settings, name) for name in ("zero_stage", "offload")}
-            record["bytes"] = {
-                str(path.relative_to(partial)): path.stat().st_size
-                for path in _files_below(partial)
+        if is_first_rank:
+            record = {
+                **progress,
+                "step": step,
+                "ranks": dist.get_world_size(),
+                "zero_stage": learner.settings.zero_stage,
+                "offload": learner.settings.offload,
+                "bytes": _file_sizes(partial),
             }
-            (partial / PROGRESS).write_text(json.dumps(record, indent=1, sort_keys=True))
+            (partial / PROGRESS_FILE).write_text(json.dumps(record, indent=1, sort_keys=True))
     log.debug("saved %s", final)
-    if dist.get_rank() == 0:
-        for old in states(folder)[:-KEPT_STATES]:
-            shutil.rmtree(old)
+    if is_first_rank:
+        for old_state in list_states(folder)[:-KEPT_STATES]:
+            shutil.rmtree(old_state)
 
 
-def states(folder: Path) -> list[Path]:
+def list_states(folder: Path) -> list[Path]:
     """Complete training states, oldest first."""
-    return sorted(p for p in folder.glob("step-*") if p.suffix != ".partial")
+    return sorted(path for path in folder.glob("step-*") if path.suffix != ".partial")
 
 
 def read_progress(state: Path) -> dict[str, Any] | None:
-    """Progress that a state was saved with; None if one of its files is not as it was written.
+    """Progress that a state was saved with; None if one of its files is missing or too short.
 
     A host that fails, or a disk that is full, can leave a file of a renamed folder short.
     """
     try:
-        progress: dict[str, Any] = json.loads((state / PROGRESS).read_text())
+        progress: dict[str, Any] = json.loads((state / PROGRESS_FILE).read_text())
     except (ValueError, FileNotFoundError):
         return None
-    for name, size in progress.get("bytes", {}).items():
-        file = state / name
-        if not file.is_file() or file.stat().st_size != size:
-            return None
-    return progress
+    saved_sizes = progress.get("bytes", {})
+    sizes = _file_sizes(state)
+    is_whole = all(sizes.get(name) == size for name, size in saved_sizes.items())
+    return progress if is_whole else None
 
 
-def _newest_whole_state(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest state that is whole, and its progress; damaged ones are removed and told of."""
-    saved = states(folder)
-    for state in reversed(saved):
+def _remove_damaged_states(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest whole state and its progress, once damaged newer ones are removed."""
+    states = list_states(folder)
+    for state in reversed(states):
         progress = read_progress(state)
         if progress is not None:
             return state, progress
         click.echo(f"{state}: damaged, and removed; an older state is tried", err=True)
         shutil.rmtree(state)
-    if saved:
+    if states:
         raise UserError(f"{folder}: no state of this training is whole; run again to start anew")
     return None
 
 
 def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] | None:
-    """Go on from the newest whole state; None if there is none.
+    """Load the newest whole state and return its progress; None if there is none.
 
     ``identity`` is the digest of everything that must not change within a run.
     """
     # One rank decides for all: others may see a shared folder a moment later.
-    found: list[Any] = [None]
+    broadcast: list[Any] = [None]
     if dist.get_rank() == 0:
-        found = [_newest_whole_state(folder)]
-    dist.broadcast_object_list(found, device=learner.device)
-    if found[0] is None:
+        broadcast = [_remove_damaged_states(folder)]
+    dist.broadcast_object_list(broadcast, device=learner.device)
+    if broadcast[0] is None:
         return None
-    state, progress = found[0]
+    state, progress = broadcast[0]
     if progress["identity"] != identity:
         raise UserError(
             f"{state}: this state was made with other settings, another base model or other "
@@ -125,17 +126,18 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
     ds.load(learner.policy, state, "policy", progress["ranks"])
     if learner.critic is not None:
         ds.load(learner.critic, state, "critic", progress["ranks"])
-    if learner.reference is not None and (state / REFERENCE).is_file():
-        weights = torch.load(state / REFERENCE, map_location=learner.device, weights_only=True)
+    reference_file = state / REFERENCE_FILE
+    if learner.reference is not None and reference_file.is_file():
+        weights = torch.load(reference_file, map_location=learner.device, weights_only=True)
         learner.reference.load_state_dict(weights)
-        learner.renewed = True
+        learner.reference_was_renewed = True
     return progress
 
 
 def export_model(learner: Learner, base: Path, export: Export | None) -> None:
     """Write the policy as a Hugging Face folder, if one is due; every rank must call it.
 
-    The step's state goes before it: who finds the last model never comes back for anything.
+    Save the step's state before: once the last model is there, nobody runs the training again.
     """
     if export is None:
         return
@@ -152,24 +154,25 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
         if dist.get_rank() == 0:
             learner.policy.module.model.save_pretrained(partial, state_dict=weights)
             follow_umask(partial)
-            for file in filter(Path.is_file, chain(*map(base.glob, COMPANIONS))):
-                shutil.copyfile(file, partial / file.name)
+            for pattern in COMPANIONS:
+                for file in base.glob(pattern):
+                    shutil.copyfile(file, partial / file.name)
             record_checkpoint(partial, export.made_by, export.run)
 
 
 @contextmanager
 def _commit_folder(final: Path) -> Iterator[Path]:
-    """Give a folder to fill on all ranks; rename it once all of them are through."""
+    """Give all ranks a folder to fill, and rename it to ``final`` once all have filled it."""
     partial = final.with_name(final.name + ".partial")
     if dist.get_rank() == 0:
-        for left in final.parent.glob("*.partial"):  # by a kill, perhaps after another step
-            shutil.rmtree(left)
+        for leftover in final.parent.glob("*.partial"):  # of a killed run
+            shutil.rmtree(leftover)
         partial.mkdir(parents=True)
     dist.barrier()
     yield partial
     # Every rank: on a shared file system only the host that wrote a file can flush it.
-    for path in _files_below(partial):
-        with path.open("rb") as file:
+    for name in _file_sizes(partial):
+        with (partial / name).open("rb") as file:
             os.fsync(file.fileno())
     dist.barrier()
     if dist.get_rank() == 0:
@@ -178,5 +181,10 @@ def _commit_folder(final: Path) -> Iterator[Path]:
     dist.barrier()
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    return filter(Path.is_file, folder.rglob("*"))
+def _file_sizes(folder: Path) -> dict[str, int]:
+    """Bytes of every file below a folder, by its path in the folder."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

@@ -31,97 +31,102 @@ from rlbhpc.train.batch import Rollout
 
 
 def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Reward, length, entropy and the share of groups without a signal, over one rollout."""
-    every = np.array([r.reward for r in rollouts])
-    scored = ~np.isnan(every)
-    rewards = every[scored] if scored.any() else every
-    lengths = np.array([len(r.response.token_ids) for r in rollouts])
-    correct = np.array([r.correct for r in rollouts])
-    groups = np.array([r.group for r in rollouts])
-    members = [groups == g for g in np.unique(groups)]
+    """Reward, length, entropy and the share of groups without a signal, over some rollouts."""
+    all_rewards = np.array([rollout.reward for rollout in rollouts])
+    is_scored = ~np.isnan(all_rewards)
+    rewards = all_rewards[is_scored] if is_scored.any() else all_rewards
+    lengths = np.array([len(rollout.response.token_ids) for rollout in rollouts])
+    is_correct = np.array([rollout.correct for rollout in rollouts])
+    groups = np.array([rollout.group for rollout in rollouts])
+    is_member = [groups == group for group in np.unique(groups)]
+    equal_rewards = [len(np.unique(all_rewards[of & is_scored])) < 2 for of in is_member]
+    entropy_sum = math.fsum(rollout.entropy_sum for rollout in rollouts)
     return {
         "critic/rewards/mean": float(rewards.mean()),
         "critic/rewards/std": float(rewards.std()),
-        "critic/score/mean": float(correct.mean()),
+        "critic/score/mean": float(is_correct.mean()),
         "response_length/mean": float(lengths.mean()),
         "response_length/max": float(lengths.max()),
         "response_length/min": float(lengths.min()),
         "response_length/clip_ratio": float(np.mean([r.truncated for r in rollouts])),
-        "actor/entropy": math.fsum(r.entropy_sum for r in rollouts) / int(lengths.sum()),
-        "frac_reward_zero_std": float(
-            np.mean([len(np.unique(every[m & scored])) < 2 for m in members])
-        ),
-        "frac_unscored": float(np.mean(~scored)),
-        "frac_all_correct": float(np.mean([correct[m].all() for m in members])),
-        "frac_all_wrong": float(np.mean([not correct[m].any() for m in members])),
+        "actor/entropy": entropy_sum / int(lengths.sum()),
+        "frac_reward_zero_std": float(np.mean(equal_rewards)),
+        "frac_unscored": float(np.mean(~is_scored)),
+        "frac_all_correct": float(np.mean([is_correct[of].all() for of in is_member])),
+        "frac_all_wrong": float(np.mean([not is_correct[of].any() for of in is_member])),
     }
 
 
 class StepLog:
     """A file of JSON lines, each with the training step that it belongs to.
 
-    A run that goes on from step s first drops the lines after s: it will write them again, the
+    A run that goes on from a step first drops the lines after it: it will write them again, the
     same.
     """
 
-    def __init__(self, path: Path, resumed_at: int) -> None:
-        rows = [row for row in log_lines(path) if row["step"] <= resumed_at]
+    def __init__(self, path: Path, resumed_step: int) -> None:
+        rows = [row for row in log_lines(path) if row["step"] <= resumed_step]
         files.put(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._path = path
 
     def append(self, step: int, row: Mapping[str, Any]) -> None:
         """Add one line."""
+        sorted_row = dict(sorted(row.items()))
         with self._path.open("a") as file:
-            file.write(json.dumps({"step": step, **dict(sorted(row.items()))}) + "\n")
+            file.write(json.dumps({"step": step, **sorted_row}) + "\n")
 
 
 class Logs:
     """The files that a run leaves beside its training state; rank 0 alone writes them.
 
-    What of a step enters the cube, a row for every response that was sampled, is held until a state
-    is saved: ``flush`` goes before a model or a state is saved and ``settle`` after a state.
+    The rows for the cube, one for every response that was sampled, are held in memory until a
+    state is saved: call ``flush`` before that and ``settle`` after it.
     """
 
-    def __init__(self, folder: Path, resumed_at: int) -> None:
-        names = ("dynamics", "rollouts", "timings")
-        self._files = {name: StepLog(folder / f"{name}.jsonl", resumed_at) for name in names}
-        self._cube = folder / "rollouts"
-        self._rows: list[dict[str, Any]] = []
-        self._cube.mkdir(exist_ok=True)
-        self.settle(resumed_at)
+    def __init__(self, folder: Path, resumed_step: int) -> None:
+        self._dynamics = StepLog(folder / "dynamics.jsonl", resumed_step)
+        self._examples = StepLog(folder / "rollouts.jsonl", resumed_step)
+        self._timings = StepLog(folder / "timings.jsonl", resumed_step)
+        self._rollout_folder = folder / "rollouts"
+        self._rollout_folder.mkdir(exist_ok=True)
+        self._held_rows: list[dict[str, Any]] = []
+        self.settle(resumed_step)
 
-    def results(self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:
-        """What the step found, the same whenever it is run again, and two responses to read."""
-        self._files["dynamics"].append(step, metrics)
-        for r in rollouts[:2]:
+    def add_metrics(
+        self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]
+    ) -> None:
+        """Write the step's metrics, which a repeated run gives again, and two responses to read."""
+        self._dynamics.append(step, metrics)
+        for rollout in rollouts[:2]:
             row = {
-                "problem": r.problem,
-                "text": r.text,
-                "correct": r.correct,
-                "reward": None if math.isnan(r.reward) else r.reward,
-                "tokens": len(r.response.token_ids),
-                "truncated": r.truncated,
+                "problem": rollout.problem,
+                "text": rollout.text,
+                "correct": rollout.correct,
+                "reward": None if math.isnan(rollout.reward) else rollout.reward,
+                "tokens": len(rollout.response.token_ids),
+                "truncated": rollout.truncated,
             }
-            self._files["rollouts"].append(step, row)
+            self._examples.append(step, row)
 
-    def sampled(
+    def hold_rollouts(
         self,
         step: int,
-        rollouts: Sequence[Rollout],
-        chosen: Sequence[Rollout],
+        sampled: Sequence[Rollout],
+        lessons: Sequence[Rollout],
         advantages: Sequence[float],
     ) -> None:
-        """Keep what was sampled, with the rewards and advantages of what was learnt from."""
-        pairs = zip(chosen, advantages, strict=True)
-        learnt = {id(r.response): (r.reward, advantage) for r, advantage in pairs}
-        seen: Counter[str] = Counter()
-        for rollout in rollouts:
+        """Hold a row for each sampled response, with the reward and advantage of the lessons."""
+        learnt: dict[int, tuple[float, float]] = {}
+        for lesson, advantage in zip(lessons, advantages, strict=True):
+            learnt[id(lesson.response)] = lesson.reward, advantage
+        times_sampled: Counter[str] = Counter()
+        for rollout in sampled:
             verdict = rollout.verdict
             reward, advantage = learnt.get(id(rollout.response), (rollout.reward, math.nan))
-            self._rows.append({
+            row = {
                 "train_step": step,
                 "problem": rollout.problem,
-                "rollout": seen[rollout.problem],
+                "rollout": times_sampled[rollout.problem],
                 "group": rollout.group,
                 "verdict": int(verdict.status),
                 "answer": answer_id(verdict.canonical) if verdict.canonical else -1,
@@ -130,33 +135,36 @@ class Logs:
                 "entropy_sum": rollout.entropy_sum,
                 "reward": reward,
                 "advantage": advantage,
-            })  # fmt: skip
-            seen[rollout.problem] += 1
+            }
+            self._held_rows.append(row)
+            times_sampled[rollout.problem] += 1
 
-    def times(self, step: int, ends: Mapping[str, float], rollouts: Sequence[Rollout]) -> None:
-        """How long the step took: per part, and tokens (prompts included) per second in all.
+    def add_timings(
+        self, step: int, moments: Mapping[str, float], rollouts: Sequence[Rollout]
+    ) -> None:
+        """Write the seconds of each part of a step, and its tokens per second, prompts included.
 
-        ``ends`` are the moments at which the step began and each of its parts ended.
+        ``moments`` are the times at which the step began and each of its parts ended, in order.
         """
-        tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
-        row = {
-            f"timing_s/{part}": end - begin for (_, begin), (part, end) in pairwise(ends.items())
-        }
-        total = sum(row.values())
-        row |= {"timing_s/step": total, "perf/throughput": tokens / total}
-        self._files["timings"].append(step, row)
+        n_tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
+        row = {}
+        for (_, begin), (part, end) in pairwise(moments.items()):
+            row[f"timing_s/{part}"] = end - begin
+        seconds = sum(row.values())
+        row["timing_s/step"] = seconds
+        row["perf/throughput"] = n_tokens / seconds
+        self._timings.append(step, row)
 
     def flush(self) -> None:
         """Write the rows that are held."""
-        if self._rows:
-            tables.add_rollouts(
-                self._cube, pa.Table.from_pylist(self._rows, schema=tables.ROLLOUT_ROWS)
-            )
-            self._rows = []
+        if self._held_rows:
+            table = pa.Table.from_pylist(self._held_rows, schema=tables.ROLLOUT_ROWS)
+            tables.add_rollouts(self._rollout_folder, table)
+            self._held_rows = []
 
     def settle(self, step: int) -> None:
-        """Drop parts of rows that the saved ones contain."""
-        tables.settle_rollouts(self._cube, step)
+        """Remove files of rows behind ``step``, which is saved, and those that another contains."""
+        tables.settle_rollouts(self._rollout_folder, step)
 
 
 log = logging.getLogger(__name__)
@@ -164,8 +172,8 @@ log = logging.getLogger(__name__)
 # What is called with each finished step and its metrics.
 Progress = Callable[[int, dict[str, float]], None]
 
-# What the line shows of a step, with the words it uses.
-SHOWN = {
+# The metrics of the progress line, with the words it uses.
+SHOWN_METRICS = {
     "sft/loss": "loss",
     "critic/rewards/mean": "reward",
     "response_length/mean": "length",
@@ -174,51 +182,65 @@ SHOWN = {
 }
 
 # KL between sampler and trainer, nat per token, from which on they are no longer one policy.
-MISMATCH = 1e-2
-WARNING = (
+MAX_SAMPLER_KL = 1e-2
+SAMPLER_WARNING = (
     "\nsampler and trainer disagree at step {}: rollout_corr/kl is {:.2g}. Train in a wider "
     "`dtype`, or sample with `rollouts: hf`\n"
 )
+# Seconds between two updates of the line on a terminal.
+TERMINAL_SECONDS = 0.2
 
 
 class TrainingLine:
-    """Steps done, what the last one looked like, and time to go; rank 0 alone speaks."""
+    """A line of progress on standard error: steps done, the last one's metrics, and time to go.
 
-    def __init__(self, model: str, steps: int) -> None:
-        self._model, self._steps = model, steps
+    Only rank 0 writes it. On a terminal it is updated in place.
+    """
+
+    def __init__(self, model: str, n_steps: int) -> None:
+        self._model = model
+        self._n_steps = n_steps
         self._stream = sys.stderr
-        self._live = self._stream.isatty()
-        self._quiet = os.environ.get("RANK", "0") != "0"
-        self._first: int | None = None
-        self._start = self._said = time.monotonic()
+        self._is_terminal = self._stream.isatty()
+        self._is_silent = os.environ.get("RANK", "0") != "0"
+        self._first_step: int | None = None
+        self._started = self._written = time.monotonic()
         self._text = ""
-        self._warned = False
+        self._has_warned = False
 
     def show(self, step: int, metrics: dict[str, float]) -> None:
-        """Take note of one finished step."""
-        log.debug("%s: step %d of %d: %s", self._model, step, self._steps, metrics)
+        """Take note of one finished step, and write the line if it is time."""
+        log.debug("%s: step %d of %d: %s", self._model, step, self._n_steps, metrics)
         now = time.monotonic()
-        self._first = step - 1 if self._first is None else self._first
-        seconds_left = (now - self._start) / (step - self._first) * (self._steps - step)
-        words = [f"{word} {metrics[name]:.3g}" for name, word in SHOWN.items() if name in metrics]
-        self._text = " · ".join(
-            [f"{self._model}: step {step}/{self._steps}", *words, f"{duration(seconds_left)} to go"]
-        )
-        if metrics.get("rollout_corr/kl", 0.0) > MISMATCH and not (self._quiet or self._warned):
-            self._warned = True
+        if self._first_step is None:
+            self._first_step = step
+        seconds_per_step = (now - self._started) / (step - self._first_step + 1)
+        seconds_left = seconds_per_step * (self._n_steps - step)
+        words = [f"{self._model}: step {step}/{self._n_steps}"]
+        for name, word in SHOWN_METRICS.items():
+            if name in metrics:
+                words.append(f"{word} {metrics[name]:.3g}")
+        words.append(f"{duration(seconds_left)} to go")
+        self._text = " · ".join(words)
+        if self._is_silent:
+            return
+        sampler_kl = metrics.get("rollout_corr/kl", 0.0)
+        if sampler_kl > MAX_SAMPLER_KL and not self._has_warned:
+            self._has_warned = True
             self._write()
-            self._stream.write(WARNING.format(step, metrics["rollout_corr/kl"]))
-        if not self._quiet and now - self._said >= (0.2 if self._live else LINE_SECONDS):
-            self._said = now
+            self._stream.write(SAMPLER_WARNING.format(step, sampler_kl))
+        if now - self._written >= (TERMINAL_SECONDS if self._is_terminal else LINE_SECONDS):
+            self._written = now
             self._write()
 
     def finish(self) -> None:
-        """Say the final state."""
-        if self._text and not self._quiet:
+        """Write the line of the last step."""
+        if self._text and not self._is_silent:
             self._write()
-            if self._live:
+            if self._is_terminal:
                 self._stream.write("\n")
 
     def _write(self) -> None:
-        self._stream.write(f"\r\x1b[2K{self._text}" if self._live else f"{self._text}\n")
+        text = f"\r\x1b[2K{self._text}" if self._is_terminal else f"{self._text}\n"
+        self._stream.write(text)
         self._stream.flush()

@@ -14,49 +14,49 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedModel
 
-from rlbhpc.engines.hf_model import model_kind, read_config
+from rlbhpc.engines.hf_model import model_class, read_config
 from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.errors import UserError
 from rlbhpc.study.schema import Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms.algorithm import Algorithm
-from rlbhpc.train.batch import SPREAD, MicroBatch, Response, assemble
-from rlbhpc.train.checkpoint import read_progress, states
-from rlbhpc.train.deepspeed_engine import BUCKET
+from rlbhpc.train.batch import MAX_LENGTH_RATIO, MicroBatch, Response, pack_responses
+from rlbhpc.train.checkpoint import list_states, read_progress
+from rlbhpc.train.deepspeed_engine import BUCKET_ELEMENTS
 from rlbhpc.train.learner import DTYPES
 from rlbhpc.train.policy import (
     BYTES_PER_LOGIT,
     Policy,
-    adapt,
-    chunk_rows,
-    plain_size,
+    add_adapters,
+    count_base_parameters,
     recompute_layers,
+    tokens_per_chunk,
 )
 from rlbhpc.train.recipes import algorithm_of, rollout_rows, settings_of
 from rlbhpc.train.settings import Settings
 
+# Bytes of a number.
+BYTES = {"float32": 4, "bfloat16": 2}
+GIB = 2**30
+# What is there only while a micro-batch is on its way.
+TRANSIENT_PARTS: Final = ("activations", "output layer", "gathered weights")
+# Share of a GPU that stays free for CUDA, libraries and fragmentation.
+RESERVE: Final = 0.1
+# Elements that ZeRO-3 lets be whole at a time: DeepSpeed's own choice.
+GATHERED_ELEMENTS: Final = 1_000_000_000
+# One mode for a model and what is run on it: views of weights are known by their storage.
+FAKE = FakeTensorMode(allow_non_fake_inputs=True)
+
+
 # ---- forecast ------------------------------------------------------------------------------------
-# What a training run will do and hold, told before it starts.
-#
 # Memory is what a rank keeps for certain, part by part. Activations are counted by running one
 # micro-batch on tensors without data, so any architecture's are right as far as attention does not
 # keep its matrix; fragmentation and libraries come on top.
 
 
-BYTES = {"float32": 4, "bfloat16": 2}
-# What is there only while a micro-batch is on its way.
-PASSING: Final = ("activations", "output layer", "gathered weights")
-# Share of a GPU that stays free for CUDA, libraries and fragmentation.
-RESERVE: Final = 0.1
-# Elements that ZeRO-3 lets be whole at a time: DeepSpeed's own choice.
-LIVE: Final = 1_000_000_000
-# One mode for a model and what is run on it: views of weights are known by their storage.
-FAKE = FakeTensorMode(allow_non_fake_inputs=True)
-
-
 @dataclass(frozen=True)
 class Forecast:
-    """One training run, before it starts.
+    """What one training run will do and hold.
 
     ``work`` counts what is sampled and updated over the whole run; ``memory`` is in bytes of one
     rank, by part. ``flop`` are at most 2 per parameter and token that is read or sampled, 6 that is
@@ -86,245 +86,263 @@ class Forecast:
         return sum(self.memory.values())
 
     def shortfall(self, limit: int) -> str:
-        """Why so many bytes of a device are not enough, with the numbers; empty if they are."""
-        vllm = limit * (1 - self.share)
-        if self.handed > vllm:
+        """Why ``limit`` bytes of a device are too few, in a sentence; empty if they are enough."""
+        vllm_bytes = limit * (1 - self.share)
+        if self.handed > vllm_bytes:
             return (
-                f"`rollout_memory` gives vLLM {vllm / 2**30:.1f} GiB, and its weights alone take "
-                f"{self.handed / 2**30:.1f}"
+                f"`rollout_memory` gives vLLM {vllm_bytes / GIB:.1f} GiB, and its weights alone "
+                f"take {self.handed / GIB:.1f}"
             )
-        lasting = {name: size for name, size in self.memory.items() if name not in PASSING}
-        # vLLM's weights are filled one by one, each from a whole copy.
-        handing = lasting | {"weights handed to vLLM": self.handed + self.largest}
         usable = limit * (1 - RESERVE)
-        for phase, memory, room in (
+        lasting = {part: size for part, size in self.memory.items() if part not in TRANSIENT_PARTS}
+        # vLLM's weights are filled one by one, each from a whole copy.
+        handing_over = lasting | {"weights handed to vLLM": self.handed + self.largest}
+        phases = (
             ("while models are loaded, ", {"weights not yet divided": self.loading}, usable),
             ("", self.memory, usable),
             ("while vLLM samples, ", lasting, limit * self.share),
-            ("while vLLM gets its weights, ", handing, usable),
-        ):
-            needed = sum(memory.values())
-            if needed <= room:
-                continue
-            parts = sorted(memory.items(), key=lambda part: -part[1])
-            largest = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in parts[:3])
-            return (
-                f"{phase}one rank holds {needed / 2**30:.1f} GiB at least and has "
-                f"{room / 2**30:.1f} of {limit / 2**30:.1f}; the largest parts are {largest} GiB"
-            )
+            ("while vLLM gets its weights, ", handing_over, usable),
+        )
+        for phase, parts, available in phases:
+            needed = sum(parts.values())
+            if needed > available:
+                by_size = sorted(parts.items(), key=lambda part: -part[1])
+                largest = ", ".join(f"{name} {size / GIB:.1f}" for name, size in by_size[:3])
+                return (
+                    f"{phase}one rank holds {needed / GIB:.1f} GiB at least and has "
+                    f"{available / GIB:.1f} of {limit / GIB:.1f}; the largest parts are {largest} "
+                    "GiB"
+                )
         return ""
 
 
-def without_data(config: Any, settings: Settings) -> Policy:
+def make_policy_without_data(config: Any, settings: Settings) -> Policy:
     """The policy with shapes and types alone: a model of any size costs nothing."""
     with FAKE:
-        model = model_kind(config).from_config(config, dtype=DTYPES[settings.dtype])
+        model = model_class(config).from_config(config, dtype=DTYPES[settings.dtype])
         if settings.lora_rank:
-            adapt(model, settings.lora_rank, settings.seed)
+            add_adapters(model, settings.lora_rank, settings.seed)
         return Policy(model)
 
 
-def work_of(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
-    """What a run samples and updates."""
-    per_step = settings.prompts_per_step * settings.samples_per_prompt
-    updates = settings.epochs * (per_step // settings.responses_per_update)
-    work = {"steps": settings.steps}
+def count_work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
+    """What a run samples and updates; ``algorithm`` is None for supervised training."""
+    steps = settings.steps
+    responses_per_step = settings.prompts_per_step * settings.samples_per_prompt
     if algorithm is None:
-        return work | {"pairs": settings.steps * per_step, "updates": settings.steps}
-    responses = settings.steps * algorithm.responses_per_step(settings)
+        return {"steps": steps, "pairs": steps * responses_per_step, "updates": steps}
+    mini_batches = responses_per_step // settings.responses_per_update
+    responses = steps * algorithm.responses_per_step(settings)
     refilled = responses * algorithm.refills
-    return work | {
-        "prompts": settings.steps * settings.prompts_per_step,
+    work = {
+        "steps": steps,
+        "prompts": steps * settings.prompts_per_step,
         "responses": responses,
-        **({"responses of refills at most": refilled} if refilled else {}),
-        "updates": settings.steps * updates,
-        "response tokens at most": (responses + refilled) * settings.max_tokens,
     }
+    if refilled:
+        work["responses of refills at most"] = refilled
+    work["updates"] = steps * settings.epochs * mini_batches
+    work["response tokens at most"] = (responses + refilled) * settings.max_tokens
+    return work
 
 
-def flop_of(
-    every: int, learning: int, reference: int, settings: Settings, algorithm: Algorithm | None
+def count_flop(
+    parameters: int,
+    trained_parameters: int,
+    reference_parameters: int,
+    settings: Settings,
+    algorithm: Algorithm | None,
 ) -> float | None:
-    """Operations of a run over ``every`` parameter, of which so many are ``learning``.
-
-    ``reference`` counts the parameters of the model that a penalty is measured against.
-    """
+    """Floating-point operations of a run at most; None for supervised training."""
     if algorithm is None:
         return None
-    work = work_of(settings, algorithm)
+    work = count_work(settings, algorithm)
     # Tries of tasks, greedy responses and what is refilled are sampled, and not learnt from.
-    lessons = settings.prompts_per_step * settings.samples_per_prompt
-    lesson_tokens = settings.steps * lessons * settings.max_tokens
+    lessons_per_step = settings.prompts_per_step * settings.samples_per_prompt
+    lesson_tokens = settings.steps * lessons_per_step * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy, or a reward needs them.
-    read = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
-    compared = reference if settings.kl_loss or algorithm.kl_beta else 0
-    critic = algorithm.NEEDS_CRITIC
-    trained = settings.epochs * (1 + critic)
-    once = every * (2.0 * (read + critic) + 4 * trained) + 2.0 * compared
-    sampling = 2.0 * every * work["response tokens at most"]
-    return sampling + lesson_tokens * (once + 2.0 * learning * trained)
+    reads_old_logprobs = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
+    n_readings = reads_old_logprobs + algorithm.NEEDS_CRITIC
+    n_trainings = settings.epochs * (1 + algorithm.NEEDS_CRITIC)
+    per_lesson_token = parameters * (2.0 * n_readings + 4 * n_trainings)
+    per_lesson_token += 2.0 * trained_parameters * n_trainings
+    if settings.kl_loss or algorithm.kl_beta:
+        per_lesson_token += 2.0 * reference_parameters
+    sampling = 2.0 * parameters * work["response tokens at most"]
+    return sampling + lesson_tokens * per_lesson_token
 
 
-def memory_of(
+def count_memory(
     policy: Policy,
     settings: Settings,
     algorithm: Algorithm | None,
     ranks: int,
     rows: int,
-    reference: int = 0,
+    teacher_parameters: int = 0,
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time.
 
-    ``reference`` counts the parameters of a teacher; 0 where the policy's start is the reference.
+    ``teacher_parameters`` is 0 where the reference is the model that training starts from.
     """
-    config, parameters = policy.model.config.get_text_config(), plain_size(policy)
+    config = policy.model.config.get_text_config()
+    parameters = count_base_parameters(policy)
+    number = BYTES[settings.dtype]
     memory = _training_state_bytes("policy", policy.model, 0, settings, ranks)
-    width = settings.micro_tokens
+    longest_response = settings.micro_tokens
     if algorithm is not None:
-        width = settings.max_tokens  # a response is never cut, whatever a micro-batch may hold
+        # A response is never cut, whatever a micro-batch may hold.
+        longest_response = settings.max_tokens
         if algorithm.NEEDS_CRITIC:
             body = policy.model.base_model
             memory |= _training_state_bytes("critic", body, config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
-            memory["reference weights"] = (reference or parameters) * BYTES[settings.dtype]
+            memory["reference weights"] = (teacher_parameters or parameters) * number
         if settings.rollouts == "hf":
-            memory["sampler weights"] = parameters * BYTES[settings.dtype]
-            most = min(rows, settings.responses_per_rank(ranks))
-            memory["sampler cache"] = _cache_bytes(config, settings, most)
-    batch = _largest_batch(settings, width, ranks)
+            memory["sampler weights"] = parameters * number
+            sampled_rows = min(rows, settings.responses_per_rank(ranks))
+            memory["sampler cache"] = _cache_bytes(config, settings, sampled_rows)
+    batch = _largest_batch(settings, longest_response, ranks)
     memory["output layer"] = _output_layer_bytes(policy, settings, len(batch.targets))
     if settings.zero_stage == 3:
-        memory["gathered weights"] = min(LIVE, parameters) * BYTES[settings.dtype]
+        memory["gathered weights"] = min(GATHERED_ELEMENTS, parameters) * number
     memory["activations"] = _activation_bytes(policy, settings, batch)
     return memory
 
 
-def loading_of(policy: Policy, memory: Mapping[str, int], settings: Settings) -> int:
-    """Bytes that one rank holds at most while its models are loaded, by ZeRO-3 alone.
+def count_loading_memory(policy: Policy, memory: Mapping[str, int], settings: Settings) -> int:
+    """Bytes that one rank holds at most while its models are loaded; 0 without ZeRO-3.
 
     Each model is whole on every GPU before DeepSpeed divides it; the critic comes last, beside all
     of the policy's state.
     """
     if settings.zero_stage < 3:
         return 0
-    size = BYTES[settings.dtype]
-    whole_policy = sum(p.numel() for p in policy.parameters()) * size
-    loading = whole_policy + memory["policy weights"]
-    if "critic weights" in memory:
-        state = sum(held for part, held in memory.items() if part.startswith("policy "))
-        whole_critic = policy.model.base_model.num_parameters() * size
-        loading = max(loading, state + whole_critic + memory["critic weights"])
-    return loading
+    number = BYTES[settings.dtype]
+    whole_policy = sum(p.numel() for p in policy.parameters()) * number
+    loading_policy = whole_policy + memory["policy weights"]
+    if "critic weights" not in memory:
+        return loading_policy
+    policy_state = sum(size for part, size in memory.items() if part.startswith("policy "))
+    whole_critic = policy.model.base_model.num_parameters() * number
+    return max(loading_policy, policy_state + whole_critic + memory["critic weights"])
 
 
 def _training_state_bytes(
-    name: str, model: PreTrainedModel, beside: int, settings: Settings, ranks: int
+    name: str, model: PreTrainedModel, head_parameters: int, settings: Settings, ranks: int
 ) -> dict[str, int]:
     """Weights, gradients and optimiser of one trained model, as the ZeRO stage divides them.
 
-    ``beside`` counts what learns and is no part of the model.
-
-    DeepSpeed keeps 32-bit master weights beside 16-bit ones, and gradients are added up in 32 bits
-    wherever a ZeRO stage or 16-bit weights ask for it (Rajbhandari et al. 2020, arXiv 1910.02054).
+    ``head_parameters`` learn beside the model. DeepSpeed keeps 32-bit master weights beside 16-bit
+    ones, and gradients are added up in 32 bits wherever a ZeRO stage or 16-bit weights ask for it
+    (Rajbhandari et al. 2020, arXiv 1910.02054).
     """
-    stage, size = settings.running_stage, BYTES[settings.dtype]
-    parameters = model.num_parameters() + beside
-    learning = model.num_parameters(only_trainable=True) + beside
+    stage = settings.running_stage
+    number = BYTES[settings.dtype]
+    parameters = model.num_parameters() + head_parameters
+    trained = model.num_parameters(only_trainable=True) + head_parameters
+    is_plain_adam = settings.dtype == "float32" and stage == 0
+    adam_bytes = 8 if is_plain_adam else 12  # two moments; with them a copy of the weight
 
-    def share(count: int, byte: int, from_stage: int) -> int:
-        return count * byte // (ranks if stage >= from_stage else 1)
+    def of_one_rank(total: int, first_divided_stage: int) -> int:
+        return total // ranks if stage >= first_divided_stage else total
 
-    moments = share(learning, 8 if size == 4 and not stage else 12, 1)
     return {
-        f"{name} weights": share(parameters, size, 3),
-        f"{name} gradients": share(learning, 4, 2),
-        f"{name} optimiser": 0 if settings.offload else moments,
-        f"{name} buffer": min(BUCKET, learning) * size if stage else 0,
+        f"{name} weights": of_one_rank(parameters * number, 3),
+        f"{name} gradients": of_one_rank(trained * 4, 2),
+        f"{name} optimiser": 0 if settings.offload else of_one_rank(trained * adam_bytes, 1),
+        f"{name} buffer": min(BUCKET_ELEMENTS, trained) * number if stage else 0,
     }
 
 
-def _output_layer_bytes(policy: Policy, settings: Settings, tokens: int) -> int:
+def _output_layer_bytes(policy: Policy, settings: Settings, n_tokens: int) -> int:
     """Logits of one chunk, and the gradient of the weights that is added up over all chunks."""
     weight = policy.model.get_output_embeddings().weight
-    rows = chunk_rows(len(weight))
-    gradient = 0
-    if weight.requires_grad:
-        gradient = weight.numel() * (4 if tokens > rows else BYTES[settings.dtype])
-    return min(rows, tokens) * len(weight) * BYTES_PER_LOGIT + gradient
+    vocabulary = len(weight)
+    chunk_tokens = tokens_per_chunk(vocabulary)
+    logit_bytes = min(chunk_tokens, n_tokens) * vocabulary * BYTES_PER_LOGIT
+    if not weight.requires_grad:
+        return logit_bytes
+    number = 4 if n_tokens > chunk_tokens else BYTES[settings.dtype]
+    return logit_bytes + weight.numel() * number
 
 
 def _cache_bytes(config: Any, settings: Settings, rows: int) -> int:
     """Keys and values of all rows at their longest, the prompts left out."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    tokens = rows * settings.max_tokens
-    return int(2 * config.num_hidden_layers * heads * head * tokens * BYTES[settings.dtype])
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    numbers_per_token = 2 * config.num_hidden_layers * heads * head_dim
+    return int(numbers_per_token * rows * settings.max_tokens * BYTES[settings.dtype])
 
 
-def _largest_batch(settings: Settings, width: int, ranks: int) -> MicroBatch:
-    """The full micro-batch that takes most: prompts apart, and as much padding as there can be."""
-    shorter = math.ceil(width / SPREAD)
-    room = (settings.micro_tokens - width) // shorter
-    others = min(room, -(-settings.responses_per_update // ranks) - 1)
+def _largest_batch(settings: Settings, longest: int, ranks: int) -> MicroBatch:
+    """The full micro-batch that takes most memory.
+
+    Its prompts are not shared, and its responses, one of ``longest`` tokens and others, differ in
+    length as much as attention pads.
+    """
+    shorter = math.ceil(longest / MAX_LENGTH_RATIO)
+    n_fitting = (settings.micro_tokens - longest) // shorter
+    n_others = min(n_fitting, -(-settings.responses_per_update // ranks) - 1)
+    lengths = [longest] + [shorter] * n_others
     responses = [
-        Response((i,), np.zeros(n, np.int32)) for i, n in enumerate([width] + [shorter] * others)
+        Response((number,), np.zeros(length, np.int32)) for number, length in enumerate(lengths)
     ]
-    return assemble(responses, np.arange(len(responses)))
+    return pack_responses(responses, np.arange(len(responses)))
 
 
-# Of the models and micro-batches that were run already: a study trains many from one.
-_COUNTED: dict[tuple[object, ...], tuple[int, int]] = {}
+# Bytes without and with recomputing, of what was counted already: a study trains many models from
+# one start.
+_counted_activations: dict[tuple[object, ...], tuple[int, int]] = {}
 
 
 def _activation_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
     """Bytes that are kept of a micro-batch for its gradient, with layers recomputed or not."""
     config = policy.model.config
+    row_shapes = [tuple(rows.shape) for rows in batch.attention_rows]
     key = (
         config.to_json_string(), settings.dtype, settings.lora_rank, settings.temperature,
-        *(tuple(rows.shape) for rows in batch.rows),
+        *row_shapes,
     )  # fmt: skip
-    if key not in _COUNTED:
-        whole = _saved_tensor_bytes(policy, settings, batch)
+    if key not in _counted_activations:
+        keeping_all = _saved_tensor_bytes(policy, settings, batch)
         recompute_layers(policy.model)
-        _COUNTED[key] = whole, _saved_tensor_bytes(policy, settings, batch)
-    whole, between = _COUNTED[key]
+        _counted_activations[key] = keeping_all, _saved_tensor_bytes(policy, settings, batch)
+    keeping_all, keeping_inputs = _counted_activations[key]
     if not settings.recompute:
-        return whole
-    # The layer whose gradient is due has its own again.
-    return between + (whole - between) // int(config.get_text_config().num_hidden_layers)
+        return keeping_all
+    # The layer whose gradient is due has all of its own again.
+    n_layers = int(config.get_text_config().num_hidden_layers)
+    return keeping_inputs + (keeping_all - keeping_inputs) // n_layers
 
 
 def _saved_tensor_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
-    """Bytes that autograd keeps of a micro-batch, counted on tensors without data."""
-    kept: dict[int, int] = {}
-    # The graph's tensors are held here, so that an address stands for one of them only.
-    held: list[torch.Tensor] = []
-    own = {p.untyped_storage()._cdata for p in policy.parameters()}
+    """Bytes that autograd saves of a micro-batch, counted on tensors without data."""
+    saved_bytes: dict[int, int] = {}
+    # Held until the end, so that an address stands for one tensor only.
+    saved_tensors: list[torch.Tensor] = []
+    weights = {p.untyped_storage()._cdata for p in policy.parameters()}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def count(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            held.append(tensor)
-            kept[storage._cdata] = storage.nbytes()
+        if storage._cdata not in weights:
+            saved_tensors.append(tensor)
+            saved_bytes[storage._cdata] = storage.nbytes()
         return tensor
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    hooks = torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor)
     with FAKE, hooks:
         policy(batch, settings.temperature).logprobs.sum()
-    return sum(kept.values())
+    return sum(saved_bytes.values())
 
 
 # ---- fit -----------------------------------------------------------------------------------------
-# What a recipe's training takes on the device at hand, and the nearest setting that fits it.
-#
 # A recipe that says nothing of ``rollouts``, ``dtype``, ``recompute``, ``zero_stage`` and
 # ``offload`` gets on a GPU what a GPU is for, and of ZeRO the least that fits.
 
-
-#: Ways to divide the training state over ranks, from the least to the most that is given up.
-ONE_RANK: Final = ((0, False), (0, True))
-RANKS: Final = ((2, False), (3, False), (3, True))
-MOST_RANKS: Final = 1024
+# ZeRO stage and offload, from the least to the most that is given up.
+ZERO_OF_ONE_RANK: Final[tuple[tuple[int, bool], ...]] = ((0, False), (0, True))
+ZERO_OF_RANKS: Final[tuple[tuple[int, bool], ...]] = ((2, False), (3, False), (3, True))
+MAX_RANKS: Final = 1024
 
 
 def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
@@ -334,88 +352,98 @@ def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
     """
     recipe = _recipe_of(study, model)
     settings = settings_of(recipe, study.last_step(model), gpu=limit > 0)
-    pinned = _saved_zero(study, model)
+    saved_zero = _zero_of_saved_state(study, model)
+    choices = ZERO_OF_RANKS if ranks > 1 else ZERO_OF_ONE_RANK
     if not limit or {"zero_stage", "offload"} & recipe.options.keys():
-        ways = [(settings.zero_stage, settings.offload)]
-    else:
-        ways = [pinned] if pinned else list(RANKS if ranks > 1 else ONE_RANK)
-    for stage, offload in ways:
+        choices = ((settings.zero_stage, settings.offload),)
+    elif saved_zero is not None:
+        choices = (saved_zero,)
+    for stage, offload in choices:
         divided = replace(settings, zero_stage=stage, offload=offload)
-        foretold = forecast_of(study, model, divided, ranks)
+        foretold = forecast_with(study, model, divided, ranks)
         if not limit or not foretold.shortfall(limit):
             break
     return foretold
 
 
-def forecast_of(study: Study, model: str, settings: Settings, ranks: int) -> Forecast:
+def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> Forecast:
     """Tell what training ``model`` with these settings will do and hold."""
     recipe = _recipe_of(study, model)
     algorithm = algorithm_of(recipe)
-    policy = without_data(_start_config(study, model), settings)
-    parameters = plain_size(policy)
-    beside = algorithm is not None and settings.rollouts == "vllm"
-    largest = max(p.numel() for p in policy.parameters())
-    learning = policy.model.num_parameters(only_trainable=True)
+    policy = make_policy_without_data(_start_config(study, model), settings)
+    parameters = count_base_parameters(policy)
     reference = parameters
     if algorithm is not None and algorithm.reference_model:
         reference = _teacher_parameters(study, algorithm.reference_model, settings)
-    memory = memory_of(policy, settings, algorithm, ranks, rollout_rows(study), reference)
+    trained = policy.model.num_parameters(only_trainable=True)
+    memory = count_memory(policy, settings, algorithm, ranks, rollout_rows(study), reference)
+    share, handed, largest = 1.0, 0, 0
+    if algorithm is not None and settings.rollouts == "vllm":
+        number = BYTES[settings.dtype]
+        share = 1 - settings.rollout_memory
+        handed = parameters * number
+        largest = max(p.numel() for p in policy.parameters()) * number
     return Forecast(
-        model, recipe.algorithm, parameters, ranks, work_of(settings, algorithm), memory,
-        flop_of(parameters, learning, reference, settings, algorithm),
-        loading=loading_of(policy, memory, settings),
-        share=1 - settings.rollout_memory if beside else 1.0,
-        handed=parameters * BYTES[settings.dtype] if beside else 0,
-        largest=largest * BYTES[settings.dtype] if beside else 0,
+        model=model,
+        algorithm=recipe.algorithm,
+        parameters=parameters,
+        ranks=ranks,
+        work=count_work(settings, algorithm),
+        memory=memory,
+        flop=count_flop(parameters, trained, reference, settings, algorithm),
+        loading=count_loading_memory(policy, memory, settings),
+        share=share,
+        handed=handed,
+        largest=largest,
         settings=asdict(settings),
-    )  # fmt: skip
+    )
 
 
 def refuse_what_cannot_fit(study: Study, foretold: Forecast, limit: int) -> None:
-    """Refuse a training that a rank's memory is too small for, with the nearest that fits."""
-    why = foretold.shortfall(limit)
-    if not why:
+    """Refuse a training that ``limit`` bytes are too few for, and name the nearest that fits."""
+    reason = foretold.shortfall(limit)
+    if not reason:
         return
     changes = nearest_that_fits(study, foretold, limit)
     if changes is None:
-        way_out = "Nothing that could be set makes it fit; take a smaller model or larger GPUs"
+        advice = "Nothing that could be set makes it fit; take a smaller model or larger GPUs"
     else:
         listed = ", ".join(f"{name}: {json.dumps(value)}" for name, value in changes.items())
-        way_out = f"The nearest setting that fits: {{{listed}}} under the recipe's `options`"
+        advice = f"The nearest setting that fits: {{{listed}}} under the recipe's `options`"
         if "ranks" in changes:
-            way_out += " (`ranks` are GPUs that share the training)"
-    raise UserError(f"model {foretold.model}: {why}. {way_out}")
+            advice += " (`ranks` are GPUs that share the training)"
+    raise UserError(f"model {foretold.model}: {reason}. {advice}")
 
 
 def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str, Any] | None:
-    """Fewest changes, the mildest first, with which a training fits; None if nothing does."""
+    """Settings to change for a training to fit, the mildest first; None if nothing helps."""
     start = Settings(**foretold.settings)
+
+    def fits(changes: Mapping[str, Any]) -> bool:
+        options = dict(changes)
+        ranks = options.pop("ranks", foretold.ranks)
+        changed = forecast_with(study, foretold.model, replace(start, **options), ranks)
+        return not changed.shortfall(limit)
+
     changes: dict[str, Any] = {}
-
-    def fits(options: Mapping[str, Any]) -> bool:
-        named = {name: value for name, value in options.items() if name != "ranks"}
-        ranks = options.get("ranks", foretold.ranks)
-        tried = forecast_of(study, foretold.model, replace(start, **named), ranks)
-        return not tried.shortfall(limit)
-
     for name, value in _memory_savers(start, foretold, limit):
         changes[name] = value
         if fits(changes):
             break
     else:
         return None
-    # What turned out to be of no use on the way is taken back.
+    # Milder changes that turned out to be of no use are taken back.
     for name in list(changes):
-        rest = {key: value for key, value in changes.items() if key != name}
-        if rest and fits(rest):
-            changes = rest
+        without = {key: value for key, value in changes.items() if key != name}
+        if without and fits(without):
+            changes = without
     if "zero_stage" in changes and start.offload:
         changes["offload"] = True  # a recipe that names a stage has neither chosen for it
     return changes
 
 
 def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterator[tuple[str, Any]]:
-    """Changes that make a rank hold less, in the order in which they cost."""
+    """Changes of settings that make a rank hold less, in the order in which they cost."""
     if foretold.handed:
         # Its cache and its own buffers take a tenth more, and a little of any GPU.
         yield "rollout_memory", round(min(0.9, 1.1 * foretold.handed / limit + 0.02), 2)
@@ -428,18 +456,19 @@ def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterat
     if not settings.offload:
         yield "offload", True
     ranks = foretold.ranks
-    while ranks < MOST_RANKS:
+    while ranks < MAX_RANKS:
         ranks *= 2
         yield "zero_stage", 3
         yield "ranks", ranks
 
 
-def settings_here(study: Study, model: str) -> Settings:
+def settings_for_this_device(study: Study, model: str) -> Settings:
     """Settings of a training that starts now, on the device of this process."""
     limit = device_memory()
     if not limit:
         return settings_of(_recipe_of(study, model), study.last_step(model))
-    foretold = forecast(study, model, int(os.environ.get("WORLD_SIZE", "1")), limit)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    foretold = forecast(study, model, ranks, limit)
     refuse_what_cannot_fit(study, foretold, limit)
     return Settings(**foretold.settings)
 
@@ -449,8 +478,9 @@ def device_memory() -> int:
     if not torch.cuda.is_available():
         return 0
     # Asked of the first GPU, every rank of a node would hold a part of it from here on.
-    own = int(os.environ.get("LOCAL_RANK", "0"))
-    return int(torch.cuda.mem_get_info(own)[1])
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    _, total_bytes = torch.cuda.mem_get_info(local_rank)
+    return int(total_bytes)
 
 
 def _recipe_of(study: Study, model: str) -> Recipe:
@@ -459,9 +489,9 @@ def _recipe_of(study: Study, model: str) -> Recipe:
     return study.file.recipes[training.recipe]
 
 
-def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
-    """How a run that goes on had divided its state, whatever would be chosen today."""
-    for state in reversed(states(study.layout.states(model))):
+def _zero_of_saved_state(study: Study, model: str) -> tuple[int, bool] | None:
+    """ZeRO stage and offload of the newest whole state, which a resumed run must keep."""
+    for state in reversed(list_states(study.layout.states(model))):
         progress = read_progress(state)
         if progress is not None and "zero_stage" in progress:
             return progress["zero_stage"], progress["offload"]
@@ -471,18 +501,24 @@ def _saved_zero(study: Study, model: str) -> tuple[int, bool] | None:
 def _teacher_parameters(study: Study, teacher: str, settings: Settings) -> int:
     """Parameters of the model that an algorithm measures against."""
     folder = study.folder(teacher, study.last_step(teacher))
-    made = (folder / "config.json").is_file()
-    config = read_config(folder) if made else _start_config(study, teacher)
-    return plain_size(without_data(config, replace(settings, lora_rank=0)))
+    if (folder / "config.json").is_file():
+        config = read_config(folder)
+    else:
+        config = _start_config(study, teacher)
+    without_adapters = replace(settings, lora_rank=0)
+    return count_base_parameters(make_policy_without_data(config, without_adapters))
 
 
 def _start_config(study: Study, model: str) -> Any:
-    """Configuration of the model that a training starts from, trained itself or not yet."""
-    while (training := study.models[model].train) is not None and training.from_ is not None:
-        model = training.from_
-        folder = study.folder(model, study.last_step(model))
+    """Configuration of the model that a training starts from, be that trained yet or not."""
+    training = study.models[model].train
+    while training is not None and training.from_ is not None:
+        start = training.from_
+        folder = study.folder(start, study.last_step(start))
         if (folder / "config.json").is_file():
             return read_config(folder)
+        model = start
+        training = study.models[model].train
     if training is None:
         raise UserError(f"model {model}: no config.json in its folder; bring it there first")
     shape = dict(study.file.recipes[training.recipe].architecture)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,31 +28,37 @@ from rlbhpc.train.algorithms.algorithm import (
     responses_in_band,
     row_weights,
 )
-from rlbhpc.train.batch import MicroBatch, Response, assemble, split
-from rlbhpc.train.policy import Critic, Policy, adapt, recompute_layers, whole_weights
+from rlbhpc.train.batch import MicroBatch, Response, pack_responses, split_into_micro_batches
+from rlbhpc.train.policy import (
+    Critic,
+    Policy,
+    add_adapters,
+    recompute_layers,
+    weights_with_adapters,
+)
 from rlbhpc.train.settings import Settings
 
-# Share of the median length of an embedding below which a token counts as never trained.
-FAINT = 0.1
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# What an update reports, as sums over a micro-batch.
+# What an update reports of its tokens, as sums over a micro-batch.
 Sums = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one optimiser step learns from; arrays are (B, T) over the step's responses.
+    """What one optimiser step learns from: B responses and (B, T) arrays of their tokens.
 
-    ``old`` is None where the step is exactly on-policy: then the policy's own log-probs of this
-    very forward pass are the old ones, and the ratio is 1 with the right gradient.
+    ``kept``, shape (B,), says which responses count in the loss. ``old_logprobs`` is None where
+    the step is exactly on-policy: then those of this very forward pass are the old ones, and the
+    ratio is 1 with the right gradient. ``marked`` are tokens that the algorithm chose to treat in
+    another way.
     """
 
     responses: Sequence[Response]
     advantages: Tensor
-    sampler: Tensor
+    sampler_logprobs: Tensor
     kept: Tensor
-    old: Tensor | None = None
-    reference: Tensor | None = None
+    old_logprobs: Tensor | None = None
+    reference_logprobs: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
     marked: Tensor | None = None
@@ -60,19 +66,20 @@ class Update:
     @property
     def lengths(self) -> Tensor:
         """Tokens of each response, shape (B,)."""
-        return torch.tensor([len(r.token_ids) for r in self.responses])
+        return torch.tensor([len(response.token_ids) for response in self.responses])
 
     @property
-    def bearing(self) -> Tensor:
-        """Which responses have a kept token with an advantage, shape (B,)."""
+    def has_advantage(self) -> Tensor:
+        """Which responses are kept and have a token with an advantage, shape (B,)."""
         return (self.advantages != 0).any(1) & self.kept
 
-    def rows(self, chosen: Tensor | slice) -> Update:
-        """Only some of the responses."""
-        arrays = {name: x for name, x in vars(self).items() if torch.is_tensor(x)}
-        index = torch.arange(len(self.responses))[chosen].tolist()
-        responses = [self.responses[i] for i in index]
-        return Update(responses, **{name: x[chosen] for name, x in arrays.items()})
+    def select(self, indices: Tensor | slice) -> Update:
+        """The same update with some of the responses only."""
+        numbers = torch.arange(len(self.responses))[indices]
+        chosen: dict[str, Any] = {
+            name: array[indices] for name, array in vars(self).items() if torch.is_tensor(array)
+        }
+        return Update([self.responses[i] for i in numbers.tolist()], **chosen)
 
 
 class Learner:
@@ -91,15 +98,15 @@ class Learner:
             critic = Critic.load(model, DTYPES[settings.dtype])
             self.critic = self._wrap_for_training(critic, critic.body)
         self.reference: Policy | None = None
-        self.renewed = False
+        self.reference_was_renewed = False
         self.device = next(self.policy.parameters()).device
 
-    def _wrap_for_training(self, module: torch.nn.Module, body: Any) -> Any:
-        """Give a module to DeepSpeed; of its transformer layers are recomputed and adapted."""
+    def _wrap_for_training(self, module: torch.nn.Module, transformer: Any) -> Any:
+        """Give a module to DeepSpeed; its ``transformer`` is recomputed and adapted as set."""
         if self.settings.recompute:
-            recompute_layers(body)
+            recompute_layers(transformer)
         if self.settings.lora_rank:
-            adapt(body, self.settings.lora_rank, self.settings.seed)
+            add_adapters(transformer, self.settings.lora_rank, self.settings.seed)
         return ds.wrap(module, self.settings)
 
     def load_reference(self, model: Path) -> None:
@@ -108,86 +115,73 @@ class Learner:
         self.reference = reference.eval()
 
     def renew_reference(self) -> None:
-        """Make the reference what the policy is now, and let the optimiser's moments begin anew."""
+        """Copy the policy into the reference, and set the optimiser's moments to 0."""
         assert self.reference is not None
-        current = self.reference.model.state_dict()
+        reference_weights = self.reference.model.state_dict()
         for name, weight in self.named_weights():
-            current[name].copy_(weight)
-        self.renewed = True
-        optimizer = self.policy.optimizer
-        for state in getattr(optimizer, "optimizer", optimizer).state.values():
+            reference_weights[name].copy_(weight)
+        self.reference_was_renewed = True
+        for state in ds.optimizer_states(self.policy):
             for value in state.values():
                 if torch.is_tensor(value):
                     value.zero_()
 
-    def faint_tokens(self, ids: Collection[int]) -> list[int]:
-        """Those tokens whose embedding is far shorter than is usual: nothing has trained them.
-
-        Weight decay alone has moved such a row; a prompt that holds it makes nonsense (the
-        `<think>` of some base models). Every rank must ask.
-        """
-        table = self.policy.module.model.get_input_embeddings().weight
-        with ds.gather_shards(self.policy, [table]), torch.no_grad():
-            length = torch.linalg.vector_norm(table, dim=1, dtype=torch.float32)
-        faint = (length < FAINT * length.median()).tolist()
-        return [i for i in sorted(ids) if faint[i]]
-
     # ---- scoring without a gradient ------------------------------------------------------------
 
-    def logprobs(self, module: Any, responses: Sequence[Response]) -> Tensor:
-        """Log-probs of all responses under a policy, (B, T), on every rank."""
+    def logprobs(self, policy: Any, responses: Sequence[Response]) -> Tensor:
+        """Log-probs of all response tokens under a policy, (B, T), on every rank."""
         temperature = self.settings.temperature
-        return self._run_without_gradient(lambda b: module(b, temperature).logprobs, responses)
+        return self._score_tokens(lambda batch: policy(batch, temperature).logprobs, responses)
 
     def values(self, responses: Sequence[Response]) -> Tensor:
-        """Values before all response tokens, (B, T), on every rank."""
-        return self._run_without_gradient(self.critic, responses)
+        """The critic's value before each response token, (B, T), on every rank."""
+        return self._score_tokens(self.critic, responses)
 
     @torch.no_grad()
-    def _run_without_gradient(
+    def _score_tokens(
         self, forward: Callable[[MicroBatch], Tensor], responses: Sequence[Response]
     ) -> Tensor:
         """One number for each response token, (B, T), from the micro-batches of all ranks."""
-        width = max(len(r.token_ids) for r in responses)
-        out = torch.zeros(len(responses), width)
-        for batch, live in self._micro_batches(responses):
-            flat = forward(batch).float()
-            rows = batch.by_response(flat).cpu() * live
-            out[batch.index.cpu(), : rows.shape[1]] += rows
+        longest = max(len(response.token_ids) for response in responses)
+        scores = torch.zeros(len(responses), longest)
+        for batch, is_real in self._micro_batches(responses):
+            batch_scores = batch.pad_by_response(forward(batch).float()).cpu()
+            indices = batch.response_indices.cpu()
+            scores[indices, : batch_scores.shape[1]] += batch_scores * is_real
         # Every response was scored on one rank and is 0 on the others.
-        return ds.all_sum(out.to(self.device)).cpu()
+        return ds.all_sum(scores.to(self.device)).cpu()
 
     def _micro_batches(self, responses: Sequence[Response]) -> Iterator[tuple[MicroBatch, bool]]:
-        """Micro-batches of this rank. Where there are too few, the first response stands in.
+        """Micro-batches of this rank, and whether each is real.
 
-        The stand-in keeps the ranks together in collective operations; it is marked as not live
-        and must weigh nothing.
+        An empty one is replaced by the first response, which must weigh nothing: it only keeps
+        the ranks together in collective operations.
         """
-        parts = split(responses, self.settings.micro_tokens, dist.get_world_size())
-        for index in parts[dist.get_rank()]:
-            live = len(index) > 0
-            chosen = index if live else np.zeros(1, np.int64)
+        ranks = dist.get_world_size()
+        by_rank = split_into_micro_batches(responses, self.settings.micro_tokens, ranks)
+        for indices in by_rank[dist.get_rank()]:
+            is_real = len(indices) > 0
             with self.device:
-                batch = assemble(responses, chosen)
-            yield batch, live
+                batch = pack_responses(responses, indices if is_real else np.zeros(1, np.int64))
+            yield batch, is_real
 
     # ---- learning ------------------------------------------------------------------------------
 
     def update(self, update: Update, step: int) -> dict[str, float]:
-        """Take one optimiser step and return what happened, summed over all ranks.
+        """Take one optimiser step and return its metrics over all ranks.
 
         A batch without a signal leaves the weights as they are, bit for bit: Adam would move them
         by its momentum even with a gradient of 0.
         """
         metrics = {} if update.values is None else self._update_critic(update, step)
-        pulled = self.settings.entropy_bonus or update.reference is not None
-        idle = not update.kept.any() or not (update.bearing.any() or pulled)
-        if self.algorithm.holds_policy(step) or idle:
+        has_other_pull = self.settings.entropy_bonus or update.reference_logprobs is not None
+        has_signal = update.kept.any() and (update.has_advantage.any() or has_other_pull)
+        if self.algorithm.holds_policy(step) or not has_signal:
             return metrics | {"actor/skipped": 1.0}
         return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
-        """Update the policy; what is reported of tokens is over the responses that were run."""
+        """Update the policy; token metrics are means over the responses that were run."""
         weights = update.kept * row_weights(
             update.lengths,
             self.algorithm.aggregation,
@@ -196,22 +190,34 @@ class Learner:
             max_length=self.settings.max_tokens,
         )
         update = replace(update, marked=self._mark_tokens(update, step))
-        if update.reference is None and not self.settings.entropy_bonus:
+        if update.reference_logprobs is None and not self.settings.entropy_bonus:
             # A response without an advantage or a mark adds exactly 0 to the loss and its gradient.
             # Its tokens count in the weights above; nothing is left to compute for it.
-            bearing = update.bearing
+            has_loss = update.has_advantage
             if update.marked is not None:
-                bearing |= update.marked.any(1) & update.kept
-            update, weights = update.rows(bearing), weights[bearing]
+                has_loss = has_loss | (update.marked.any(1) & update.kept)
+            update = update.select(has_loss)
+            weights = weights[has_loss]
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
-            w = weights[batch.index.cpu()].to(self.device) * live
-            return self._policy_loss(batch, update, w)
+        def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
+            batch_weights = weights[batch.response_indices.cpu()].to(self.device)
+            return self._policy_loss(batch, update, batch_weights * is_real)
 
         sums = self._take_step(self.policy, update.responses, loss_of, step)
-        loss, tokens = sums.pop("actor/pg_loss"), max(sums.pop("tokens"), 1.0)
-        means = {name: total / tokens for name, total in sums.items()}
+        loss = sums.pop("actor/pg_loss")
+        n_tokens = max(sums.pop("tokens"), 1.0)
+        means = {name: total / n_tokens for name, total in sums.items()}
         return {"actor/pg_loss": loss} | means | self._policy_metrics(step)
+
+    def _mark_tokens(self, update: Update, step: int) -> Tensor | None:
+        """Tokens that the algorithm treats in another way, (B, T), chosen from the whole update."""
+        logprobs = update.old_logprobs
+        if logprobs is None:
+            logprobs = update.sampler_logprobs
+        width = logprobs.shape[1]
+        is_token = torch.arange(width) < update.lengths[:, None]
+        mask = is_token & update.kept[:, None]
+        return self.algorithm.marks(logprobs, update.advantages[:, :width], mask, step)
 
     def _take_step(
         self,
@@ -221,126 +227,132 @@ class Learner:
         step: int,
     ) -> dict[str, float]:
         """Take one optimiser step on the sum of all micro-batches' losses; sums of all ranks."""
-        s = self.settings
-        peak = s.learning_rate if engine is self.policy else s.critic_learning_rate
+        settings = self.settings
+        is_policy = engine is self.policy
+        peak = settings.learning_rate if is_policy else settings.critic_learning_rate
         for group in engine.optimizer.param_groups:
-            group["lr"] = s.learning_rate_at(step, peak)
-        total = torch.zeros((), dtype=torch.float64)
-        for batch, live in self._micro_batches(responses):
-            loss, sums = loss_of(batch, live)
+            group["lr"] = settings.learning_rate_at(step, peak)
+        totals = torch.zeros((), dtype=torch.float64)
+        for batch, is_real in self._micro_batches(responses):
+            loss, sums = loss_of(batch, is_real)
             # The ranks' shares add up to the loss, and DeepSpeed averages gradients over ranks.
             engine.backward(loss * dist.get_world_size(), scale_wrt_gas=False)
-            total = total + torch.stack([*sums.values()]).detach().double().cpu()
+            totals = totals + torch.stack([*sums.values()]).detach().double().cpu()
         engine.step()
-        return dict(zip(sums, ds.all_sum(total.to(self.device)).tolist(), strict=True))
+        all_totals = ds.all_sum(totals.to(self.device)).tolist()
+        return dict(zip(sums, all_totals, strict=True))
 
     def _policy_metrics(self, step: int) -> dict[str, float]:
+        """Gradient norm and learning rate of the policy's last step."""
         rate = self.settings.learning_rate_at(step, self.settings.learning_rate)
         return {"actor/grad_norm": float(self.policy.get_global_grad_norm()), "actor/lr": rate}
 
     def _policy_loss(
         self, batch: MicroBatch, update: Update, weights: Tensor
     ) -> tuple[Tensor, Sums]:
-        """Loss of one micro-batch, and what is reported of its tokens."""
+        """Loss of one micro-batch with a weight for each response, and sums over its tokens."""
         settings = self.settings
-        scored = self.policy(batch, settings.temperature)
-        logp = batch.by_response(scored.logprobs)
-        mask = batch.by_response(torch.ones_like(scored.logprobs))
+        scores = self.policy(batch, settings.temperature)
+        logprobs = batch.pad_by_response(scores.logprobs)
+        mask = batch.pad_by_response(torch.ones_like(scores.logprobs))
+        indices = batch.response_indices.cpu()
 
-        def rows_of(x: Tensor) -> Tensor:
-            """The cells of an array of the whole step that belong to this micro-batch."""
-            return x[batch.index.cpu(), : logp.shape[1]].to(self.device)
+        def of_batch(array: Tensor) -> Tensor:
+            """The part of a (B, T) array of the whole update that belongs to this micro-batch."""
+            return array[indices, : logprobs.shape[1]].to(self.device)
 
-        old = logp.detach() if update.old is None else rows_of(update.old)
+        old = reference = logprobs.detach()
+        if update.old_logprobs is not None:
+            old = of_batch(update.old_logprobs)
+        if update.reference_logprobs is not None:
+            reference = of_batch(update.reference_logprobs)
+        marked = torch.zeros_like(mask, dtype=torch.bool)
+        if update.marked is not None:
+            marked = of_batch(update.marked)
         cells = Cells(
-            logp=logp,
-            log_ratio=log_ratios(logp, old, mask, self.algorithm.ratio),
-            advantages=rows_of(update.advantages),
+            logp=logprobs,
+            log_ratio=log_ratios(logprobs, old, mask, self.algorithm.ratio),
+            advantages=of_batch(update.advantages),
             mask=mask,
-            marked=(
-                torch.zeros_like(mask).bool() if update.marked is None else rows_of(update.marked)
-            ),
+            marked=marked,
         )
-        sampler = rows_of(update.sampler)
+        sampler = of_batch(update.sampler_logprobs)
         correction = self._sampler_correction(old, sampler, mask)
         policy_loss = self.algorithm.loss(cells) * correction
-        reference = logp.detach() if update.reference is None else rows_of(update.reference)
-        penalty = reference_penalty(logp, reference, settings.kl_kind) * mask
-        bonus = settings.entropy_bonus * batch.by_response(scored.entropies)
-        total = policy_loss + settings.kl_loss * penalty - bonus
+        penalty = reference_penalty(logprobs, reference, settings.kl_kind) * mask
+        bonus = settings.entropy_bonus * batch.pad_by_response(scores.entropies)
+        token_losses = policy_loss + settings.kl_loss * penalty - bonus
         with torch.no_grad():
-            tokens = mask * (weights > 0)[:, None]
+            counted = mask * (weights > 0)[:, None]
             sums = {
-                "tokens": tokens.sum(),
+                "tokens": counted.sum(),
                 "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
-                **self._clipping_sums(cells, old, tokens),
-                **self._penalty_sums(penalty, tokens),
-                **self._mismatch_sums(old, sampler, correction, tokens),
+                **self._clipping_sums(cells, old, counted),
+                **self._penalty_sums(penalty, counted),
+                **self._mismatch_sums(old, sampler, correction, counted),
             }
-        return (total * weights[:, None]).sum(), sums
+        return (token_losses * weights[:, None]).sum(), sums
 
-    def _clipping_sums(self, cells: Cells, old: Tensor, tokens: Tensor) -> Sums:
+    def _sampler_correction(self, old: Tensor, sampler: Tensor, mask: Tensor) -> Tensor:
+        """Weights for tokens that the sampler drew with other odds than the trainer, (B, T)."""
+        settings = self.settings
+        mismatch = log_ratios(old, sampler, mask, self.algorithm.ratio)
+        correction = off_policy_weights(mismatch, settings.sampler_cap, settings.sampler_band)
+        if settings.sequence_band is None:
+            return correction
+        return correction * responses_in_band(old, sampler, mask, settings.sequence_band)
+
+    def _clipping_sums(self, cells: Cells, old: Tensor, counted: Tensor) -> Sums:
         """How many tokens the clip holds, and how far the policy is from the old one."""
         ratio = cells.log_ratio.exp()
         is_above = (ratio > 1 + self.algorithm.clip_high) & (cells.advantages > 0)
         is_below = (ratio < 1 - self.algorithm.clip_low) & (cells.advantages < 0)
         return {
-            "actor/pg_clipfrac": ((is_above | is_below) * tokens).sum(),
-            "actor/ppo_kl": ((old - cells.logp) * tokens).sum(),
+            "actor/pg_clipfrac": ((is_above | is_below) * counted).sum(),
+            "actor/ppo_kl": ((old - cells.logp) * counted).sum(),
         }
 
-    def _penalty_sums(self, penalty: Tensor, tokens: Tensor) -> Sums:
+    def _penalty_sums(self, penalty: Tensor, counted: Tensor) -> Sums:
         """The reference penalty, and how many tokens stand at its bound."""
         is_clamped = (penalty >= MAX_K3) & (self.settings.kl_kind == "k3")
         return {
-            "actor/kl_loss": (penalty * tokens).sum(),
-            "actor/kl_clamped": (is_clamped * tokens).sum(),
+            "actor/kl_loss": (penalty * counted).sum(),
+            "actor/kl_clamped": (is_clamped * counted).sum(),
         }
 
     def _mismatch_sums(
-        self, old: Tensor, sampler: Tensor, correction: Tensor, tokens: Tensor
+        self, old: Tensor, sampler: Tensor, correction: Tensor, counted: Tensor
     ) -> Sums:
         """How far the sampler is from the trainer, and how many tokens the correction reaches."""
         settings = self.settings
-        gap = ((old - sampler) * tokens).clamp(max=MAX_LOG_RATIO)
+        # log ρ, where ρ = π_old / π_sampler.
+        log_ratio = ((old - sampler) * counted).clamp(max=MAX_LOG_RATIO)
         has_cap = settings.sampler_cap > 0 and settings.sampler_band is None
         is_capped = (correction == settings.sampler_cap) & has_cap
         return {
             # k3 of the sampler against the trainer: never negative, 0 if they agree.
-            "rollout_corr/kl": ((torch.expm1(gap) - gap) * tokens).sum(),
+            "rollout_corr/kl": ((torch.expm1(log_ratio) - log_ratio) * counted).sum(),
             # E[ρ²] − 1: what the mismatch adds to the variance of importance weights.
-            "rollout_corr/chi2_token": (torch.expm1(2 * gap) * tokens).sum(),
-            "rollout_corr/capped_fraction": (is_capped * tokens).sum(),
-            "rollout_corr/masked_fraction": ((correction == 0) * tokens).sum(),
+            "rollout_corr/chi2_token": (torch.expm1(2 * log_ratio) * counted).sum(),
+            "rollout_corr/capped_fraction": (is_capped * counted).sum(),
+            "rollout_corr/masked_fraction": ((correction == 0) * counted).sum(),
         }
-
-    def _sampler_correction(self, old: Tensor, sampler: Tensor, mask: Tensor) -> Tensor:
-        """Weights for tokens that the sampler drew with other odds than the trainer, (B, T)."""
-        s = self.settings
-        mismatch = log_ratios(old, sampler, mask, self.algorithm.ratio)
-        correction = off_policy_weights(mismatch, s.sampler_cap, s.sampler_band)
-        if s.sequence_band is not None:
-            correction = correction * responses_in_band(old, sampler, mask, s.sequence_band)
-        return correction
-
-    def _mark_tokens(self, update: Update, step: int) -> Tensor | None:
-        logp = update.sampler if update.old is None else update.old
-        mask = (torch.arange(logp.shape[1]) < update.lengths[:, None]) & update.kept[:, None]
-        return self.algorithm.marks(logp, update.advantages[:, : logp.shape[1]], mask, step)
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
         """Take one optimiser step on the mean value loss of the response tokens."""
-        tokens = int(update.lengths.sum())
+        assert update.values is not None and update.returns is not None
+        old_values, returns = update.values, update.returns
+        n_tokens = int(update.lengths.sum())
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
-            assert update.values is not None and update.returns is not None
-            values = batch.by_response(self.critic(batch))
-            mask = batch.by_response(torch.ones(len(batch.targets), device=self.device))
-            rows = batch.index.cpu()
-            old = update.values[rows, : values.shape[1]].to(self.device)
-            returns = update.returns[rows, : values.shape[1]].to(self.device)
-            losses = self.algorithm.critic_loss(values, old, returns) * mask
-            loss = losses.sum() * live / tokens
+        def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
+            values = batch.pad_by_response(self.critic(batch))
+            mask = batch.pad_by_response(torch.ones(len(batch.targets), device=self.device))
+            indices = batch.response_indices.cpu()
+            width = values.shape[1]
+            batch_old = old_values[indices, :width].to(self.device)
+            batch_returns = returns[indices, :width].to(self.device)
+            losses = self.algorithm.critic_loss(values, batch_old, batch_returns) * mask
+            loss = losses.sum() * is_real / n_tokens
             return loss, {"critic/vf_loss": loss}
 
         metrics = self._take_step(self.critic, update.responses, loss_of, step)
@@ -348,23 +360,25 @@ class Learner:
 
     def imitate(self, responses: Sequence[Response], step: int) -> dict[str, float]:
         """Take one optimiser step on the mean negative log-likelihood of the response tokens."""
-        tokens = sum(len(r.token_ids) for r in responses)
+        n_tokens = sum(len(response.token_ids) for response in responses)
 
-        def loss_of(batch: MicroBatch, live: bool) -> tuple[Tensor, Sums]:
-            loss = -self.policy(batch, 1.0).logprobs.sum() * live / tokens
+        def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
+            loss = -self.policy(batch, 1.0).logprobs.sum() * is_real / n_tokens
             return loss, {"sft/loss": loss}
 
         metrics = self._take_step(self.policy, responses, loss_of, step)
-        return metrics | {"sft/tokens": float(tokens)} | self._policy_metrics(step)
+        return metrics | {"sft/tokens": float(n_tokens)} | self._policy_metrics(step)
 
     # ---- weights out ---------------------------------------------------------------------------
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Whole weights under their transformers names; every rank must run through it."""
-        for name, parts, adapter in whole_weights(self.policy.module):
-            with ds.gather_shards(self.policy, parts), torch.no_grad():
-                # A copy: ZeRO-3 gathers into buffers that the next gather reuses.
-                weight = parts[0].detach().clone() if adapter is None else adapter.merged(name)
+        """Whole weights under their transformers names; every rank must iterate to the end."""
+        for name, parameters, adapter in weights_with_adapters(self.policy.module):
+            with ds.gather_shards(self.policy, parameters), torch.no_grad():
+                if adapter is not None:
+                    weight = adapter.merged_weight(name)
+                else:  # a copy: ZeRO-3 gathers into buffers that the next gather reuses
+                    weight = parameters[0].detach().clone()
                 yield name.removeprefix("model."), weight
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-import click
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.tokens import Tokens
@@ -25,87 +23,170 @@ from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Batch, Store, explained_variance
+from rlbhpc.train.batch import Rollout
 from rlbhpc.train.dynamics import Logs, Progress
 from rlbhpc.train.learner import Learner, PolicyScorer, Update
-from rlbhpc.train.rollout import Run, batch_of, blank_of, collect
+from rlbhpc.train.rollout import Run, collect, make_batch, unanswered_batch
 
 
 def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: Progress) -> int:
-    """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
+    """Train to the last step, or until drained; return an exit code.
+
+    A call for a run that was stopped goes on from its last saved state.
+    """
     ds.init_ranks()
-    refuse_a_mixture(run)
-    learner = Learner(run.base, run.settings, run.algorithm)
-    if run.settings.kl_loss or run.algorithm.kl_beta:
-        learner.load_reference(run.reference or run.base)
-    saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
-    step, cursor = int(saved.get("step", 0)), int(saved.get("cursor", 0))
-    store: Store = saved.get("store", {})
-    scorer = PolicyScorer(learner, Tokens(run.base))
-    if not step:
-        _tell_untrained_tokens(run, learner)
-        problems = [prompt.problem for prompt in run.prompts]
-        run.algorithm.begin(problems, lambda: blank_of(run, scorer), store)
-    logs = Logs(run.folder, step) if dist.get_rank() == 0 else None
+    reject_mixed_modalities(run)
+    trainer = Trainer(run)
     engine = make_engine()
     try:
-        if step:
-            engine.load_weights(learner.named_weights())
-            checkpoint.export_model(learner, run.base, run.exports.get(step))
-        while step < run.settings.steps:
-            ends = {"begin": time.monotonic()}
-            draft = deepcopy(store)
+        if trainer.step:
+            engine.load_weights(trainer.learner.named_weights())
+            trainer.export_model()
+        while trainer.step < run.settings.steps:
             try:
-                collected = collect(run, engine, scorer, step + 1, cursor, draft, drain)
-            except Interrupted:  # nothing of the step was learnt: the weights are the last one's
-                if step:
-                    _save_step(learner, run, logs, step, cursor, store)
+                metrics, is_stopping = trainer.take_step(engine, drain)
+            except Interrupted:
+                # Nothing of the step was learnt: the weights are still those of the last one.
+                if trainer.step:
+                    trainer.save()
                 return TRY_AGAIN
-            rollouts, cursor, store = collected.chosen, collected.cursor, draft
-            engine.rest()
-            step += 1
-            ends["gen"] = time.monotonic()
-            batch = batch_of(rollouts, run.settings.max_tokens, scorer)
-            truncated = torch.tensor([r.truncated for r in rollouts])
-            learnt, advantages = _learn_from(run, learner, batch, truncated, step)
-            metrics = collected.metrics | learnt
-            run.algorithm.after_step(step, batch, store)
-            if learner.reference is not None and run.algorithm.renews_reference(step):
-                learner.renew_reference()
-            ends["update"] = time.monotonic()
-            engine.load_weights(learner.named_weights())
-            ends["sync"] = time.monotonic()
-            if logs is not None:
-                logs.results(step, metrics, rollouts)
-                logs.sampled(step, collected.sampled, rollouts, advantages)
-            stopping = ds.any_rank(drain.requested)
-            if step % run.settings.save_every == 0 or step == run.settings.steps or stopping:
-                _save_step(learner, run, logs, step, cursor, store)
-            checkpoint.export_model(learner, run.base, run.exports.get(step))
-            ends["save"] = time.monotonic()
-            if logs is not None:
-                logs.times(step, ends, collected.sampled)
-            progress(step, metrics)
-            if stopping and step < run.settings.steps:
+            progress(trainer.step, metrics)
+            if is_stopping and trainer.step < run.settings.steps:
                 return TRY_AGAIN
     finally:
         engine.close()
     return DONE
 
 
-def _save_step(
-    learner: Learner, run: Run, logs: Logs | None, step: int, cursor: int, store: Store
-) -> None:
-    """Save the state of a step; the rows of its rollouts first, which a state says are there."""
-    if logs is not None:
-        logs.flush()
-    state = {"identity": run.identity, "cursor": cursor, "store": store}
-    checkpoint.save_state(learner, run.folder / "state", step, state)
-    if logs is not None:
-        logs.settle(step)
+class Trainer:
+    """A training run on this rank: what learns, and how far it is.
+
+    ``cursor`` counts the prompts that were drawn so far. ``store`` is what the algorithm remembers
+    from step to step. Rank 0 alone has ``logs``.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.learner = Learner(run.base, run.settings, run.algorithm)
+        if run.settings.kl_loss or run.algorithm.kl_beta:
+            self.learner.load_reference(run.reference or run.base)
+        saved = checkpoint.load_state(self.learner, run.folder / "state", run.identity) or {}
+        self.step = int(saved.get("step", 0))
+        self.cursor = int(saved.get("cursor", 0))
+        self.store: Store = saved.get("store", {})
+        self.scorer = PolicyScorer(self.learner, Tokens(run.base))
+        if not self.step:
+            problems = [prompt.problem for prompt in run.prompts]
+            run.algorithm.begin(problems, lambda: unanswered_batch(run, self.scorer), self.store)
+        self.logs = Logs(run.folder, self.step) if dist.get_rank() == 0 else None
+
+    def take_step(self, engine: Engine, drain: Drain) -> tuple[dict[str, float], bool]:
+        """Sample, learn, hand the weights to the engine, and save what is due.
+
+        Returns the step's metrics, and whether a rank was asked to stop. Raises ``Interrupted``,
+        with nothing changed, if that happens during the rollout.
+        """
+        run, learner, algorithm = self.run, self.learner, self.run.algorithm
+        moments = {"begin": time.monotonic()}
+        store = deepcopy(self.store)
+        collected = collect(run, engine, self.scorer, self.step + 1, self.cursor, store, drain)
+        engine.rest()
+        self.step += 1
+        self.cursor = collected.cursor
+        self.store = store
+        moments["gen"] = time.monotonic()
+
+        lessons = collected.lessons
+        batch = make_batch(lessons, run.settings.max_tokens, self.scorer)
+        update = self._prepare_update(batch, lessons)
+        metrics = collected.metrics | self._learn_from(update, batch)
+        algorithm.after_step(self.step, batch, store)
+        if learner.reference is not None and algorithm.renews_reference(self.step):
+            learner.renew_reference()
+        moments["update"] = time.monotonic()
+
+        engine.load_weights(learner.named_weights())
+        moments["sync"] = time.monotonic()
+        if self.logs is not None:
+            token_sums = update.advantages.double().sum(1)
+            mean_advantages = (token_sums / batch.lengths.clamp(min=1)).tolist()
+            self.logs.add_metrics(self.step, metrics, lessons)
+            self.logs.hold_rollouts(self.step, collected.sampled, lessons, mean_advantages)
+        is_stopping = ds.any_rank(drain.requested)
+        is_last = self.step == run.settings.steps
+        if is_last or is_stopping or self.step % run.settings.save_every == 0:
+            self.save()
+        self.export_model()
+        moments["save"] = time.monotonic()
+        if self.logs is not None:
+            self.logs.add_timings(self.step, moments, collected.sampled)
+        return metrics, is_stopping
+
+    def save(self) -> None:
+        """Save the training state, after the rows of the rollouts that it says are there."""
+        if self.logs is not None:
+            self.logs.flush()
+        progress = {"identity": self.run.identity, "cursor": self.cursor, "store": self.store}
+        checkpoint.save_state(self.learner, self.run.folder / "state", self.step, progress)
+        if self.logs is not None:
+            self.logs.settle(self.step)
+
+    def export_model(self) -> None:
+        """Write the model of this step if the run keeps it."""
+        checkpoint.export_model(self.learner, self.run.base, self.run.exports.get(self.step))
+
+    def _prepare_update(self, batch: Batch, lessons: Sequence[Rollout]) -> Update:
+        """Score a batch by policy, critic and reference, and compute its advantages."""
+        learner, algorithm, settings = self.learner, self.run.algorithm, self.run.settings
+        responses = batch.responses
+        is_on_policy = settings.epochs == 1 and settings.responses_per_update >= len(responses)
+        old_logprobs = None
+        if not is_on_policy:
+            old_logprobs = learner.logprobs(learner.policy, responses)
+        reference_logprobs = None
+        if learner.reference is not None:
+            reference_logprobs = learner.logprobs(learner.reference, responses)
+        values = learner.values(responses) if learner.critic is not None else None
+        kl = None
+        if algorithm.kl_beta and reference_logprobs is not None:
+            policy_logprobs = old_logprobs
+            if policy_logprobs is None:
+                policy_logprobs = learner.logprobs(learner.policy, responses)
+            kl = policy_logprobs - reference_logprobs
+        signals = replace(batch, values=values, kl=kl)
+        returns = algorithm.returns(signals)
+        is_kept = [not (settings.mask_truncated and rollout.truncated) for rollout in lessons]
+        return Update(
+            responses=responses,
+            advantages=algorithm.advantages(signals).float(),
+            sampler_logprobs=batch.sampler_logprobs,
+            kept=torch.tensor(is_kept),
+            old_logprobs=old_logprobs,
+            reference_logprobs=reference_logprobs if settings.kl_loss else None,
+            values=values,
+            returns=None if returns is None else returns.float(),
+        )
+
+    def _learn_from(self, update: Update, batch: Batch) -> dict[str, float]:
+        """Take one optimiser step per mini-batch and epoch; return the mean of their metrics."""
+        size = self.run.settings.responses_per_update
+        metrics: dict[str, list[float]] = {}
+        for _ in range(self.run.settings.epochs):
+            for start in range(0, len(update.responses), size):
+                mini_batch = update.select(slice(start, start + size))
+                for name, value in self.learner.update(mini_batch, self.step).items():
+                    metrics.setdefault(name, []).append(value)
+        means = {name: sum(values) / len(values) for name, values in metrics.items()}
+        if update.values is not None and update.returns is not None:
+            # How well the critic foresaw the rewards, before it learnt from them.
+            share = explained_variance(update.values, update.returns, batch.mask)
+            if not math.isnan(share):
+                means["critic/vf_explained_var"] = share
+        return means
 
 
-def refuse_a_mixture(run: Run) -> None:
-    """Refuse what would make ranks wait for each other for ever."""
+def reject_mixed_modalities(run: Run) -> None:
+    """Refuse prompts with and without images on several ranks: the ranks would wait for ever."""
     with_images = sum(1 for prompt in run.prompts if prompt.problem.images)
     if 0 < with_images < len(run.prompts) and dist.get_world_size() > 1:
         raise UserError(
@@ -113,62 +194,3 @@ def refuse_a_mixture(run: Run) -> None:
             "that meet in the vision tower would wait for those that have no use for it. Train "
             "on one kind, or on one rank"
         )
-
-
-def _tell_untrained_tokens(run: Run, learner: Learner) -> None:
-    """Warn of prompts with tokens that the start model has hardly an embedding for."""
-    read = {i for prompt in run.prompts for i in prompt.ids}
-    # In the place of what marks an image stands what is seen of it.
-    faint = learner.faint_tokens(read - ({run.sight.mark} if run.sight else set()))
-    if faint and dist.get_rank() == 0:
-        ids = ", ".join(map(str, faint[:8]))
-        click.echo(
-            f"the prompts hold tokens that {run.base} seems never to have been trained on (ids "
-            f"{ids}): their embeddings are next to 0, and what it answers may be noise",
-            err=True,
-        )
-
-
-def _learn_from(
-    run: Run, learner: Learner, batch: Batch, truncated: Tensor, step: int
-) -> tuple[dict[str, float], list[float]]:
-    """Advantages, then one optimiser step per mini-batch and epoch.
-
-    Gives the step's metrics, and the mean advantage of each response.
-    """
-    s, algorithm, responses = run.settings, run.algorithm, batch.responses
-    size = min(s.responses_per_update, len(responses))
-    on_policy = size == len(responses) and s.epochs == 1
-    old = None if on_policy else learner.logprobs(learner.policy, responses)
-    reference = None
-    if learner.reference is not None:
-        reference = learner.logprobs(learner.reference, responses)
-    values = learner.values(responses) if learner.critic is not None else None
-    kl = None
-    if algorithm.kl_beta and reference is not None:
-        now = old if old is not None else learner.logprobs(learner.policy, responses)
-        kl = now - reference
-    signals = replace(batch, values=values, kl=kl)
-    returns = algorithm.returns(signals)
-    whole = Update(
-        responses=responses,
-        advantages=algorithm.advantages(signals).float(),
-        sampler=batch.sampler,
-        kept=~truncated if s.mask_truncated else torch.ones_like(truncated),
-        old=old,
-        reference=reference if s.kl_loss else None,
-        values=values,
-        returns=None if returns is None else returns.float(),
-    )
-    metrics: dict[str, list[float]] = {}
-    for _ in range(s.epochs):
-        for start in range(0, len(responses), size):
-            for name, value in learner.update(whole.rows(slice(start, start + size)), step).items():
-                metrics.setdefault(name, []).append(value)
-    if whole.values is not None and whole.returns is not None:
-        # How well the critic foresaw the rewards, before it learnt from them.
-        share = explained_variance(whole.values, whole.returns, signals.mask)
-        if not math.isnan(share):
-            metrics["critic/vf_explained_var"] = [share]
-    means = (whole.advantages.double().sum(1) / signals.lengths.clamp(min=1)).tolist()
-    return {name: sum(values) / len(values) for name, values in metrics.items()}, means

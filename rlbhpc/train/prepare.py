@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.engines.hf_model import SEEING, read_config
+from rlbhpc.engines.hf_model import IMAGE_MODELS, read_config
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -16,8 +16,8 @@ from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import begin_training, check_weights
 from rlbhpc.study.schema import Recipe
 from rlbhpc.study.study import Study
-from rlbhpc.train.forecast import settings_here
-from rlbhpc.train.policy import sight_of
+from rlbhpc.train.forecast import settings_for_this_device
+from rlbhpc.train.policy import image_processor_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Export, Judge, Prompt, Run
@@ -43,7 +43,7 @@ def prepare(study: Study, model: str) -> Run | Distillation:
             for step in study.models[model].steps or []
         },
     }
-    settings, algorithm = settings_here(study, model), algorithm_of(recipe)
+    settings, algorithm = settings_for_this_device(study, model), algorithm_of(recipe)
     if algorithm is None:
         pairs = tuple(learning_pairs(study, recipe, Tokens(base), settings))
         if not pairs:
@@ -60,7 +60,7 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         prompts=prompts,
         ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
         judge=Judge(judge, make_reward(settings.rewards)),
-        sight=sight_of(base),
+        image_processor=image_processor_of(base),
         reference=_reference_folder(study, algorithm.reference_model, tokens),
         **common,
     )
@@ -120,10 +120,10 @@ def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt,
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
     problem_id = next((problem.id for problem in problems if problem.images), None)
-    if problem_id is not None and sight_of(tokens.folder) is None:
+    if problem_id is not None and image_processor_of(tokens.folder) is None:
         raise UserError(
             f"{problem_id} has images, which the model in {tokens.folder} cannot be shown; train "
-            f"one of {', '.join(sorted(SEEING))}"
+            f"one of {', '.join(sorted(IMAGE_MODELS))}"
         )
     tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)

@@ -1,4 +1,4 @@
-"""What one training run is made of: prompts, a judge of responses, and where its models go."""
+"""What a training run is made of, and one step's rollout: prompts to judged responses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from torch import Tensor
 from rlbhpc.engines.completion import Completion, Finish, Request, finish_name
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.folder import steady_length
-from rlbhpc.engines.hf_model import Sight
+from rlbhpc.engines.hf_model import ImageProcessor
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import SampleKey, Sampling, sample_seed
 from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Rounds, Scorer, Store
-from rlbhpc.train.batch import Response, Rollout, Shown
+from rlbhpc.train.batch import PromptImages, Response, Rollout
 from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import pad_rows
 from rlbhpc.train.rewards import Judged
@@ -34,7 +34,7 @@ from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
 
 # How images are cut; transformers 5 writes the second where older versions wrote the first.
-EYES = ("preprocessor_config.json", "processor_config.json")
+IMAGE_CONFIGS = ("preprocessor_config.json", "processor_config.json")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Prompt:
 class Judge:
     """What turns a completion into a reward: a verifier and a reward function.
 
-    ``verify`` is told the problem, the text and how it ended.
+    ``verify`` is given the problem, the text and the name of how it ended.
     """
 
     verify: Callable[[Problem, str, str], Verdict]
@@ -83,31 +83,20 @@ class Run:
     algorithm: Algorithm
     prompts: Sequence[Prompt]
     judge: Judge
-    sight: Sight | None = None
+    image_processor: ImageProcessor | None = None
     reference: Path | None = None
     ask: Callable[[Problem], Prompt] | None = None
 
     @property
     def identity(self) -> str:
         """Digest of what must stay the same for a run to go on."""
-        parts = [
-            self.name,
-            self.settings.essence,
-            repr(self.algorithm),
-            *(f"{p.problem.content_hash} {p.ids}" for p in self.prompts),
-            (self.base / "config.json").read_text(),
-        ]
-        if any(p.problem.images for p in self.prompts):  # how many tokens an image is
-            files = [self.base / name for name in EYES]
-            parts.append(next(file for file in files if file.is_file()).read_text())
+        parts = [self.name, self.settings.essence, repr(self.algorithm)]
+        parts += [f"{prompt.problem.content_hash} {prompt.ids}" for prompt in self.prompts]
+        parts.append((self.base / "config.json").read_text())
+        if any(prompt.problem.images for prompt in self.prompts):  # how many tokens an image is
+            configs = [self.base / name for name in IMAGE_CONFIGS if (self.base / name).is_file()]
+            parts.append(configs[0].read_text())
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-# ---- rollout -------------------------------------------------------------------------------------
-# One step's rollout: prompts to judged responses on all ranks, and what of them is learnt from.
-
-
-NOTHING = np.array([], np.int32)
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class Collected:
     """
 
     sampled: list[Rollout]
-    chosen: list[Rollout]
+    lessons: list[Rollout]
     cursor: int
     metrics: dict[str, float]
 
@@ -126,65 +115,61 @@ class Collected:
 def collect(
     run: Run, engine: Engine, scorer: Scorer, step: int, cursor: int, store: Store, drain: Drain
 ) -> Collected:
-    """Sample one step's rollout; what the algorithm leaves out may be refilled a few times.
+    """Sample one step's rollout; new prompts take the place of groups that teach nothing.
 
     Every group of which something was selected is used: a refill asks only for as many prompts as
-    are missing. What describes the step is of all that was sampled and of its plain rewards, so
-    that algorithms compare; what was chosen of it is described beside it.
+    are missing.
     """
     settings, algorithm = run.settings, run.algorithm
+    sampler = StepSampler(run, engine, step, cursor, drain)
+    own_tasks = algorithm.rounds(step, settings.seed, settings.prompts_per_step, store)
     sampled: list[Rollout] = []
-    chosen: list[Rollout] = []
+    lessons: list[Rollout] = []
     rewards: list[Tensor] = []
-    shortened = 0
-    missing = settings.prompts_per_step
-    own_rounds = algorithm.rounds(step, settings.seed, settings.prompts_per_step, store)
-    refills = 0
+    n_missing = settings.prompts_per_step
+    n_refills = 0
     while True:
-        if own_rounds is None:
-            order = draw_order(settings.seed, len(run.prompts), cursor, missing)
-            prompts = [run.prompts[i] for i in order]
-            fresh = _sample_on_all_ranks(
-                run, engine, step, cursor, prompts, settings.samples_per_prompt, drain
-            )
-            cursor += missing
+        if own_tasks is None:
+            fresh = sampler.sample_next_prompts(n_missing)
         else:
-            fresh, cursor, shortened = _play_rounds(run, engine, step, cursor, own_rounds, drain)
-        batch = batch_of(fresh, settings.max_tokens, scorer)
-        rewards.append(algorithm.reward(batch, store))
-        chosen += _select_lessons(run, fresh, replace(batch, rewards=rewards[-1]), store)
+            fresh = sampler.play_rounds(own_tasks)
+        batch = make_batch(fresh, settings.max_tokens, scorer)
+        fresh_rewards = algorithm.reward(batch, store)
+        lessons += _select_lessons(run, fresh, replace(batch, rewards=fresh_rewards), store)
         sampled += fresh
-        missing = settings.prompts_per_step - len({r.group for r in chosen})
-        if missing == 0 or refills == algorithm.refills:
+        rewards.append(fresh_rewards)
+        n_missing = settings.prompts_per_step - _count_groups(lessons)
+        if n_missing == 0 or n_refills == algorithm.refills:
             break
-        refills += 1
-    groups = len({r.group for r in sampled})
-    if not chosen:
+        n_refills += 1
+    n_groups = _count_groups(sampled)
+    if not lessons:
         raise UserError(
-            f"training step {step}: {groups} prompts were sampled {settings.samples_per_prompt} "
+            f"training step {step}: {n_groups} prompts were sampled {settings.samples_per_prompt} "
             f"times and gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; "
             "use problems nearer to the model's ability, or more samples_per_prompt"
         )
-    whole_batch = batch_of(sampled, settings.max_tokens, scorer)
-    metrics = describe(sampled) | algorithm.measure(whole_batch, torch.cat(rewards), store)
-    if not _are_same(chosen, sampled):
-        metrics |= {f"kept/{name}": value for name, value in describe(chosen).items()}
+    batch = make_batch(sampled, settings.max_tokens, scorer)
+    # Of all that was sampled and of its plain rewards, so that algorithms compare.
+    metrics = describe(sampled) | algorithm.measure(batch, torch.cat(rewards), store)
+    lessons_differ = len(lessons) < len(sampled) or any(
+        lesson is not rollout for lesson, rollout in zip(lessons, sampled, strict=True)
+    )
+    if lessons_differ:
+        metrics |= {f"kept/{name}": value for name, value in describe(lessons).items()}
     if algorithm.refills:
-        metrics |= {"rollout/refills": float(refills), "rollout/prompts": float(groups)}
-    if shortened:
-        metrics["rollout/shortened"] = float(shortened)
-    return Collected(sampled, chosen, cursor, metrics)
+        metrics |= {"rollout/refills": float(n_refills), "rollout/prompts": float(n_groups)}
+    if sampler.n_shortened:
+        metrics["rollout/shortened"] = float(sampler.n_shortened)
+    return Collected(sampled, lessons, sampler.cursor, metrics)
 
 
-def _are_same(chosen: Sequence[Rollout], sampled: Sequence[Rollout]) -> bool:
-    """Whether all that was sampled was chosen, with the rewards that it had."""
-    if len(chosen) < len(sampled):
-        return False
-    return all(a is b for a, b in zip(chosen, sampled, strict=True))
+def _count_groups(rollouts: Sequence[Rollout]) -> int:
+    return len({rollout.group for rollout in rollouts})
 
 
-def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
-    """What an algorithm is shown of a rollout."""
+def make_batch(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
+    """Collect what an algorithm may look at of some rollouts."""
     return Batch(
         rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
         correct=torch.tensor([r.correct for r in rollouts]),
@@ -198,102 +183,132 @@ def batch_of(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Ba
         greedy=torch.tensor([r.greedy_reward for r in rollouts], dtype=torch.float64),
         parts=torch.tensor([r.part for r in rollouts]),
         responses=[r.response for r in rollouts],
-        sampler=pad_rows([r.sampler_logprobs for r in rollouts]),
+        sampler_logprobs=pad_rows([r.sampler_logprobs for r in rollouts]),
         scorer=scorer,
     )
 
 
-def blank_of(run: Run, scorer: Scorer) -> Batch:
-    """All prompts of a run, with nothing answered yet."""
+def unanswered_batch(run: Run, scorer: Scorer) -> Batch:
+    """All prompts of a run, each with an empty response."""
     rollouts = [
         Rollout(
-            prompt.problem.id, prompt.problem.gold, i, read_prompt(prompt, run.sight),
-            np.array([], np.float32), 0.0, False, "", Verdict(Status.MISSING), 0.0,
+            problem=prompt.problem.id,
+            gold=prompt.problem.gold,
+            group=number,
+            response=empty_response(prompt, run.image_processor),
+            sampler_logprobs=np.array([], np.float32),
+            entropy_sum=0.0,
+            truncated=False,
+            text="",
+            verdict=Verdict(Status.MISSING),
+            reward=0.0,
         )
-        for i, prompt in enumerate(run.prompts)
-    ]  # fmt: skip
-    return batch_of(rollouts, run.settings.max_tokens, scorer)
+        for number, prompt in enumerate(run.prompts)
+    ]
+    return make_batch(rollouts, run.settings.max_tokens, scorer)
 
 
 def _select_lessons(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
-    """Responses to learn from, with the algorithm's rewards; what has no reward is left out."""
+    """Responses with a reward that the algorithm selects, with the reward that it gives them."""
     assert batch.greedy is not None
-    selected = run.algorithm.select(batch, store) & ~batch.rewards.isnan() & ~batch.greedy.isnan()
-    chosen = []
-    for rollout, reward, keep in zip(
-        rollouts, batch.rewards.tolist(), selected.tolist(), strict=True
+    has_reward = ~batch.rewards.isnan() & ~batch.greedy.isnan()
+    is_selected = (run.algorithm.select(batch, store) & has_reward).tolist()
+    lessons = []
+    for rollout, reward, selected in zip(
+        rollouts, batch.rewards.tolist(), is_selected, strict=True
     ):
-        if keep:
-            chosen.append(rollout if rollout.reward == reward else replace(rollout, reward=reward))
-    return chosen
+        if not selected:
+            continue
+        if rollout.reward != reward:
+            rollout = replace(rollout, reward=reward)
+        lessons.append(rollout)
+    return lessons
 
 
-def _play_rounds(
-    run: Run, engine: Engine, step: int, cursor: int, rounds: Rounds, drain: Drain
-) -> tuple[list[Rollout], int, int]:
-    """Sample the rounds that an algorithm makes itself.
+class StepSampler:
+    """Samples the prompts of one training step, shared out over all ranks.
 
-    Gives its lessons, the cursor after them, and how many prompts were shortened to fit the model.
+    ``cursor`` counts the prompts drawn so far in the whole run; ``n_shortened`` counts tasks that
+    were asked in a shorter wording.
     """
-    round_ = next(rounds)
-    shortened = 0
-    while True:
-        prompts = []
-        for number, problem in enumerate(round_.problems):
-            wordings = (problem, *(round_.shorter[number] if round_.shorter else ()))
-            prompts.append(_prompt_that_fits(run, engine, wordings))
-            shortened += prompts[-1].problem is not problem
-        rollouts = _sample_on_all_ranks(run, engine, step, cursor, prompts, round_.samples, drain)
-        cursor += len(prompts)
-        unfit = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
-        if rollouts and len(unfit) == len(rollouts):
-            why = unfit[0].verdict.rule
-            raise UserError(f"training step {step}: no task could be asked: {why}")
-        try:
-            round_ = rounds.send(rollouts)
-        except StopIteration as ended:
-            return ended.value, cursor, shortened
 
+    def __init__(self, run: Run, engine: Engine, step: int, cursor: int, drain: Drain) -> None:
+        self.cursor = cursor
+        self.n_shortened = 0
+        self._run = run
+        self._engine = engine
+        self._step = step
+        self._drain = drain
 
-def _prompt_that_fits(run: Run, engine: Engine, wordings: Sequence[Problem]) -> Prompt:
-    """The first wording of a task that the model can hold beside its response, or the last one."""
-    assert run.ask is not None
-    for problem in wordings:
-        prompt = run.ask(problem)
-        if len(prompt.ids) + run.settings.max_tokens <= engine.max_length:
-            break
-    return prompt
+    def sample_next_prompts(self, count: int) -> list[Rollout]:
+        """Draw the next prompts of the run and sample as many responses to each as it sets."""
+        run = self._run
+        order = draw_order(run.settings.seed, len(run.prompts), self.cursor, count)
+        prompts = [run.prompts[i] for i in order]
+        return self._sample_on_all_ranks(prompts, run.settings.samples_per_prompt)
 
+    def play_rounds(self, rounds: Rounds) -> list[Rollout]:
+        """Sample the rounds of tasks that an algorithm makes itself, and return its lessons."""
+        tasks = next(rounds)
+        while True:
+            prompts = []
+            for number, problem in enumerate(tasks.problems):
+                shorter = tasks.shorter[number] if tasks.shorter else ()
+                prompts.append(self._longest_prompt_that_fits([problem, *shorter]))
+            rollouts = self._sample_on_all_ranks(prompts, tasks.samples)
+            unasked = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
+            if rollouts and len(unasked) == len(rollouts):
+                reason = unasked[0].verdict.rule
+                raise UserError(f"training step {self._step}: no task could be asked: {reason}")
+            try:
+                tasks = rounds.send(rollouts)
+            except StopIteration as end:
+                lessons: list[Rollout] = end.value
+                return lessons
 
-def _sample_on_all_ranks(
-    run: Run,
-    engine: Engine,
-    step: int,
-    cursor: int,
-    prompts: Sequence[Prompt],
-    samples: int,
-    drain: Drain,
-) -> list[Rollout]:
-    """Sample prompts number ``cursor`` … on all ranks; every rank gets all rollouts, in order.
+    def _longest_prompt_that_fits(self, wordings: Sequence[Problem]) -> Prompt:
+        """The first wording that the model can hold beside its response, or the last one."""
+        assert self._run.ask is not None
+        room = self._engine.max_length - self._run.settings.max_tokens
+        for problem in wordings:
+            prompt = self._run.ask(problem)
+            if len(prompt.ids) <= room:
+                break
+        self.n_shortened += prompt.problem is not wordings[0]
+        return prompt
 
-    A warning to any rank interrupts all of them.
-    """
-    ranks = dist.get_world_size()
-    share = -(-len(prompts) // ranks)
-    first = dist.get_rank() * share
-    place = (run, engine, step, cursor + first, prompts[first : first + share])
-    own: list[Rollout] | None = None
-    with suppress(Interrupted), drain.interruptible():
-        sampled = roll_out(*place, samples, run.settings.temperature, drain)
-        if run.algorithm.NEEDS_GREEDY:
-            greedy = {r.group: r.reward for r in roll_out(*place, 1, 0.0, drain)}
-            sampled = [replace(r, greedy_reward=greedy[r.group]) for r in sampled]
-        own = sampled
-    if ds.any_rank(own is None):
-        raise Interrupted
-    everyone: list[list[Rollout]] = [[] for _ in range(ranks)]
-    dist.all_gather_object(everyone, own)
-    return [r for part in everyone for r in part]
+    def _sample_on_all_ranks(self, prompts: Sequence[Prompt], samples: int) -> list[Rollout]:
+        """Sample prompts on all ranks; every rank gets all rollouts, in the order of the prompts.
+
+        Raises ``Interrupted`` on all ranks if any of them was asked to stop.
+        """
+        n_ranks = dist.get_world_size()
+        share = -(-len(prompts) // n_ranks)
+        first = dist.get_rank() * share
+        rank_rollouts: list[Rollout] | None = None
+        with suppress(Interrupted), self._drain.interruptible():
+            rank_rollouts = self._sample_on_this_rank(
+                prompts[first : first + share], samples, self.cursor + first
+            )
+        if ds.any_rank(rank_rollouts is None):
+            raise Interrupted
+        self.cursor += len(prompts)
+        rollouts_of_ranks: list[list[Rollout]] = [[] for _ in range(n_ranks)]
+        dist.all_gather_object(rollouts_of_ranks, rank_rollouts)
+        return [rollout for rollouts in rollouts_of_ranks for rollout in rollouts]
+
+    def _sample_on_this_rank(
+        self, prompts: Sequence[Prompt], samples: int, first_group: int
+    ) -> list[Rollout]:
+        """Sample this rank's prompts, and their greedy responses where the algorithm needs them."""
+        run = self._run
+        where = (run, self._engine, self._step, first_group, prompts)
+        rollouts = roll_out(*where, samples, run.settings.temperature, self._drain)
+        if not run.algorithm.NEEDS_GREEDY:
+            return rollouts
+        greedy_rollouts = roll_out(*where, 1, 0.0, self._drain)
+        reward_of_group = {rollout.group: rollout.reward for rollout in greedy_rollouts}
+        return [replace(r, greedy_reward=reward_of_group[r.group]) for r in rollouts]
 
 
 def roll_out(
@@ -308,46 +323,52 @@ def roll_out(
 ) -> list[Rollout]:
     """Sample and judge ``samples`` responses to each prompt, ordered by prompt and sample.
 
-    ``first_group`` is the draw number of the first prompt in the whole run. It enters a response's
-    seed beside the problem: a prompt that is drawn twice in one step must not give the same
-    responses twice.
+    ``first_group`` is the number of the first prompt among all that the run draws. It enters a
+    response's seed beside the problem: a prompt that is drawn twice in one step must not give the
+    same responses twice.
     """
-    read = [read_prompt(prompt, run.sight) for prompt in prompts]
+    unanswered = [empty_response(prompt, run.image_processor) for prompt in prompts]
     requests: list[Request] = []
-    for p, prompt in enumerate(prompts):
-        arm = f"train/{run.name}/{first_group + p}"
+    for number, prompt in enumerate(prompts):
+        arm = f"train/{run.name}/{first_group + number}"
+        images = unanswered[number].prompt[1]
         for sample in range(samples):
             key = SampleKey(arm, step, prompt.problem.id, sample)
             seed = sample_seed(run.settings.seed, key)
-            requests.append(Request(len(requests), prompt.ids, seed, read[p].prompt[1]))
+            requests.append(Request(len(requests), prompt.ids, seed, images))
     sampling = Sampling(temperature, 1.0, run.settings.max_tokens)
-    done: dict[int, Rollout] = {}
+    rollouts: dict[int, Rollout] = {}
     for completion in engine.generate(requests, sampling):
-        p = completion.tag // samples
-        response = replace(read[p], token_ids=completion.token_ids)
-        seed = requests[completion.tag].seed
-        done[completion.tag] = _judge_completion(
-            run, prompts[p].problem, first_group + p, response, completion, seed
+        number = completion.tag // samples
+        rollouts[completion.tag] = _judge_completion(
+            run,
+            prompts[number].problem,
+            first_group + number,
+            replace(unanswered[number], token_ids=completion.token_ids),
+            completion,
+            requests[completion.tag].seed,
         )
         # A reward of one's own may catch what the warning raised in it, by a bare `except:`.
         if drain is not None and drain.requested:
             raise Interrupted
-    return [done[tag] for tag in sorted(done)]
+    return [rollouts[tag] for tag in sorted(rollouts)]
 
 
-def read_prompt(prompt: Prompt, sight: Sight | None) -> Response:
-    """What a policy reads of a prompt, with no response yet."""
+def empty_response(prompt: Prompt, processor: ImageProcessor | None) -> Response:
+    """A response without a token yet, behind a prompt as the policy reads it."""
+    no_tokens = np.array([], np.int32)
     images = prompt.problem.pictures
     if not images:
-        return Response(prompt.ids, NOTHING)
-    if sight is None:
+        return Response(prompt.ids, no_tokens)
+    if processor is None:
         raise UserError(f"{prompt.problem.id} has images, which this model cannot be shown")
     try:
-        ids = sight.expand(prompt.ids, images)
-        places = np.flatnonzero(np.array(ids) == sight.mark)
-        return Response(ids, NOTHING, Shown(images, places, sight.positions(ids, images)))
+        ids = processor.expand_images(prompt.ids, images)
+        token_indices = np.flatnonzero(np.array(ids) == processor.image_token)
+        positions = processor.token_positions(ids, images)
     except UserError as error:
         raise UserError(f"rollout of {prompt.problem.id}: {error}") from None
+    return Response(ids, no_tokens, PromptImages(images, token_indices, positions))
 
 
 def _judge_completion(
@@ -356,14 +377,19 @@ def _judge_completion(
     """Verify a completion and give it its reward; NaN where the model could not be asked."""
     reward = nan
     if completion.finish is not Finish.ERROR:
-        finish = finish_name(completion.finish)
-        verdict = strict_verdict(run.judge.verify(problem, completion.text, finish))
-        reward = run.judge.reward(
-            Judged(
-                problem, completion.text, len(completion.token_ids), run.settings.max_tokens,
-                completion.finish, verdict, seed, completion.logprobs,
-            )
-        )  # fmt: skip
+        ending = finish_name(completion.finish)
+        verdict = strict_verdict(run.judge.verify(problem, completion.text, ending))
+        judged = Judged(
+            problem=problem,
+            text=completion.text,
+            n_tokens=len(completion.token_ids),
+            max_tokens=run.settings.max_tokens,
+            finish=completion.finish,
+            verdict=verdict,
+            seed=seed,
+            logprobs=completion.logprobs,
+        )
+        reward = run.judge.reward(judged)
     elif run.algorithm.MAKES_TASKS:
         # Not the user's mistake: the model cannot hold a task that it made itself.
         verdict = Verdict(Status.ERROR, rule=completion.error)
@@ -384,9 +410,9 @@ def _judge_completion(
 
 
 def strict_verdict(verdict: Verdict) -> Verdict:
-    """A verdict by the strict reading: what is not stated is no answer.
+    """The verdict of the strict reading, for which an answer that is not stated is no answer.
 
-    Training on the lenient one would teach to leave numbers about instead of to answer.
+    Training on the lenient reading would teach to leave numbers about instead of to answer.
     """
     if verdict.strict is verdict.status:
         return verdict
@@ -394,7 +420,7 @@ def strict_verdict(verdict: Verdict) -> Verdict:
 
 
 def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
-    """Prompts number ``start`` … of an endless sequence of shuffled passes over the data.
+    """Indices of prompts number ``start`` … of an endless sequence of shuffled passes.
 
     A counter is all the state there is: pass number e is the permutation of the generator
     (seed, e), whoever asks, and however often the run was interrupted.
@@ -402,13 +428,15 @@ def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
     drawn: list[int] = []
     while len(drawn) < count:
         epoch, offset = divmod(start + len(drawn), n_prompts)
-        order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(n_prompts)
-        drawn += order[offset : offset + count - len(drawn)].tolist()
+        generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+        order = generator.permutation(n_prompts)
+        n_left = count - len(drawn)
+        drawn += order[offset : offset + n_left].tolist()
     return drawn
 
 
 def rollout_engine(run: Run, rows: int) -> Engine:
-    """The engine of this rank, in the learner's own process, with at most ``rows`` rows."""
+    """Make the engine of this rank, which samples at most ``rows`` responses side by side."""
     settings = run.settings
     rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
     if settings.rollouts == "vllm":
@@ -421,27 +449,32 @@ def rollout_engine(run: Run, rows: int) -> Engine:
 
 
 def _vllm_engine(run: Run, rows: int) -> Engine:
-    """Make vLLM, for the run's longest prompt and response."""
+    """Make vLLM for the run's longest prompt and response."""
     settings = run.settings
-    if run.sight is not None and importlib.util.find_spec("torchvision") is None:
+    if run.image_processor is not None and importlib.util.find_spec("torchvision") is None:
         raise UserError(
             "rollouts: vllm shows no images without torchvision; install the build that belongs to "
             "torch, or leave `rollouts` at hf"
         )
-    prompts = [read_prompt(prompt, run.sight).prompt_ids for prompt in run.prompts]
-    longest = max(map(len, prompts)) + settings.max_tokens
-    if run.algorithm.MAKES_TASKS:  # of any length
-        longest = steady_length(run.base)
-    # While the learner works, the engine rests and gives back its memory.
+    max_length = steady_length(run.base)
+    if not run.algorithm.MAKES_TASKS:  # whose prompts may have any length
+        prompts = [empty_response(prompt, run.image_processor) for prompt in run.prompts]
+        longest_prompt = max(len(prompt.prompt_ids) for prompt in prompts)
+        max_length = min(max_length, longest_prompt + settings.max_tokens)
+    # While the learner works, the engine sleeps and gives back its memory.
     options: dict[str, Any] = {"enable_sleep_mode": torch.cuda.is_available()}
-    if dist.get_world_size() > 1:  # the engine joins the world that the ranks have made
+    if dist.get_world_size() > 1:  # the engine joins the group that the ranks have made
         options["distributed_executor_backend"] = "external_launcher"
     try:
         return make_engine(
-            "vllm", run.base, rows=rows, dtype=settings.dtype, memory=settings.rollout_memory,
-            max_length=min(longest, steady_length(run.base)),
+            "vllm",
+            run.base,
+            rows=rows,
+            dtype=settings.dtype,
+            memory=settings.rollout_memory,
+            max_length=max_length,
             options=options,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise UserError(
             "vLLM does not start beside the learner with rollout_memory "

@@ -137,7 +137,7 @@ def by_us(model: Path, work: str) -> dict[str, Any]:
             Update(
                 responses=[Response(prompt, np.array(ids, np.int32)) for ids in rows],
                 advantages=algorithm.advantages(signals).float(),
-                sampler=pad_rows(sampler),
+                sampler_logprobs=pad_rows(sampler),
                 kept=torch.ones(ROWS, dtype=torch.bool),
             ),
             number,

@@ -10,8 +10,14 @@ import torch
 
 from rlbhpc.engines import distribution
 from rlbhpc.engines.distribution import entropy, invert, log_distribution, uniforms
-from rlbhpc.engines.hf_engine import Past, bar, cut, draw, nucleus
-from rlbhpc.engines.hf_model import Slots, Window, round_up, width_for
+from rlbhpc.engines.hf_engine import (
+    TokenHistory,
+    draw_tokens,
+    keep_nucleus,
+    penalise_logits,
+    truncate_weights,
+)
+from rlbhpc.engines.hf_model import BatchCache, StepCache, columns_for, round_up
 from rlbhpc.study.keys import Sampling
 
 pytestmark = pytest.mark.engine
@@ -65,16 +71,18 @@ def test_streams_are_their_seeds() -> None:
     assert uniforms(1, 5)[:2].tolist() == uniforms(1, 2).tolist()
 
 
-def drawn(sampling: Sampling, past: Past | None = None) -> tuple[int, float, float]:
+def drawn(sampling: Sampling, past: TokenHistory | None = None) -> tuple[int, float, float]:
     logits = torch.tensor([[math.log(4), math.log(3), math.log(2), math.log(1)]])
-    out = draw(logits, torch.tensor([0.75]).double(), sampling, past, torch.tensor([0]))
+    out = draw_tokens(logits, torch.tensor([0.75]).double(), sampling, past, torch.tensor([0]))
     return int(out.tokens), float(out.logprobs), float(out.entropies)
 
 
 def test_what_is_measured_is_of_the_whole_distribution() -> None:
     p = np.array([0.4, 0.3, 0.2, 0.1])
     whole = -(p * np.log(p)).sum()
-    written = Past(torch.tensor([[False] * 4]), torch.tensor([[9, 0, 0, 0]]), torch.tensor([9]))
+    written = TokenHistory(
+        torch.tensor([[False] * 4]), torch.tensor([[9, 0, 0, 0]]), torch.tensor([9])
+    )
     for sampling, past, token in (
         (Sampling(1.0, 1.0, 9), None, 2),
         (Sampling(0, 1.0, 9), None, 0),
@@ -94,7 +102,7 @@ def test_what_is_measured_is_of_the_whole_distribution() -> None:
 
 def test_penalties_are_those_of_what_was_read_and_written() -> None:
     """By hand: repetition divides above 0 and multiplies below, the others are taken off."""
-    past = Past(
+    past = TokenHistory(
         torch.tensor([[True, False, False, True]]),
         torch.tensor([[0, 2, 0, 1]], dtype=torch.int32),
         torch.tensor([3]),
@@ -104,11 +112,11 @@ def test_penalties_are_those_of_what_was_read_and_written() -> None:
         1.0, 1.0, 9, min_tokens=4, repetition_penalty=2.0, frequency_penalty=0.25,
         presence_penalty=0.5,
     )  # fmt: skip
-    barred = bar(logits, sampling, past, torch.tensor([2]))
+    barred = penalise_logits(logits, sampling, past, torch.tensor([2]))
     assert barred.tolist() == [[0.5, -2 - 0.5 - 0.5, -math.inf, 1 - 0.25 - 0.5]]
     assert logits.tolist() == [[1, -1, 3, 2]], "what was given stays"
     plain = Sampling(1.0, 1.0, 9, min_tokens=3)
-    assert bar(logits, plain, past, torch.tensor([2])).tolist() == logits.tolist()
+    assert penalise_logits(logits, plain, past, torch.tensor([2])).tolist() == logits.tolist()
 
 
 WEIGHT = (0.1, 0.4, 0.2, 0.25, 0.05)
@@ -131,45 +139,45 @@ WEIGHT = (0.1, 0.4, 0.2, 0.25, 0.05)
 def test_cuts_leave_the_likeliest(cuts: dict[str, float], left: tuple[float, ...]) -> None:
     sampling = Sampling(**{"temperature": 1.0, "top_p": 1.0, "max_tokens": 9, **cuts})
     given = torch.tensor([WEIGHT])
-    out = cut(given, sampling)[0]
-    assert cuts or cut(given, sampling) is given, "what cuts nothing changes no bit"
+    out = truncate_weights(given, sampling)[0]
+    assert cuts or truncate_weights(given, sampling) is given, "what cuts nothing changes no bit"
     assert (out / out.sum()).tolist() == pytest.approx([x / sum(left) for x in left], abs=1e-6)
 
 
 def test_of_equals_a_nucleus_takes_the_first() -> None:
-    assert nucleus(torch.full((1, 4), 0.25), 0.5).tolist() == [[0.25, 0.25, 0, 0]]
+    assert keep_nucleus(torch.full((1, 4), 0.25), 0.5).tolist() == [[0.25, 0.25, 0, 0]]
 
 
 @pytest.mark.parametrize(
     ("n", "rounded", "width"), [(1, 16, 32), (16, 16, 32), (17, 32, 32), (33, 48, 48)]
 )
 def test_widths_are_whole_strides(n: int, rounded: int, width: int) -> None:
-    assert (round_up(n), width_for(n)) == (rounded, width)
+    assert (round_up(n), columns_for(n)) == (rounded, width)
 
 
 def test_slots_keep_what_was_written_as_they_grow() -> None:
     """Keys of one head of size 2, values of two of size 1; three rows."""
-    slots = Slots(3)
+    slots = BatchCache(3)
     prefix = [(torch.arange(1.0, 13).view(2, 1, 3, 2), torch.arange(1.0, 13).view(2, 2, 3, 1))]
-    slots.reserve(33, prefix)
-    assert slots.width == 48
+    slots.ensure_columns(33, prefix)
+    assert slots.columns == 48
     for slot, row in ((2, 0), (0, 1)):
         (pair,) = prefix
-        slots.place(torch.tensor([slot]), [(pair[0][row : row + 1], pair[1][row : row + 1])])
+        slots.write_prompt(torch.tensor([slot]), [(pair[0][row : row + 1], pair[1][row : row + 1])])
     before = slots.layers[0]
-    slots.reserve(48, prefix)
-    assert slots.width == 48 and slots.layers[0] is before
-    slots.reserve(49, prefix)
-    assert slots.width == 64 and [t.shape[2] for t in slots.layers[0]] == [64, 64]
-    window = Window(slots, torch.tensor([3, 0, 4]), 32, torch.tensor([0, 0, -2]))
-    assert window.turns.tolist() == [3, 0, 2]
+    slots.ensure_columns(48, prefix)
+    assert slots.columns == 48 and slots.layers[0] is before
+    slots.ensure_columns(49, prefix)
+    assert slots.columns == 64 and [t.shape[2] for t in slots.layers[0]] == [64, 64]
+    window = StepCache(slots, torch.tensor([3, 0, 4]), 32, torch.tensor([0, 0, -2]))
+    assert window.rotary_positions.tolist() == [3, 0, 2]
     new = torch.full((3, 1, 1, 2), 50.0), torch.full((3, 2, 1, 1), 60.0)
     key, value = window.update(*new, 0)
     assert key.shape == (3, 1, 32, 2) and value.shape == (3, 2, 32, 1)
     assert key[0, 0, :5].tolist() == [[7, 8], [9, 10], [11, 12], [50, 50], [0, 0]]
     assert key[1, 0, :2].tolist() == [[50, 50], [0, 0]]
     assert value[2, 1, :6, 0].tolist() == [4, 5, 6, 0, 60, 0]
-    slots.move(torch.tensor([2]), torch.tensor([1]))
+    slots.copy_rows(torch.tensor([2]), torch.tensor([1]))
     assert torch.equal(slots.layers[0][0][1], slots.layers[0][0][2])
     assert window.get_seq_length() == 31
 
@@ -178,8 +186,8 @@ def test_slots_keep_what_was_written_as_they_grow() -> None:
     ("last", "visible"), [(None, [[0, 1, 2], [0]]), (2, [[1, 2], [0]]), (1, [[2], [0]])]
 )
 def test_a_row_sees_its_own_columns_up_to_now(last: int | None, visible: list[list[int]]) -> None:
-    window = Window(Slots(2), torch.tensor([2, 0]), 5, torch.tensor([0, 0]))
-    mask = window.additive(torch.float32, last)
+    window = StepCache(BatchCache(2), torch.tensor([2, 0]), 5, torch.tensor([0, 0]))
+    mask = window.additive_mask(torch.float32, last)
     assert mask.shape == (2, 1, 1, 5)
     assert [torch.nonzero(row[0, 0] == 0)[:, 0].tolist() for row in mask] == visible
     assert mask.unique().tolist() == [torch.finfo(torch.float32).min, 0]

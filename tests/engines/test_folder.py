@@ -38,7 +38,7 @@ from rlbhpc.engines.folder import (
     steady_length,
     weight_files,
 )
-from rlbhpc.engines.hf_model import decode_images
+from rlbhpc.engines.hf_model import decoded_images
 from rlbhpc.engines.tiny import _save_processor, byte_tokenizer, make_tiny_model, tiny_config
 from rlbhpc.errors import UserError
 
@@ -96,7 +96,7 @@ def test_texts_end_before_their_frequencies_change(
 def test_what_another_node_may_not_have_is_no_fault_of_the_model(
     tmp_path: Path, error: Exception
 ) -> None:
-    with pytest.raises(type(error)), backend.loading(tmp_path):
+    with pytest.raises(type(error)), backend.explain_loading_errors(tmp_path):
         raise error
 
 
@@ -186,7 +186,7 @@ def image(mode: str, color: Any, kind: str = "PNG") -> bytes:
     ],
 )
 def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int]) -> None:
-    (picture,) = decode_images((data,))
+    (picture,) = decoded_images.get((data,))
     assert picture.mode == "RGB" and picture.size == (2, 3)
     assert picture.getpixel((1, 1)) == color
 
@@ -194,10 +194,10 @@ def test_pictures_are_colours_on_paper(data: bytes, color: tuple[int, int, int])
 def test_a_picture_that_is_none_is_counted_from_one() -> None:
     good = image("L", 7)
     with pytest.raises(UserError, match=r"^image 2 .*: it has no format that Pillow reads$"):
-        decode_images((good, b"no"))
+        decoded_images.get((good, b"no"))
     scaleless = image("F", 0.5, "TIFF")
     with pytest.raises(UserError, match=r"^image 1 .*: its pixels are numbers without a scale$"):
-        decode_images((scaleless,))
+        decoded_images.get((scaleless,))
 
 
 def test_a_tiny_model_is_what_the_docs_and_old_studies_have(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_parts_of_ranks_may_hold_weights_whole(
         torch.save(whole, parts / f"model_world_size_{ranks}_rank_{rank}.pt")
     expected = {"a": Parameter(torch.empty(4)), "b": Parameter(torch.empty(2, 2))}
     plain = nn.ParameterDict(expected)
-    monkeypatch.setattr(backend, "skeleton", lambda _: plain)
+    monkeypatch.setattr(backend, "make_module_without_data", lambda _: plain)
     checkpoints.gather(parts, made)
     (file,) = made.glob("*.safetensors")
     assert file.name == "model-00001.safetensors"

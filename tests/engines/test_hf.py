@@ -14,8 +14,8 @@ from rlbhpc.engines import hf_engine
 from rlbhpc.engines.completion import Completion, Request
 from rlbhpc.engines.distribution import uniforms
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf_engine import KEPT, Sampler
-from rlbhpc.engines.hf_model import ATTENTION, NARROWEST, STRIDE, round_up
+from rlbhpc.engines.hf_engine import ROWS_PER_KEPT_PROMPT, BatchSampler
+from rlbhpc.engines.hf_model import ATTENTION, MIN_COLUMNS, STRIDE, round_up
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -46,9 +46,9 @@ def test_bits_do_not_depend_on_masked_columns(heads: int, kv_heads: int, dim: in
     draw = torch.Generator().manual_seed(0)
     query = torch.randn(16, heads, 1, dim, generator=draw)
     key, value = torch.randn(2, 16, kv_heads, 256, dim, generator=draw)
-    for seen in (5, 16, NARROWEST):
+    for seen in (5, 16, MIN_COLUMNS):
         found = []
-        for width in range(NARROWEST, 257, STRIDE):
+        for width in range(MIN_COLUMNS, 257, STRIDE):
             mask = torch.zeros(16, 1, 1, width)
             mask[..., seen:] = -torch.inf
             narrow = key[:, :, :width], value[:, :, :width]
@@ -73,7 +73,7 @@ def test_bits_do_not_depend_on_the_number_of_cores(tiny: Path, hf: Engine) -> No
 def test_of_a_small_model_each_core_runs_a_batch(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, small: int, batches: int, rows: int
 ) -> None:
-    monkeypatch.setattr(hf_engine, "SMALL", small)
+    monkeypatch.setattr(hf_engine, "SMALL_MODEL", small)
     # vLLM takes it from a process that it runs in, such as that of tests before this one.
     monkeypatch.setattr(torch, "set_num_threads", torch._C.set_num_threads)
     cores = torch.get_num_threads()
@@ -96,10 +96,10 @@ def test_of_a_small_model_each_core_runs_a_batch(
 
 def test_a_batch_shrinks_as_its_rows_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = make_engine("hf", tiny, rows=96)
-    engine._samplers = [Sampler(engine._backend, 96, engine.max_length)]
-    head, sizes = engine._backend.head, []
+    engine._samplers = [BatchSampler(engine._backend, 96, engine.max_length)]
+    head, sizes = engine._backend.logits, []
     monkeypatch.setattr(
-        engine._backend, "head", lambda hidden: sizes.append(len(hidden)) or head(hidden)
+        engine._backend, "logits", lambda hidden: sizes.append(len(hidden)) or head(hidden)
     )
     done = by_tag(engine, requests(96), Sampling(1.0, 1.0, 400))
     lengths = np.array([len(completion.token_ids) for completion in done.values()])
@@ -229,7 +229,7 @@ def test_prompts_that_were_run_are_kept_up_to_a_bound(tiny: Path) -> None:
     prefixes = engine._samplers[0]._prefill
     sampling, asked = Sampling(1.0, 1.0, 4), requests(10)
     plain = by_tag(engine, asked, sampling)
-    assert prefixes.cache_info().currsize == 16 // KEPT < 10
+    assert prefixes.cache_info().currsize == 16 // ROWS_PER_KEPT_PROMPT < 10
     last = requests(10)[9:] * 3
     hits = prefixes.cache_info().hits
     assert all(same(done, plain[9]) for done in engine.generate(last, sampling))

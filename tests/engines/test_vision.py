@@ -16,7 +16,7 @@ from rlbhpc.engines import hf_model
 from rlbhpc.engines import hf_model as backend
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine, make_engine
-from rlbhpc.engines.hf_model import decode_images
+from rlbhpc.engines.hf_model import decoded_images
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -101,26 +101,28 @@ def test_sixteen_bits_of_grey_are_not_cut_off() -> None:
     out = io.BytesIO()
     ramp = np.linspace(0, 65535, 256, dtype=np.uint16).reshape(16, 16)
     Image.fromarray(ramp).save(out, "PNG")
-    (picture,) = decode_images((out.getvalue(),))
+    (picture,) = decoded_images.get((out.getvalue(),))
     np.testing.assert_array_equal(np.asarray(picture)[..., 0].ravel(), np.arange(256))
 
 
 def test_transparent_places_are_paper() -> None:
     out = io.BytesIO()
     Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(out, "PNG")
-    assert (np.asarray(decode_images((out.getvalue(),))[0]) == 255).all()
+    assert (np.asarray(decoded_images.get((out.getvalue(),))[0]) == 255).all()
 
 
 def test_pictures_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples of a problem share them, and no number of large images fills the memory."""
-    monkeypatch.setattr(hf_model, "KEPT", 2 * 28 * 28 * 4)
-    monkeypatch.setattr(hf_model, "_kept", {})
+    monkeypatch.setattr(hf_model, "KEPT_BYTES", 2 * 28 * 28 * 4)
+    monkeypatch.setattr(hf_model.decoded_images, "made", {})
     large = (png(9, 112, 112),)
-    assert decode_images(large) is decode_images(large), "the last one stays, however large"
+    assert decoded_images.get(large) is decoded_images.get(large), (
+        "the last one stays, however large"
+    )
     small = [(png(seed, 28, 28),) for seed in range(3)]
     for images in small:
-        decode_images(images)
-    assert [*hf_model._kept] == small[1:]
+        decoded_images.get(images)
+    assert [*hf_model.decoded_images.made] == small[1:]
 
 
 def test_bits_do_not_depend_on_what_runs_beside(seeing: Path) -> None:
@@ -144,20 +146,20 @@ def test_pixels_are_kept_up_to_a_number_of_bytes(
     seeing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Room for six patches of 1,176 values: two small images of four are too many."""
-    monkeypatch.setattr(backend, "KEPT", 6 * 1176 * 4)
-    eyes = backend.Sight(seeing)
-    first = eyes.pixels(tuple(FIGURES[:1]))
-    assert first[0].nbytes > backend.KEPT
-    assert eyes.pixels(tuple(FIGURES[:1])) is first, "the last one stays, however large"
+    monkeypatch.setattr(backend, "KEPT_BYTES", 6 * 1176 * 4)
+    processor = backend.ImageProcessor(seeing)
+    first = processor.pixels(tuple(FIGURES[:1]))
+    assert first[0].nbytes > backend.KEPT_BYTES
+    assert processor.pixels(tuple(FIGURES[:1])) is first, "the last one stays, however large"
     for seed in range(3):
         images = (png(seed, 28, 28),)
-        assert eyes.pixels(images) is eyes.pixels(images)
-        assert [*eyes._kept] == [images]
-    monkeypatch.setattr(backend, "KEPT", 8 * 1176 * 4)
-    eyes.pixels((png(3, 28, 28),))
-    assert [*eyes._kept] == [(png(seed, 28, 28),) for seed in (2, 3)]
+        assert processor.pixels(images) is processor.pixels(images)
+        assert [*processor.recent.made] == [images]
+    monkeypatch.setattr(backend, "KEPT_BYTES", 8 * 1176 * 4)
+    processor.pixels((png(3, 28, 28),))
+    assert [*processor.recent.made] == [(png(seed, 28, 28),) for seed in (2, 3)]
     with pytest.raises(UserError, match=r"^the prompt marks 2 images and has 1$"):
-        eyes.expand((eyes.mark, eyes.mark), tuple(FIGURES[:1]))
+        processor.expand_images((processor.image_token, processor.image_token), tuple(FIGURES[:1]))
 
 
 def test_images_may_stand_side_by_side(seeing: Path) -> None:

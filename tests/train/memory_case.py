@@ -20,10 +20,10 @@ from transformers import AutoConfig
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.batch import SPREAD, Response, assemble
-from rlbhpc.train.forecast import memory_of, without_data
+from rlbhpc.train.batch import MAX_LENGTH_RATIO, Response, pack_responses
+from rlbhpc.train.forecast import count_memory, make_policy_without_data
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.policy import Policy, adapt
+from rlbhpc.train.policy import Policy, add_adapters
 from rlbhpc.train.settings import Settings
 
 ROWS, WIDTH = 8, 64
@@ -49,7 +49,7 @@ def kept_by_autograd(policy: Policy, responses: list[Response]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        policy(assemble(responses, np.arange(len(responses))), 1.0)
+        policy(pack_responses(responses, np.arange(len(responses))), 1.0)
     return sum(t.untyped_storage().nbytes() for p, t in kept.items() if p not in own)
 
 
@@ -60,16 +60,16 @@ def case(width: int, **changes: Any) -> tuple[Settings, list[Response]]:
         micro_tokens=ROWS * width, **changes,
     )  # fmt: skip
     # The most padding that rows are given: one response is half as long again as the others.
-    shorter = math.ceil(width / SPREAD)
+    shorter = math.ceil(width / MAX_LENGTH_RATIO)
     lengths = [width] + [shorter] * ((ROWS - 1) * width // shorter)
     responses = [Response((i,), np.zeros(n, np.int32)) for i, n in enumerate(lengths)]
-    assert len(assemble(responses, np.arange(len(responses))).rows) == 1
+    assert len(pack_responses(responses, np.arange(len(responses))).attention_rows) == 1
     return settings, responses
 
 
 def foretold(model: Path, settings: Settings) -> dict[str, int]:
-    shapes = without_data(AutoConfig.from_pretrained(model), settings)
-    return memory_of(shapes, settings, GRPO(), ranks=1, rows=1)
+    shapes = make_policy_without_data(AutoConfig.from_pretrained(model), settings)
+    return count_memory(shapes, settings, GRPO(), ranks=1, rows=1)
 
 
 def peak_of_a_step(model: Path, width: int) -> tuple[int, int]:
@@ -137,7 +137,7 @@ def bytes_held(folder: Path, stage: int, dtype: str, lora_rank: int) -> dict[str
     after = held()
     policy = Policy.load(model, getattr(torch, dtype))
     if lora_rank:
-        adapt(policy.model, lora_rank, 0)
+        add_adapters(policy.model, lora_rank, 0)
     parts = foretold(model, settings)
     return {
         "held": after - before,

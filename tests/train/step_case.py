@@ -43,7 +43,7 @@ def update(signal: float = 1.0) -> Update:
     return Update(
         responses=every,
         advantages=advantages,
-        sampler=torch.zeros_like(advantages),
+        sampler_logprobs=torch.zeros_like(advantages),
         kept=torch.ones(len(every), dtype=torch.bool),
     )
 

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
-from rlbhpc.train.batch import Response, assemble
+from rlbhpc.train.batch import Response, pack_responses
 from rlbhpc.train.policy import Critic, Policy, recompute_layers
 
 pytestmark = pytest.mark.engine
@@ -59,7 +59,7 @@ def test_log_probs_and_gradients_are_those_of_each_response_alone(
     if recompute:
         recompute_layers(policy.model)
     every = responses()
-    batch = assemble(every, np.arange(len(every)))
+    batch = pack_responses(every, np.arange(len(every)))
     assert batch.input_ids.shape[1] == 11 + 3 + 6 + sum(len(r.token_ids) - 1 for r in every)
     found = policy(batch, 0.7).logprobs
     expected = torch.cat([alone(plain, r, 0.7) for r in every])
@@ -80,7 +80,7 @@ def test_values_stand_before_each_token(tmp_path: Path) -> None:
     torch.nn.init.normal_(critic.head.weight)
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).base_model
     every = responses()
-    found = critic(assemble(every, np.arange(len(every))))
+    found = critic(pack_responses(every, np.arange(len(every))))
     expected = []
     for r in every:
         ids = torch.tensor([[*r.prompt_ids, *r.token_ids.tolist()]])
@@ -124,6 +124,6 @@ def test_a_model_of_other_layers_is_refused(family: str, sizes: dict[str, Any]) 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
         with torch.device("meta"):
-            batch = assemble([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
+            batch = pack_responses([Response((1, 2), np.array([3, 4], np.int32))], np.arange(1))
         with pytest.raises(UserError, match="cannot be trained here"):
             Policy(model)(batch, 1.0)

@@ -23,7 +23,7 @@ from rlbhpc.store.tables import log_lines
 from rlbhpc.study.keys import Sampling
 from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.checkpoint import states
+from rlbhpc.train.checkpoint import list_states
 from rlbhpc.train.loop import train
 from rlbhpc.train.rollout import Export, Judge, Prompt, Run
 from rlbhpc.train.settings import Settings
@@ -70,7 +70,7 @@ def ended(run: Run, make: Callable[[], Any]) -> int:
 
 
 def learnt(run: Run) -> dict[str, torch.Tensor]:
-    newest = states(run.folder / "state")[-1]
+    newest = list_states(run.folder / "state")[-1]
     saved: dict[str, Any] = torch.load(newest / "policy" / "mp_rank_00_model_states.pt")
     return saved["module"]
 
@@ -87,11 +87,11 @@ def test_a_warning_during_a_rollout_saves_the_last_step_at_once(tmp_path: Path) 
 
     first = run_in(tmp_path / "first", model)
     assert ended(first, lambda: Warned(engine(), at=1)) == TRY_AGAIN
-    assert not states(first.folder / "state")  # there was no step to save
+    assert not list_states(first.folder / "state")  # there was no step to save
 
     warned = run_in(tmp_path / "warned", model)
     assert ended(warned, lambda: Warned(engine(), at=3)) == TRY_AGAIN
-    assert [path.name for path in states(warned.folder / "state")] == ["step-00000002"]
+    assert [path.name for path in list_states(warned.folder / "state")] == ["step-00000002"]
     assert ended(warned, engine) == DONE
     assert learnt(warned).keys() == learnt(straight).keys()
     for name, weight in learnt(straight).items():
@@ -133,7 +133,7 @@ def test_a_kill_in_the_last_save_leaves_no_gap_and_no_rubbish(
     saving.with_name("step-00000002.partial").mkdir()  # of a kill before it
     assert ended(run, engine) == DONE
     assert last.folder.is_dir()
-    saved = [path.name for path in states(run.folder / "state")]
+    saved = [path.name for path in list_states(run.folder / "state")]
     assert saved == ["step-00000003", "step-00000004"]
     assert not list(tmp_path.rglob("*.partial"))
     rows = tables.read_rollouts(run.folder / "rollouts")
@@ -154,5 +154,5 @@ def test_ranks_that_are_warned_save_together(tmp_path: Path) -> None:
     (tmp_path / "toy.yaml").write_text(endless())
     code, said, steps = train_until_warned(tmp_path, 2)
     assert code == TRY_AGAIN, said
-    (saved,) = states(tmp_path / "runs" / "toy" / "training" / "rl" / "state")
+    (saved,) = list_states(tmp_path / "runs" / "toy" / "training" / "rl" / "state")
     assert saved.name == f"step-{steps[-1]:08d}"

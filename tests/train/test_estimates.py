@@ -13,10 +13,10 @@ from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.forecast import (
     _largest_batch,
-    flop_of,
-    memory_of,
-    without_data,
-    work_of,
+    count_flop,
+    count_memory,
+    count_work,
+    make_policy_without_data,
 )
 from rlbhpc.train.settings import Settings
 
@@ -40,13 +40,13 @@ def settings(**changes: Any) -> Settings:
 def test_work_is_counted_in_prompts_responses_and_updates(
     algorithm: str, changes: dict[str, int], expected: tuple[int, ...]
 ) -> None:
-    work = work_of(settings(**changes), make_algorithm(algorithm))
+    work = count_work(settings(**changes), make_algorithm(algorithm))
     refilled = work.pop("responses of refills at most", 0)
     assert refilled == (10 * expected[2] if algorithm == "dapo" else 0)
     assert work == dict(
         zip(("steps", "prompts", "responses", "updates"), expected, strict=True)
     ) | {"response tokens at most": (expected[2] + refilled) * 16}
-    assert work_of(settings(), None) == {"steps": 5, "pairs": 120, "updates": 5}
+    assert count_work(settings(), None) == {"steps": 5, "pairs": 120, "updates": 5}
 
 
 @pytest.mark.parametrize(
@@ -69,9 +69,9 @@ def test_operations_are_those_of_reading_and_learning(
 ) -> None:
     beta = {"kl_beta": changes.pop("kl_beta")} if "kl_beta" in changes else {}
     chosen, given = make_algorithm(algorithm, **beta), settings(**changes)
-    flop = flop_of(1000, 100, 1000, given, chosen)
+    flop = count_flop(1000, 100, 1000, given, chosen)
     assert flop == pytest.approx(per_token * 1000 * 120 * 16)
-    assert flop_of(1000, 100, 0, given, None) is None
+    assert count_flop(1000, 100, 0, given, None) is None
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def test_what_is_sampled_and_not_learnt_from_counts_as_sampled_alone(
     algorithm: str, samples: int, sampled: float
 ) -> None:
     given = settings(samples_per_prompt=samples)
-    flop = flop_of(1000, 100, 1000, given, make_algorithm(algorithm))
+    flop = count_flop(1000, 100, 1000, given, make_algorithm(algorithm))
     assert flop == pytest.approx((2 * sampled + 4.2 * samples) * 1000 * 30 * 16)
 
 
 def held(algorithm: str | None, ranks: int = 1, rows: int = 256, **changes: Any) -> dict[str, int]:
     given = settings(**changes)
-    policy = without_data(tiny_config("qwen2"), given)
+    policy = make_policy_without_data(tiny_config("qwen2"), given)
     chosen = None if algorithm is None else make_algorithm(algorithm)
-    return memory_of(policy, given, chosen, ranks, rows)
+    return count_memory(policy, given, chosen, ranks, rows)
 
 
 # Parameters of the tiny model: embedding and output layer; per layer queries, keys and values with
@@ -175,7 +175,7 @@ def test_the_largest_micro_batch_is_full_and_padded_most(
     batch = _largest_batch(given, width, ranks)
     assert batch.lengths.tolist() == lengths
     assert batch.input_ids.numel() == sum(lengths)
-    assert len(batch.rows) == 1
+    assert len(batch.attention_rows) == 1
 
 
 def test_recomputed_layers_keep_what_goes_into_them_and_one_of_them_whole() -> None:
@@ -188,5 +188,5 @@ def test_recomputed_layers_keep_what_goes_into_them_and_one_of_them_whole() -> N
 
 
 def test_what_stands_still_does_not_learn() -> None:
-    policy = without_data(tiny_config("qwen2"), settings())
+    policy = make_policy_without_data(tiny_config("qwen2"), settings())
     assert policy.model.num_parameters(only_trainable=True) == SIZE

@@ -170,7 +170,7 @@ def batch(rewards: list[float], size: int, sampler: list[float]) -> Batch:
     return Batch(
         values, torch.arange(count) // size, torch.ones(count),
         correct=values > 0, answers=[""] * count, max_tokens=8,
-        sampler=torch.tensor(sampler)[:, None],
+        sampler_logprobs=torch.tensor(sampler)[:, None],
     )  # fmt: skip
 
 

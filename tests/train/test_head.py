@@ -33,7 +33,7 @@ def case(dtype: torch.dtype, bias: bool) -> tuple[Tensor, nn.Linear, Tensor]:
 def test_scores_and_gradients_do_not_depend_on_the_chunks(
     rows: int, bias: bool, entropies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "LOGITS", rows * VOCABULARY)
+    monkeypatch.setattr(policy, "CHUNK_LOGITS", rows * VOCABULARY)
     hidden, layer, targets = case(torch.float64, bias)
     learning = [hidden, *layer.parameters()]
     expected = plain(hidden, layer, targets, 0.7)
@@ -66,7 +66,7 @@ def test_in_bfloat16_the_weights_gradient_adds_up_over_many_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Equal terms: in 16 bits a sum no longer grows after 256 of them."""
-    monkeypatch.setattr(policy, "LOGITS", VOCABULARY)
+    monkeypatch.setattr(policy, "CHUNK_LOGITS", VOCABULARY)
     hidden, layer, targets = case(torch.bfloat16, bias=False)
     score_in_chunks(layer)
     once, often = (
@@ -82,7 +82,7 @@ def test_in_bfloat16_the_weights_gradient_adds_up_over_many_chunks(
 def test_a_head_that_stands_still_gets_no_gradient_and_no_logits_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(policy, "LOGITS", 4 * VOCABULARY)
+    monkeypatch.setattr(policy, "CHUNK_LOGITS", 4 * VOCABULARY)
     hidden, layer, targets = case(torch.float32, bias=False)
     layer.requires_grad_(False)
     score_in_chunks(layer)

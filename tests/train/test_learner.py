@@ -52,7 +52,12 @@ def apart(trained: Learner) -> Update:
     off = [torch.randn(now.shape, generator=noise) * mask for _ in range(3)]
     off[2][0, 0] = 25.0
     given.kept[2] = False
-    return replace(given, old=now + off[0] / 4, sampler=now + off[1], reference=now + off[2])
+    return replace(
+        given,
+        old_logprobs=now + off[0] / 4,
+        sampler_logprobs=now + off[1],
+        reference_logprobs=now + off[2],
+    )
 
 
 @pytest.mark.parametrize("kind", ["k2", "k3"])
@@ -61,7 +66,7 @@ def test_an_update_reports_what_its_tokens_were(model: Path, kind: str) -> None:
     trained = learner(model, 0, 150, kl_loss=0.5, kl_kind=kind, sampler_cap=1.5)
     given = apart(trained)
     now = trained.logprobs(trained.policy, given.responses)
-    assert given.old is not None and given.reference is not None
+    assert given.old_logprobs is not None and given.reference_logprobs is not None
     names = ("loss", "clipped", "old", "penalty", "far", "gap", "chi2", "capped")
     sums = dict.fromkeys(names, 0.0)
     count = 0
@@ -69,7 +74,13 @@ def test_an_update_reports_what_its_tokens_were(model: Path, kind: str) -> None:
         for t in range(length if given.kept[i] else 0):
             logp, old, sampler, reference, a = (
                 float(x[i, t])
-                for x in (now, given.old, given.sampler, given.reference, given.advantages)
+                for x in (
+                    now,
+                    given.old_logprobs,
+                    given.sampler_logprobs,
+                    given.reference_logprobs,
+                    given.advantages,
+                )
             )
             ratio, delta, count = math.exp(logp - old), logp - reference, count + 1
             weight = min(math.exp(old - sampler), 1.5)
@@ -113,10 +124,10 @@ def test_what_lies_outside_of_a_band_adds_nothing_to_the_loss(
 ) -> None:
     """The formulas over plain arrays; the totals that the loss is divided by stay."""
     trained = learner(model, 0, 150, **bands)
-    given = replace(apart(trained), reference=None)
-    assert given.old is not None
+    given = replace(apart(trained), reference_logprobs=None)
+    assert given.old_logprobs is not None
     now = trained.logprobs(trained.policy, given.responses).double().numpy()
-    old, sampler = given.old.double().numpy(), given.sampler.double().numpy()
+    old, sampler = given.old_logprobs.double().numpy(), given.sampler_logprobs.double().numpy()
     lengths = given.lengths.numpy()
     mask = (np.arange(now.shape[1]) < lengths[:, None]) & given.kept.numpy()[:, None]
     ratio = np.exp(old - sampler)
@@ -143,7 +154,7 @@ def test_a_penalty_and_a_bonus_pull_without_an_advantage(
     trained = learner(model, 0, 200, **pull)
     given = replace(apart(trained), advantages=torch.zeros_like(update().advantages))
     before = weights(trained)
-    given = given if "kl_loss" in pull else replace(given, reference=None)
+    given = given if "kl_loss" in pull else replace(given, reference_logprobs=None)
     assert trained.update(given, 1)["actor/skipped"] == (0.0 if pull else 1.0)
     assert torch.equal(weights(trained), before) == (not pull)
 
@@ -152,10 +163,10 @@ def test_a_penalty_and_a_bonus_pull_without_an_advantage(
 def test_a_bonus_for_entropy_raises_it_and_a_price_lowers_it(model: Path, sign: int) -> None:
     trained = learner(model, 0, 200, entropy_bonus=0.1 * sign)
     zeros = torch.zeros_like(update().advantages)
-    given = replace(apart(trained), advantages=zeros, reference=None)
+    given = replace(apart(trained), advantages=zeros, reference_logprobs=None)
 
     def total() -> float:
-        entropies = trained._run_without_gradient(
+        entropies = trained._score_tokens(
             lambda b: trained.policy(b, 1.0).entropies, given.responses
         )
         return float(entropies[given.kept].sum())
@@ -209,7 +220,10 @@ def test_a_renewed_reference_is_the_policy_and_is_saved(model: Path, tmp_path: P
     assert torch.equal(trained.logprobs(trained.reference, given.responses), scored)
     checkpoint.save_state(trained, tmp_path, 2, {"identity": "one", "store": {"a": 2}})
     checkpoint.save_state(trained, tmp_path, 3, {"identity": "one", "store": {"a": 3}})
-    assert [path.name for path in checkpoint.states(tmp_path)] == ["step-00000002", "step-00000003"]
+    assert [path.name for path in checkpoint.list_states(tmp_path)] == [
+        "step-00000002",
+        "step-00000003",
+    ]
     again = learner(model, 0, 200, kl_loss=0.1)
     again.load_reference(model)
     state = checkpoint.load_state(again, tmp_path, "one")
@@ -218,7 +232,7 @@ def test_a_renewed_reference_is_the_policy_and_is_saved(model: Path, tmp_path: P
         "identity": "one", "store": {"a": 3}, "step": 3, "ranks": 1, "zero_stage": 0,
         "offload": False,
     }  # fmt: skip
-    assert again.renewed
+    assert again.reference_was_renewed
     assert torch.equal(again.logprobs(again.reference, given.responses), scored)
     assert torch.equal(again.logprobs(again.policy, given.responses), scored)
     with pytest.raises(UserError) as refused:
@@ -306,7 +320,7 @@ def test_fine_tuning_saves_and_goes_on(model: Path, tmp_path: Path) -> None:
 
                 assert fine_tune(run, drain, stop) == end
             last = "5" if end == DONE else "3"
-            names = [state.name[-1] for state in checkpoint.states(folder / "state")]
+            names = [state.name[-1] for state in checkpoint.list_states(folder / "state")]
             assert names == ["4" if end == DONE else "2", last]
         model_file = folder / "out" / "model.safetensors"
         outcomes.append((model_file.read_bytes(), (folder / "dynamics.jsonl").read_text()))

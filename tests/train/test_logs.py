@@ -66,11 +66,11 @@ def test_a_step_is_described_by_what_was_scored() -> None:
 
 def test_files_of_a_step(tmp_path: Path) -> None:
     logs = Logs(tmp_path, 0)
-    logs.results(1, {"b": 2.0, "a": 1.0}, [STEP[7], STEP[1], STEP[2]])
+    logs.add_metrics(1, {"b": 2.0, "a": 1.0}, [STEP[7], STEP[1], STEP[2]])
     # The first is learnt from with another reward, the last one not at all.
     shaped = Rollout(**{**vars(STEP[0]), "reward": 0.75})
-    logs.sampled(1, [STEP[0], STEP[1], STEP[2]], [shaped, STEP[1]], [1.5, -1.5])
-    logs.times(1, {"begin": 5.0, "gen": 8.0, "update": 9.0}, STEP[:2])
+    logs.hold_rollouts(1, [STEP[0], STEP[1], STEP[2]], [shaped, STEP[1]], [1.5, -1.5])
+    logs.add_timings(1, {"begin": 5.0, "gen": 8.0, "update": 9.0}, STEP[:2])
     assert not tables.rollout_parts(tmp_path / "rollouts"), "held until a state is saved"
     logs.flush()
     logs.flush()
@@ -105,7 +105,7 @@ def test_files_of_a_step(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_none_has_no_number(tmp_path: Path) -> None:
     logs = Logs(tmp_path, 0)
-    logs.sampled(1, STEP[4:5], [], [])
+    logs.hold_rollouts(1, STEP[4:5], [], [])
     logs.flush()
     (row,) = tables.read_rollouts(tmp_path / "rollouts").to_pylist()
     assert row["answer"] == -1

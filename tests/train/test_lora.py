@@ -101,32 +101,32 @@ def test_a_small_product_outlasts_bfloat16() -> None:
     plain = torch.nn.Linear(512, 512, bias=False).to(torch.bfloat16)
     torch.nn.init.normal_(plain.weight, std=0.02, generator=random)
     layer = LowRank(plain, 8, random).to(torch.bfloat16)
-    assert torch.equal(layer.merged("a"), plain.weight)
+    assert torch.equal(layer.merged_weight("a"), plain.weight)
     with torch.no_grad():
         layer.up.copy_(torch.randn(512, 8, generator=random) * 1e-5)
     product = layer.up.float() @ layer.down.float() * layer.scale
     # A bfloat16 has eight digits: half of the last one of 0.02 is 0.00004.
     assert float(product.abs().max()) < 2e-5
-    moved = layer.merged("a").float() - plain.weight.float()
+    moved = layer.merged_weight("a").float() - plain.weight.float()
     kept = float((moved * product).sum() / product.square().sum())
     assert kept == pytest.approx(1.0, abs=0.1)
     to_nearest = (plain.weight.float() + product).bfloat16().float() - plain.weight.float()
     assert float((to_nearest * product).sum() / product.square().sum()) < 0.5
-    assert torch.equal(layer.merged("a"), layer.merged("a"))
-    assert not torch.equal(layer.merged("a"), layer.merged("b"))
+    assert torch.equal(layer.merged_weight("a"), layer.merged_weight("a"))
+    assert not torch.equal(layer.merged_weight("a"), layer.merged_weight("b"))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mixtral"])
 def test_a_model_that_adapters_would_miss_is_refused(family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rlbhpc.train.policy import adapt
+    from rlbhpc.train.policy import add_adapters
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
     rest = {"intermediate_size": 64, "num_key_value_heads": 2} if family == "mixtral" else {}
     given = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **small, **rest))
     with pytest.raises(UserError, match=f"weights of a {family} model .* only .* leave it out"):
-        adapt(given, RANK, 0)
+        add_adapters(given, RANK, 0)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -159,7 +159,7 @@ def test_a_run_goes_on_bit_for_bit(model: Path, tmp_path: Path, zero_stage: int)
     broken = learner(model, "ppo", zero_stage=zero_stage)
     learn(broken, 1, 2)
     checkpoint.save_state(broken, tmp_path, 2, {"identity": "one"})
-    [saved] = checkpoint.states(tmp_path)
+    [saved] = checkpoint.list_states(tmp_path)
     stored = sum(path.stat().st_size for path in saved.rglob("*.pt"))
     learning = [p for p in broken.policy.module.parameters() if p.requires_grad]
     learning += [p for p in broken.critic.module.parameters() if p.requires_grad]
@@ -180,13 +180,13 @@ def test_critic_reference_and_sampler_are_foretold_without_what_stands_still(mod
     from transformers import AutoConfig
 
     from rlbhpc.train.algorithms import make_algorithm
-    from rlbhpc.train.forecast import memory_of, without_data
+    from rlbhpc.train.forecast import count_memory, make_policy_without_data
 
     config, foretold = AutoConfig.from_pretrained(model), {}
     for rank in (0, RANK):
         settings = Settings(steps=1, max_tokens=64, lora_rank=rank, kl_loss=0.1)
-        policy = without_data(config, settings)
-        foretold[rank] = memory_of(policy, settings, make_algorithm("ppo"), ranks=1, rows=1)
+        policy = make_policy_without_data(config, settings)
+        foretold[rank] = count_memory(policy, settings, make_algorithm("ppo"), ranks=1, rows=1)
     trained = learner(model, "ppo")
     learn(trained, 1)
     for name, engine in (("policy", trained.policy), ("critic", trained.critic)):

@@ -19,7 +19,7 @@ from rlbhpc.problems.registry import load_set
 from rlbhpc.problems.sets.program_tasks import KINDS, Kind, make_proposing_task
 from rlbhpc.store import cube, tables
 from rlbhpc.study.load import load_study
-from rlbhpc.train.checkpoint import states
+from rlbhpc.train.checkpoint import list_states
 from tests.children import Child
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -123,7 +123,7 @@ def outcome(study: Path) -> dict[str, str]:
     layout = load_study(study).layout
     patterns = ("models/**/*.safetensors", "**/dynamics.jsonl", "**/tables.jsonl")
     files = {path: path.read_bytes() for pattern in patterns for path in layout.root.glob(pattern)}
-    newest = states(layout.states("rl"))[-1] / "progress.json"
+    newest = list_states(layout.states("rl"))[-1] / "progress.json"
     files[newest] = json.dumps(json.loads(newest.read_text())["store"]).encode()
     cube_folder = study.with_name("cube")
     tables._write_trainings(cube.create(cube_folder), layout)
@@ -152,7 +152,7 @@ def test_killed_training_ends_with_the_same_weights(
     models = [name for name in expected if name.endswith(".safetensors")]
     assert len(models) == 3  # one taught, two of RL
     assert any("cube/rollouts/rl/advantage" in name for name in expected)
-    newest = states(load_study(straight / "toy.yaml").layout.states("rl"))[-1]
+    newest = list_states(load_study(straight / "toy.yaml").layout.states("rl"))[-1]
     remembered = json.loads((newest / "progress.json").read_text())["store"]
     assert set(MEMORY.get(algorithm, ())) <= set(remembered)
 

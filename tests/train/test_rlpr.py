@@ -52,7 +52,7 @@ def batch(texts: list[str], scorer: Letters, gold: str = "7", size: int = 2) -> 
         torch.zeros(count), torch.arange(count) // size, torch.ones(count),
         correct=torch.tensor(["7" in text for text in texts]), answers=[""] * count, max_tokens=50,
         problems=["p/1"] * count, golds=[gold] * count, texts=texts, responses=responses,
-        sampler=torch.zeros(count, 1), scorer=scorer,
+        sampler_logprobs=torch.zeros(count, 1), scorer=scorer,
     )  # fmt: skip
 
 

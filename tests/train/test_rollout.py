@@ -18,7 +18,7 @@ import torch
 
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.engine import Engine
-from rlbhpc.engines.hf_model import Sight
+from rlbhpc.engines.hf_model import ImageProcessor
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.keys import Sampling
@@ -33,9 +33,8 @@ from rlbhpc.train.rollout import (
     Judge,
     Prompt,
     Run,
+    StepSampler,
     _judge_completion,
-    _play_rounds,
-    _sample_on_all_ranks,
     roll_out,
     rollout_engine,
 )
@@ -104,7 +103,8 @@ def test_a_reward_that_catches_everything_does_not_hold_up_a_warning() -> None:
     run = run_of(Judge(lambda problem, text, finish: Verdict(Status.RIGHT), reward))
     init_ranks()
     with Drain() as drain, pytest.raises(Interrupted):
-        _sample_on_all_ranks(run, cast(Engine, Odd()), 1, 0, [prompt], 3, drain)
+        run = replace(run, prompts=[prompt])
+        StepSampler(run, cast(Engine, Odd()), 1, 0, drain).sample_next_prompts(1)
     assert calls == ["the same"]
 
 
@@ -131,12 +131,14 @@ def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
         return []
 
     with Drain() as drain, pytest.raises(UserError) as refused:
-        _play_rounds(run, cast(Engine, Full()), 5, 0, rounds(), drain)
+        StepSampler(run, cast(Engine, Full()), 5, 0, drain).play_rounds(rounds())
     assert str(refused.value) == "training step 5: no task could be asked: too long"
     with Drain() as drain:
         engine = cast(Engine, Odd())
         run = replace(run, judge=Judge(lambda *_: Verdict(Status.ERROR), lambda judged: math.nan))
-        assert _play_rounds(run, engine, 5, 7, rounds(), drain) == ([], 9, 0)
+        sampler = StepSampler(run, engine, 5, 7, drain)
+        assert sampler.play_rounds(rounds()) == []
+        assert (sampler.cursor, sampler.n_shortened) == (9, 0)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +162,10 @@ def test_a_task_is_asked_in_the_longest_way_that_the_model_can_hold(
         return (yield Round([ways[0], ways[0]], shorter=[ways[1:], []]))
 
     with Drain() as drain:
-        lessons, _, count = _play_rounds(run, cast(Engine, engine), 5, 0, rounds(), drain)
+        sampler = StepSampler(run, cast(Engine, engine), 5, 0, drain)
+        lessons = sampler.play_rounds(rounds())
     assert [len(lesson.response.prompt_ids) for lesson in lessons] == [length, 8]
-    assert count == shortened
+    assert sampler.n_shortened == shortened
 
 
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:
@@ -246,7 +249,7 @@ def test_a_sampler_that_does_not_start_says_what_to_change(
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"^rollouts: vllm shows no images without torchvision; "):
-        rollout_engine(replace(run, sight=cast(Sight, object())), 4)
+        rollout_engine(replace(run, image_processor=cast(ImageProcessor, object())), 4)
 
 
 def test_a_verifier_is_told_how_a_rollout_ended() -> None:

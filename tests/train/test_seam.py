@@ -23,7 +23,7 @@ from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Cells, Store, group_std
 from rlbhpc.train.algorithms.grpo import GRPO
-from rlbhpc.train.checkpoint import states
+from rlbhpc.train.checkpoint import list_states
 from rlbhpc.train.loop import train
 from rlbhpc.train.rewards import Judged, make_reward
 from rlbhpc.train.rollout import Export, Judge, Prompt, Run
@@ -109,7 +109,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(
     assert ended(straight) == DONE
     broken = run_in(tmp_path / "broken", model, Threshold(), reward)
     assert [ended(broken, stops=True) for _ in range(3)] == [TRY_AGAIN] * 3
-    newest = states(broken.folder / "state")[-1]
+    newest = list_states(broken.folder / "state")[-1]
     [weights_file] = newest.rglob("*model_states.pt")
     with weights_file.open("r+b") as file:
         file.truncate(weights_file.stat().st_size // 2)
@@ -120,7 +120,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(
         straight.folder / "dynamics.jsonl"
     )
 
-    for state in states(broken.folder / "state"):
+    for state in list_states(broken.folder / "state"):
         (state / "progress.json").write_text("{")
     with pytest.raises(UserError):
         ended(replace(broken, settings=replace(broken.settings, steps=6)))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rlbhpc.engines.tiny import make_tiny_model
-from tests.train.support import quiet, run_steps
+from tests.train.support import run_steps
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -49,8 +49,11 @@ def test_nor_do_ratios_of_responses_beside_terms_of_tokens(
     logp = learner(model, 0, 100_000)
     now = logp.logprobs(logp.policy, given.responses)
     given = replace(
-        given, old=now + apart[0], sampler=now + apart[1], reference=now + apart[2]
-    )  # fmt: skip
+        given,
+        old_logprobs=now + apart[0],
+        sampler_logprobs=now + apart[1],
+        reference_logprobs=now + apart[2],
+    )
     steps = []
     for budget in (1, 100, 100_000):
         trained = learner(
@@ -78,7 +81,7 @@ def test_the_cap_on_off_policy_weights_holds_for_every_ratio(model: Path) -> Non
     given = update()
     scored = learner(model, 0, 100_000)
     now = scored.logprobs(scored.policy, given.responses)
-    given = replace(given, sampler=now - 0.7)
+    given = replace(given, sampler_logprobs=now - 0.7)
     for ratio in ("token", "sequence", "geometric"):
         updates = [
             learner(model, 0, 100_000, ratio=ratio, sampler_cap=cap).update(given, 1)
@@ -136,7 +139,7 @@ def test_nor_does_a_batch_of_which_nothing_is_kept(model: Path, pull: dict[str, 
 
     trained = learner(model, 0, 200, **pull)  # type: ignore[arg-type]
     given = update()
-    given = replace(given, reference=torch.zeros_like(given.advantages))
+    given = replace(given, reference_logprobs=torch.zeros_like(given.advantages))
     trained.update(given, 1)
     before = weights(trained)
     left_out = replace(given, kept=torch.zeros(len(given.responses), dtype=torch.bool))
@@ -154,11 +157,11 @@ def test_a_marked_token_counts_in_a_response_without_an_advantage(model: Path) -
     given = update()
     given.advantages[::2] = 0
     losses = []
-    for reference in (None, given.sampler):
+    for reference in (None, given.sampler_logprobs):
         settings = Settings(steps=1, sampler_cap=0.0, micro_tokens=1000)
         trained = Learner(model, settings, make_algorithm("kl-cov", share=0.5))
         old = trained.logprobs(trained.policy, given.responses) - 0.3
-        step = replace(given, old=old, reference=reference)
+        step = replace(given, old_logprobs=old, reference_logprobs=reference)
         marked = trained._mark_tokens(step, 1)
         assert marked is not None and marked[::2].any() and marked[1::2].any()
         metrics = trained.update(step, 1)
@@ -230,35 +233,3 @@ def test_bfloat16_gradients_add_up_in_float32(model: Path, zero_stage: int) -> N
         trained = learner(model, zero_stage, 1, dtype="bfloat16")
         norms.append(trained.update(given, 1)["actor/grad_norm"])
     assert norms[1] == pytest.approx(norms[0], rel=0.01)
-
-
-def test_a_prompt_of_tokens_that_nothing_has_trained_is_told(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import shutil
-
-    from transformers import AutoModelForCausalLM
-
-    from rlbhpc.problems.problem import Problem
-    from rlbhpc.sweep.process import Drain
-    from rlbhpc.train.algorithms import make_algorithm
-    from rlbhpc.train.loop import train
-    from rlbhpc.train.rollout import Judge, Prompt, Run
-    from rlbhpc.train.settings import Settings
-
-    base = tmp_path / "base"
-    shutil.copytree(model, base)
-    plain = AutoModelForCausalLM.from_pretrained(base)
-    plain.get_input_embeddings().weight.data[5] *= 0.01
-    plain.save_pretrained(base)
-    problem = Problem("toy/1", {"question": "?"}, "4", "math")
-    judge = Judge(lambda *_: pytest.fail("nothing is judged"), lambda _: 0.0)
-    run = Run("m", base, tmp_path / "run", {}, Settings(steps=1), make_algorithm("grpo"),
-              [Prompt(problem, (4, 5, 6))], judge)  # fmt: skip
-
-    def no_engine() -> None:
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError), Drain() as drain:
-        train(run, no_engine, drain, quiet)  # type: ignore[arg-type]
-    assert "never to have been trained on (ids 5)" in capsys.readouterr().err

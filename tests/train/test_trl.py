@@ -61,7 +61,7 @@ def update(algorithm: Algorithm, rows: list[tuple[list[int], list[int], float]])
     return Update(
         responses=responses,
         advantages=algorithm.advantages(signals).float(),
-        sampler=pad_rows([np.zeros(len(ids), np.float32) for _, ids, _ in rows]),
+        sampler_logprobs=pad_rows([np.zeros(len(ids), np.float32) for _, ids, _ in rows]),
         kept=torch.ones(len(rows), dtype=torch.bool),
     )
 

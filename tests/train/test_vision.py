@@ -20,17 +20,17 @@ from PIL import Image
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 from rlbhpc.engines.engine import make_engine
-from rlbhpc.engines.hf_model import Sight, skeleton, whole_weights
+from rlbhpc.engines.hf_model import ImageProcessor, make_module_without_data, named_weights
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.sweep.process import Drain
 from rlbhpc.train.algorithms import make_algorithm
-from rlbhpc.train.batch import Response, Shown
+from rlbhpc.train.batch import PromptImages, Response
 from rlbhpc.train.deepspeed_engine import init_ranks
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.loop import refuse_a_mixture, train
-from rlbhpc.train.policy import sight_of
+from rlbhpc.train.loop import reject_mixed_modalities, train
+from rlbhpc.train.policy import image_processor_of
 from rlbhpc.train.rollout import Export, Judge, Prompt, Run, rollout_engine
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status, Verdict
@@ -90,7 +90,8 @@ def a_run(
         name="seeing", base=model, folder=folder,
         exports={settings.steps: Export(folder / "exported", "seeing", "run")},
         settings=settings, algorithm=make_algorithm(algorithm), prompts=prompts,
-        judge=Judge(lambda *_: Verdict(Status.WRONG, ""), vowels), sight=sight_of(model),
+        judge=Judge(lambda *_: Verdict(Status.WRONG, ""), vowels),
+        image_processor=image_processor_of(model),
     )  # fmt: skip
 
 
@@ -113,15 +114,17 @@ def rows(folder: Path) -> list[dict[str, float]]:
 def test_positions_are_those_of_transformers(model: Path) -> None:
     from transformers import AutoModelForImageTextToText
 
-    sight, encode = Sight(model), make_tokens(model)
+    processor, encode = ImageProcessor(model), make_tokens(model)
     given = AutoModelForImageTextToText.from_pretrained(model).base_model
     for text, images in ((ONE, FIGURES[:1]), (TWO, FIGURES[:2]), (TWO, FIGURES[1:])):
-        ids = sight.expand(encode(text), images)
+        ids = processor.expand_images(encode(text), images)
         read = torch.tensor([ids])
         theirs, _ = given.get_rope_index(
-            read, (read == sight.mark).int(), image_grid_thw=sight.pixels(images)[1]
+            read,
+            (read == processor.image_token).int(),
+            image_grid_thw=processor.pixels(images)[1],
         )
-        assert np.array_equal(sight.positions(ids, images), theirs[:, 0].numpy())
+        assert np.array_equal(processor.token_positions(ids, images), theirs[:, 0].numpy())
 
 
 @pytest.mark.parametrize(
@@ -158,14 +161,16 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_another_figure_is_another_prompt(model: Path) -> None:
     """The same tokens about two figures: neither prompt nor answer may be shared."""
-    sight, encode = Sight(model), make_tokens(model)
+    processor, encode = ImageProcessor(model), make_tokens(model)
     # A response may sample what marks an image in a prompt.
-    answer = np.array([*range(40, 60), sight.mark, 60, 61], np.int32)
+    answer = np.array([*range(40, 60), processor.image_token, 60, 61], np.int32)
 
     def shown(*images: bytes) -> Response:
-        ids = sight.expand(encode(ONE), images)
-        places = np.flatnonzero(np.array(ids) == sight.mark)
-        return Response(ids, answer, Shown(images, places, sight.positions(ids, images)))
+        ids = processor.expand_images(encode(ONE), images)
+        places = np.flatnonzero(np.array(ids) == processor.image_token)
+        return Response(
+            ids, answer, PromptImages(images, places, processor.token_positions(ids, images))
+        )
 
     same, other = shown(FIGURES[2]), shown(png(9, 56, 56))
     assert same.prompt_ids == other.prompt_ids
@@ -175,7 +180,7 @@ def test_another_figure_is_another_prompt(model: Path) -> None:
     assert torch.allclose(together[1], alone[0], atol=1e-5)
     assert torch.allclose(together[0], together[2], atol=1e-6)
     assert (together[0] - together[1]).abs().max() > 1e-3
-    unseen = replace(same, shown=None)
+    unseen = replace(same, prompt_images=None)
     assert (learner.logprobs(learner.policy, [unseen])[0] - together[0]).abs().max() > 1e-3
 
 
@@ -189,17 +194,17 @@ def test_a_model_that_sees_learns_from_text_as_well(model: Path, tmp_path: Path)
 def test_eyes_may_be_described_as_transformers_5_does(model: Path, tmp_path: Path) -> None:
     base = shutil.copytree(model, tmp_path / "base")
     former = base / "preprocessor_config.json"
-    eyes = json.loads(former.read_text())
-    kind = eyes.pop("processor_class")
+    processor = json.loads(former.read_text())
+    kind = processor.pop("processor_class")
     former.unlink()
-    described = json.dumps({"processor_class": kind, "image_processor": eyes})
+    described = json.dumps({"processor_class": kind, "image_processor": processor})
     (base / "processor_config.json").write_text(described)
     (base / "chat_template.json").write_text("{}")
     trained(base, tmp_path / "run", steps=1)
     exported = {path.name for path in (tmp_path / "run" / "exported").iterdir()}
     assert {"tokenizer.json", "tokenizer_config.json", "chat_template.json"} <= exported
-    assert Sight(tmp_path / "run" / "exported").pixels(FIGURES[:1])[0].shape == (
-        Sight(model).pixels(FIGURES[:1])[0].shape
+    assert ImageProcessor(tmp_path / "run" / "exported").pixels(FIGURES[:1])[0].shape == (
+        ImageProcessor(model).pixels(FIGURES[:1])[0].shape
     )
 
 
@@ -221,7 +226,7 @@ def test_whole_weights_are_known_by_their_names_in_memory(model: Path) -> None:
     learner = Learner(model, settings(), make_algorithm("grpo"))
     names = {name for name, _ in learner.named_weights()}
     assert names != weights(model).keys()
-    assert names == whole_weights(skeleton(model)).keys()
+    assert names == named_weights(make_module_without_data(model)).keys()
 
 
 def test_a_run_that_was_asked_to_stop_goes_on_bit_for_bit(model: Path, tmp_path: Path) -> None:
@@ -246,13 +251,13 @@ def test_problems_with_and_without_figures_are_for_one_rank(
 ) -> None:
     run = a_run(model, tmp_path, settings(), plain=True)
     init_ranks()
-    refuse_a_mixture(run)
+    reject_mixed_modalities(run)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(UserError, match="3 of 4 problems have images"):
-        refuse_a_mixture(run)
+        reject_mixed_modalities(run)
 
 
 def test_a_model_without_eyes_is_not_trained_on_figures(model: Path, tmp_path: Path) -> None:
-    blind = replace(a_run(model, tmp_path, settings()), sight=None)
+    blind = replace(a_run(model, tmp_path, settings()), image_processor=None)
     with Drain() as drain, pytest.raises(UserError, match=r"toy/\d has images, which this"):
         train(blind, lambda: make_engine("hf", model, rows=8), drain, quiet)

@@ -87,8 +87,8 @@ class Batch(Signals):
 
     ``rewards`` are the recipe's, NaN where a response could not be scored; ``correct`` is the
     verifier's word by the gold answer, shape (B,); ``answers`` are canonical, empty where there is
-    none. ``responses`` are its tokens, ``sampler`` the sampler's log-probs of them, shape (B, T).
-    ``scorer`` is the policy, to be asked for log-probs of anything.
+    none. ``responses`` have the tokens, and ``sampler_logprobs`` the sampler's log-probs of them,
+    shape (B, T). ``scorer`` is the policy, to be asked for log-probs of anything.
     """
 
     correct: Tensor
@@ -98,7 +98,7 @@ class Batch(Signals):
     golds: Sequence[str] = ()
     texts: Sequence[str] = ()
     responses: Sequence[Response] = ()
-    sampler: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
+    sampler_logprobs: Tensor = field(default_factory=lambda: torch.zeros(0, 0))
     scorer: Scorer | None = None
 
     @property

@@ -217,7 +217,7 @@ class Unlikeliness(GRPO):
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Take off by rank."""
-        likelihood = batch.sampler.double().sum(1)
+        likelihood = batch.sampler_logprobs.double().sum(1)
         rewards = batch.rewards.clone()
         for group in batch.groups.unique().tolist():
             members = torch.nonzero((batch.groups == group) & batch.scored)[:, 0]
