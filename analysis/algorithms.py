@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
+from rlbhpc.report.chart import DASHED, Chart, Colours, Panel, linear_axis, row_axis
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.chart import DASHED, Chart, Colours, Panel, linear_axis, row_axis
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, percent_text
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 
 _METRICS = ("pass@1", "pass@K", "gap")
@@ -25,15 +25,15 @@ _METRICS = ("pass@1", "pass@K", "gap")
 
 def section(report: Report) -> Iterator[Node]:
     """Figure and table of a run with several trained arms."""
-    if len({pair.trained.arm for pair in report.final}) < 2:
+    if len({pair.trained.arm for pair in report.last_comparisons}) < 2:
         return
     caption = (
         "Algorithms side by side: pass@1, pass@K and the gap between pass@K of the base and "
         "pass@1 (smaller is better), each with its interval. Dashed: the base."
     )
     yield el("h3", "Algorithms")
-    yield figure(caption, algorithms_chart(report.final, report.colours))
-    frame = algorithms_frame(report.final)
+    yield figure(caption, algorithms_chart(report.last_comparisons, report.colours))
+    frame = algorithms_frame(report.last_comparisons)
     rows: list[list[Cell]] = []
     for (set_name, label), part in frame.groupby(["problem_set", "label"], sort=False):
         cells: dict[str, Cell] = {}
@@ -98,7 +98,7 @@ def algorithms_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def _row(
-    pair: Comparison, side: Measured, metric: str, k: int, value: Interval
+    pair: Comparison, side: MeasuredArm, metric: str, k: int, value: Interval
 ) -> dict[str, object]:
     return {
         "problem_set": pair.base.problem_set,
@@ -112,7 +112,7 @@ def _row(
     }
 
 
-charts = single_chart("algorithms", lambda report: report.final, algorithms_chart)
+charts = single_chart("algorithms", lambda report: report.last_comparisons, algorithms_chart)
 ASPECT = Aspect(Part.TRAINING, section)
 
 if __name__ == "__main__":

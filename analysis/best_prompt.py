@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
-from rlbhpc.report.aspects.prompts import Prompts, prompts
+from rlbhpc.report.aspects.robustness import Prompts, prompts
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.stats import Interval, k_grid
 from rlbhpc.stats.counts import Counts
@@ -115,11 +115,16 @@ class Best:
     ``curves`` and ``trained_minus`` are intervals over problems at every k of ``best``.
     """
 
-    of: Prompts
+    prompts: Prompts
     best: BestPrompt
     curves: dict[str, Interval]
     trained: str
     trained_minus: Interval | None
+
+    @property
+    def problem_set(self) -> str:
+        """The problem set of the prompts."""
+        return self.prompts.problem_set
 
 
 @once_each
@@ -128,16 +133,16 @@ def best_prompts(report: Report) -> Iterator[Best]:
     for model in prompts(report):
         trained = [
             pair.trained
-            for pair in report.final
+            for pair in report.last_comparisons
             if pair.base.arm in {arm.arm for arm in model.arms}
             and (pair.base.problem_set, pair.base.step) == (model.problem_set, model.step)
         ]
-        rivals: list[Measured | None] = [*trained] or [None]
+        rivals: list[MeasuredArm | None] = [*trained] or [None]
         for rival in rivals:
             yield from _best(report, model, rival)
 
 
-def _best(report: Report, model: Prompts, rival: Measured | None) -> Iterator[Best]:
+def _best(report: Report, model: Prompts, rival: MeasuredArm | None) -> Iterator[Best]:
     problems = common_problems((*model.arms, *([rival] if rival else [])))
     counts = {
         name: arm.counts_of(problems)
@@ -168,7 +173,7 @@ def section(report: Report) -> Iterator[Node]:
         yield el("h3", f"{set_name}: under the best prompt")
         rows: list[list[Cell]] = [
             [
-                result.of.label,
+                result.prompts.label,
                 int(result.best.k[i]),
                 *(interval_text(curve, i) for curve in result.curves.values()),
                 percent_text(float(result.best.highest[:, i].mean())),
@@ -195,10 +200,10 @@ def best_prompt_frame(results: list[Best]) -> pd.DataFrame:
     parts = []
     for result in results:
         columns: dict[str, object] = {
-            "problem_set": result.of.problem_set,
-            "model": result.of.model,
-            "step": result.of.step,
-            "prompts": ", ".join(result.of.spread.prompts),
+            "problem_set": result.prompts.problem_set,
+            "model": result.prompts.model,
+            "step": result.prompts.step,
+            "prompts": ", ".join(result.prompts.spread.prompts),
             "k": result.best.k,
             "highest": result.best.highest.mean(axis=0),
             "trained": result.trained,

@@ -23,8 +23,8 @@ from scipy import stats
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
-from rlbhpc.report.draw.chart import Chart
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.chart import Chart
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import arguments, draw_runs
 from rlbhpc.stats import Counts, PassCurve, k_grid
 from rlbhpc.stats.interval import mean_interval
@@ -100,8 +100,8 @@ def draw(
 
 
 def with_chains(
-    report: Report, arm: Measured, judged: pd.DataFrame, ppv: float, npv: float
-) -> Measured | None:
+    report: Report, arm: MeasuredArm, judged: pd.DataFrame, ppv: float, npv: float
+) -> MeasuredArm | None:
     """Give an arm the curve of its samples with valid chains; None where none was judged."""
     rows_of_arm = judged[(judged["arm"] == arm.arm) & (judged["step"] == arm.step)]
     valid = dict(zip(rows_of_arm["problem"], rows_of_arm["valid"], strict=True))
@@ -117,7 +117,7 @@ def with_chains(
     chains = np.array([valid.get(arm.problems[i], 0) for i in rows])
     k = k_grid(counts.reach)
     values = cot_pass_at_k(counts.n, counts.c, chains, k, ppv, npv)
-    weights = report.weights(tuple(arm.problems[i] for i in rows))
+    weights = report.settings.weights(tuple(arm.problems[i] for i in rows))
     interval = mean_interval(values, weights, report.settings.prob, "problem bootstrap")
     curve = PassCurve(k, interval, counts.support(k), 4 * k <= counts.reach)
     return replace(arm, curve=curve)

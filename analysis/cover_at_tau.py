@@ -15,13 +15,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.chart import Axis, Chart, Colours, Panel, percent_axis, points_axis
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.chart import Axis, Chart, Colours, Panel, percent_axis, points_axis
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, interval_text, stack_rows
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import log_area
 from rlbhpc.stats.priors import carries_rates, posterior_above
@@ -31,7 +31,7 @@ LEVELS: Final = np.arange(1, 20) / 20
 _COLUMNS: Final = (0.1, 0.5, 0.9)
 
 
-def fitted(report: Report) -> list[Measured]:
+def fitted(report: Report) -> list[MeasuredArm]:
     """The compared arms that have problems and samples enough for a distribution of rates."""
     return [arm for arm in report.compared if carries_rates(arm.counts)]
 
@@ -40,7 +40,7 @@ def fitted(report: Report) -> list[Measured]:
 class Covered:
     """Cover@τ and the area of an arm; where it is compared, the differences to its base too."""
 
-    of: Measured
+    measured: MeasuredArm
     cover: Interval
     area: Interval | None
     pair: Comparison | None = None
@@ -51,33 +51,35 @@ class Covered:
 @once
 def covered(report: Report) -> list[Covered]:
     """Work out both for the compared arms."""
-    last = {id(pair.trained): pair for pair in report.final}
+    last = {id(pair.trained): pair for pair in report.last_comparisons}
     return [_of(report, arm, last.get(id(arm))) for arm in fitted(report)]
 
 
-def _of(report: Report, arm: Measured, pair: Comparison | None) -> Covered:
+def _of(report: Report, arm: MeasuredArm, pair: Comparison | None) -> Covered:
     counts = arm.counts[arm.curve_rows]
-    cover = report.mean(_above(report, arm)[arm.rows], arm.sampled_problems, "posterior Cover")
+    cover = report.mean(
+        _above(report, arm)[arm.sampled_rows], arm.sampled_problems, "posterior Cover"
+    )
     area = None
     if counts.reach > 1:
         area = report.mean(log_area(counts, counts.reach), arm.curve_problems)
     if pair is None or not carries_rates(pair.base.counts):
         return Covered(arm, cover, area)
-    apart = _above(report, arm)[pair.rows[1]] - _above(report, pair.base)[pair.rows[0]]
+    apart = _above(report, arm)[pair.trained_rows] - _above(report, pair.base)[pair.base_rows]
     cover_difference = report.paired(apart, pair.problems)
     if pair.reach < 2:
         return Covered(arm, cover, area, pair, cover_difference)
-    areas = log_area(pair.sides.trained, pair.reach) - log_area(pair.sides.base, pair.reach)
+    areas = log_area(pair.trained_counts, pair.reach) - log_area(pair.base_counts, pair.reach)
     area_difference = report.paired(areas[:, None], pair.problems)[0]
     return Covered(arm, cover, area, pair, cover_difference, area_difference)
 
 
-def _above(report: Report, arm: Measured) -> NDArray[np.float64]:
+def _above(report: Report, arm: MeasuredArm) -> NDArray[np.float64]:
     """Chance of every problem to have a rate of at least τ; a base serves several arms."""
     key = (_above, id(arm))
     if key not in report.memo:
         above = np.full((len(arm.problems), len(LEVELS)), np.nan)
-        above[arm.rows] = posterior_above(arm.counts[arm.rows], LEVELS)
+        above[arm.sampled_rows] = posterior_above(arm.counts[arm.sampled_rows], LEVELS)
         report.memo[key] = above
     of_arm: NDArray[np.float64] = report.memo[key]
     return of_arm
@@ -96,7 +98,7 @@ def section(report: Report) -> Iterator[Node]:
         rows: list[list[Cell]] = []
         for arm in arms:
             apart = arm.cover_difference
-            row: list[Cell] = [arm.of.label]
+            row: list[Cell] = [arm.measured.label]
             for place in places:
                 row += [interval_text(arm.cover, place), interval_text(apart, place, sign=True)]
             rows.append(row)
@@ -105,8 +107,8 @@ def section(report: Report) -> Iterator[Node]:
             heads += [f"Cover@{level:g}", "− base"]
         yield table(f"Cover@τ on {set_name}, percent", heads, rows)
         rows = [
-            [arm.of.label, arm.of.counts[arm.of.curve_rows].reach, interval_text(arm.area),
-             interval_text(arm.area_difference, sign=True)]
+            [arm.measured.label, arm.measured.counts[arm.measured.curve_rows].reach,
+             interval_text(arm.area), interval_text(arm.area_difference, sign=True)]
             for arm in arms
         ]  # fmt: skip
         caption = f"Area under pass@k over log k on {set_name}, percent"
@@ -128,14 +130,14 @@ def cover_chart(arms: Sequence[Covered], colours: Colours) -> Chart:
     differences = Panel(x, points_axis(apart, "trained − base, points"))
     differences.level(0)
     for arm in arms:
-        name, colour = arm.of.arm, colours[arm.of.arm]
+        name, colour = arm.measured.arm, colours[arm.measured.arm]
         value = 100 * arm.cover.estimate
         curves.line(LEVELS, value, colour, name=name, dash=colours.dash(name))
         curves.end(value, name, colour)
         if arm.cover_difference is not None:
             differences.curve(LEVELS, arm.cover_difference, colour, name, opacity=0.1)
     panels = [curves, differences] if apart else [curves]
-    legend = colours.legend(arm.of.arm for arm in arms)
+    legend = colours.legend(arm.measured.arm for arm in arms)
     return Chart(panels, lambda: cover_frame(arms), legend)
 
 
@@ -143,7 +145,7 @@ def cover_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Cover@τ and the difference to the base, one row per arm and τ."""
     return stack_rows(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "tau": LEVELS,
             **interval_columns("cover", arm.cover),
             "base": arm.pair.base.arm if arm.pair else "",
@@ -157,8 +159,8 @@ def area_frame(arms: Sequence[Covered]) -> pd.DataFrame:
     """Area under pass@k over log k and the difference to the base, one row per arm."""
     rows = []
     for arm in arms:
-        reach = arm.of.counts[arm.of.curve_rows].reach
-        row = {**arm.of.key, "k": reach, "base": arm.pair.base.arm if arm.pair else ""}
+        reach = arm.measured.counts[arm.measured.curve_rows].reach
+        row = {**arm.measured.key, "k": reach, "base": arm.pair.base.arm if arm.pair else ""}
         # What no arm has is no column.
         for name, interval in (("area", arm.area), ("difference", arm.area_difference)):
             if interval is not None:

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
+from rlbhpc.report.chart import DOTTED, Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.compare import Settings
-from rlbhpc.report.draw.chart import DOTTED, Chart, Colours, Panel, k_axis, percent_axis
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Counts, extrapolate
 from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
 from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
@@ -33,7 +33,7 @@ _LEAST_SAMPLES: Final = FACTOR * LEAST_SAMPLES
 class Beyond:
     """Prediction for one arm, and how a prediction from a tenth of its samples came out."""
 
-    of: Measured
+    measured: MeasuredArm
     prediction: Extrapolation
     check: HeldOut | None
 
@@ -78,7 +78,12 @@ def section(report: Report) -> Iterator[Node]:
                 check = [interval_text(held.predicted), percent_text(held.observed), held.passed]
             prediction = arm.prediction
             rows.append(
-                [arm.of.label, int(prediction.k[-1]), interval_text(prediction.band[-1]), *check]
+                [
+                    arm.measured.label,
+                    int(prediction.k[-1]),
+                    interval_text(prediction.band[-1]),
+                    *check,
+                ]
             )
         heads = ["arm", "K", "predicted pass@K, %", "check: predicted", "observed", "held"]
         yield table(f"Predictions on {set_name}; 10 n at the most", heads, rows)
@@ -89,13 +94,13 @@ def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
     frame = extrapolation_frame(arms)
     panel = Panel(k_axis(int(frame["k"].max())), percent_axis(), height=240)
     for number, arm in enumerate(arms):
-        assert arm.of.curve is not None
-        colour = colours[arm.of.arm]
-        band, k, n = arm.prediction.band, arm.prediction.k, int(arm.of.curve.k[-1])
+        assert arm.measured.curve is not None
+        colour = colours[arm.measured.arm]
+        band, k, n = arm.prediction.band, arm.prediction.k, int(arm.measured.curve.k[-1])
         panel.band(k, 100 * band.lower, 100 * band.upper, colour)
-        observed = 100 * arm.of.curve.interval.estimate
-        dash = colours.dash(arm.of.arm)
-        panel.line(arm.of.curve.k, observed, colour, name=arm.of.arm, dash=dash)
+        observed = 100 * arm.measured.curve.interval.estimate
+        dash = colours.dash(arm.measured.arm)
+        panel.line(arm.measured.curve.k, observed, colour, name=arm.measured.arm, dash=dash)
         after = k >= n
         panel.line(k[after], 100 * band.estimate[after], colour, dash=DOTTED)
         panel.upright(n)
@@ -103,10 +108,10 @@ def extrapolation_chart(arms: Sequence[Beyond], colours: Colours) -> Chart:
             predicted = arm.check.predicted
             place = arm.check.k * 2 ** (0.06 * (number + 1))
             ends = 100 * predicted.lower, 100 * predicted.upper
-            name = f"{arm.of.arm}, predicted for n"
+            name = f"{arm.measured.arm}, predicted for n"
             panel.points(place, 100 * predicted.estimate, colour, *ends, name=name, hollow=True)
-        panel.end(100 * band.estimate, arm.of.arm, colour)
-    first = min(int(arm.of.curve.k[-1]) for arm in arms if arm.of.curve)
+        panel.end(100 * band.estimate, arm.measured.arm, colour)
+    first = min(int(arm.measured.curve.k[-1]) for arm in arms if arm.measured.curve)
     panel.label(first, 100, "beyond n: models only", rise=-3)
     return Chart([panel], frame)
 
@@ -116,9 +121,9 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
     parts = []
     for arm in arms:
         band, check = arm.prediction.band, arm.check
-        reach = int(arm.of.curve.k[-1]) if arm.of.curve else 0
+        reach = int(arm.measured.curve.k[-1]) if arm.measured.curve else 0
         columns = {
-            **arm.of.key,
+            **arm.measured.key,
             "k": arm.prediction.k,
             "beyond_n": arm.prediction.k > reach,
             **interval_columns("predicted", band),

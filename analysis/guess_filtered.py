@@ -16,12 +16,12 @@ import numpy as np
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_table, set_chart
-from rlbhpc.report.aspects.prompts import NO_REASONING
-from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.aspects.robustness import NO_REASONING
 from rlbhpc.report.markup import Node, el
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import count_text
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.store.reader import guessable
 
@@ -35,15 +35,15 @@ class Unguessed:
 
     problem_set: str
     by: str
-    arms: tuple[Measured, ...]
+    arms: tuple[MeasuredArm, ...]
     guessed: tuple[str, ...]
 
 
 @once_each
 def unguessed(report: Report) -> Iterator[Unguessed]:
     """Filter each problem set by the arm that answered it without reasoning, if there is one."""
-    for guesser in report.measured:
-        arm = report.arms.get(guesser.arm)
+    for guesser in report.measured_arms:
+        arm = report.study_arms.get(guesser.arm)
         if arm is None or arm.prompt != NO_REASONING or guesser.step:
             continue
         marked = guessable(*guesser.counts.exchangeable)
@@ -58,13 +58,13 @@ def unguessed(report: Report) -> Iterator[Unguessed]:
             yield Unguessed(guesser.problem_set, guesser.arm, arms, guessed)
 
 
-def _without(report: Report, arm: Measured, guessed: set[str]) -> Iterator[Measured]:
+def _without(report: Report, arm: MeasuredArm, guessed: set[str]) -> Iterator[MeasuredArm]:
     """Draw the curve of an arm anew on the problems that remain, if any do."""
     remains = np.array([problem not in guessed for problem in arm.problems])
     rows = np.flatnonzero(arm.sampled & remains)
     if len(rows):
         counts = arm.counts[rows]
-        weights = report.weights(tuple(arm.problems[i] for i in rows))
+        weights = report.settings.weights(tuple(arm.problems[i] for i in rows))
         curve = pass_curve(counts, weights, k_grid(counts.reach), report.settings.prob)
         yield replace(arm, curve=curve)
 
@@ -83,7 +83,7 @@ def section(report: Report) -> Iterator[Node]:
         yield pass_at_k_table(report, words, filtered.arms)
 
 
-def _arms(report: Report) -> list[Measured]:
+def _arms(report: Report) -> list[MeasuredArm]:
     return [arm for filtered in unguessed(report) for arm in filtered.arms]
 
 

@@ -23,10 +23,9 @@ from rlbhpc.report.aspect import (
     read_variables,
     tables_of,
 )
-from rlbhpc.report.draw.chart import Chart, Colours, Panel, k_axis, percent_axis
-from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import (
     interval_columns,
@@ -35,6 +34,7 @@ from rlbhpc.report.phrases import (
     percent_text,
     stack_rows,
 )
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes
 
@@ -53,7 +53,7 @@ class Votes:
     among the first ``samples`` of each.
     """
 
-    of: Measured
+    measured: MeasuredArm
     k: NDArray[np.int64]
     majority: Interval
     any_right: Interval
@@ -66,7 +66,7 @@ class Votes:
 class _Ballots:
     """The answers of one arm that vote at each k, and what was measured of all its answers."""
 
-    of: Measured
+    measured: MeasuredArm
     ids: NDArray[np.int64]
     right: NDArray[np.bool_]
     k: NDArray[np.int64]
@@ -83,13 +83,13 @@ def _ballots(report: Report) -> Iterator[_Ballots]:
     """
     for arm, (answers,) in read_variables(report, report.compared, ("answer",)):
         answered = answers >= 0
-        if not answered.any() or (arm.right & ~answered).any():
+        if not answered.any() or (arm.is_right & ~answered).any():
             continue
-        reach = arm.equal_counts(arm.rows).reach
+        reach = arm.equal_counts(arm.sampled_rows).reach
         largest = min(reach, LARGEST_VOTE)
         k = np.union1d(4 ** np.arange(largest.bit_length()), largest)
         k = k[k <= largest]
-        ids, right = first_judged(arm, answers, arm.rows, reach)
+        ids, right = first_judged(arm, answers, arm.sampled_rows, reach)
         voters = slice(max(_VOTERS, int(k[-1])))
         spread = entropy_by_problem(ids)
         yield _Ballots(arm, ids[:, voters].copy(), right[:, voters], k, reach, spread)
@@ -99,22 +99,25 @@ def _ballots(report: Report) -> Iterator[_Ballots]:
 def votes(report: Report) -> Iterator[Votes]:
     """Hold majority votes of the compared arms."""
     for arm in _ballots(report):
-        rng = np.random.default_rng([report.settings.seed, arm.of.step])
+        rng = np.random.default_rng([report.settings.seed, arm.measured.step])
         majorities = maj_at_k_by_votes(arm.ids, arm.right, arm.k, rng)
-        counts, problems = arm.of.counts[arm.of.rows], arm.of.sampled_problems
+        counts, problems = (
+            arm.measured.counts[arm.measured.sampled_rows],
+            arm.measured.sampled_problems,
+        )
         majorities[:, 0] = counts.pass_at_k(1)[:, 0]  # a single vote needs no drawing
         majority = report.mean(majorities, problems, "problem bootstrap of votes held")
         any_right = report.mean(counts.pass_at_k(arm.k), problems)
         ones = np.ones(len(problems))
         entropy, distinct = (report.ratio(values, ones, problems) for values in arm.spread)
-        yield Votes(arm.of, arm.k, majority, any_right, entropy, distinct, arm.samples)
+        yield Votes(arm.measured, arm.k, majority, any_right, entropy, distinct, arm.samples)
 
 
 def first_judged(
-    arm: Measured, answers: NDArray[Any], rows: NDArray[np.int64], reach: int
+    arm: MeasuredArm, answers: NDArray[Any], rows: NDArray[np.int64], reach: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Answers and verdicts of the first ``reach`` judged samples of each sampled problem."""
-    judged, right = arm.judged[rows], arm.right[rows]
+    judged, right = arm.is_judged[rows], arm.is_right[rows]
     if judged[:, :reach].all():
         return answers[rows, :reach].astype(np.int64), right[:, :reach]
     order = np.argsort(~judged, axis=1, kind="stable")[:, :reach]
@@ -137,11 +140,11 @@ def section(report: Report) -> Iterator[Node]:
         for arm in arms:
             unfound = float(arm.any_right.estimate[-1] - arm.majority.estimate[-1])
             intervals = interval_texts(sizes, arm.k, arm.majority)
-            rows.append([arm.of.label, percent_text(unfound), *intervals])
+            rows.append([arm.measured.label, percent_text(unfound), *intervals])
         heads = ["arm", "right but not found, last k", *(f"k = {k:,}" for k in sizes)]
         yield table(f"maj@k on {set_name}, percent", heads, rows, last=True)
         rows = [
-            [arm.of.label, arm.samples, number_text(arm.entropy), number_text(arm.distinct)]
+            [arm.measured.label, arm.samples, number_text(arm.entropy), number_text(arm.distinct)]
             for arm in arms
         ]
         heads = ["arm", "samples", "answer entropy, nat", "distinct answers"]
@@ -153,7 +156,7 @@ def majority_chart(arms: Sequence[Votes], colours: Colours) -> Chart:
     y = percent_axis("maj@k and pass@k (thin), %")
     panel = Panel(k_axis(max(int(arm.k[-1]) for arm in arms)), y, height=220)
     for arm in arms:
-        name, colour, majority = arm.of.arm, colours[arm.of.arm], arm.majority
+        name, colour, majority = arm.measured.arm, colours[arm.measured.arm], arm.majority
         dash = colours.dash(name)
         panel.band(arm.k, 100 * majority.lower, 100 * majority.upper, colour)
         panel.line(arm.k, 100 * majority.estimate, colour, dash=dash)
@@ -168,7 +171,7 @@ def majority_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """maj@k with its interval and pass@k, one row per arm and k."""
     return stack_rows(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "k": arm.k,
             **interval_columns("maj_at_k", arm.majority),
             "pass_at_k": arm.any_right.estimate,
@@ -181,7 +184,7 @@ def answers_frame(arms: Sequence[Votes]) -> pd.DataFrame:
     """Entropy of a problem's answers and how many differ, one row per arm."""
     return pd.DataFrame(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "samples": arm.samples,
             **interval_columns("answer_entropy", arm.entropy, "answer_entropy_"),
             **interval_columns("distinct", arm.distinct, "distinct_"),

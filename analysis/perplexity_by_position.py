@@ -26,12 +26,12 @@ from rlbhpc.report.aspect import (
     tables_of,
 )
 from rlbhpc.report.aspects.responses import compared_responses
-from rlbhpc.report.draw.chart import Axis, Chart, Colours, Panel, log_axis
-from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.chart import Axis, Chart, Colours, Panel, log_axis
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, number_text
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 from rlbhpc.store.parts import ONE_IN, in_lot
 from rlbhpc.study.layout import Layout
@@ -85,7 +85,7 @@ class Positions:
     ``short``: responses that are not.
     """
 
-    of: Measured
+    measured: MeasuredArm
     parts: dict[str, Interval]
     responses: int
     problems: int
@@ -104,7 +104,7 @@ def positions(report: Report) -> Iterator[Positions]:
     if policy == "none":
         return
     most = TOKENS * ONE_IN if policy == "sampled" else TOKENS
-    costs = [(written.of, written.cost) for written in compared_responses(report)]
+    costs = [(written.measured, written.cost) for written in compared_responses(report)]
     for arm, every in read_frames(report, costs, ("problem", "sample", "seed", "logprobs"), most):
         frame = every[every["logprobs"].map(lambda tokens: tokens is not None and len(tokens) > 0)]
         if policy == "sampled":
@@ -112,7 +112,7 @@ def positions(report: Report) -> Iterator[Positions]:
         yield from _of(report, arm, frame)
 
 
-def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Iterator[Positions]:
+def _of(report: Report, arm: MeasuredArm, frame: pd.DataFrame) -> Iterator[Positions]:
     values = perplexity_by_position(list(frame["logprobs"]), WINDOW)
     logs = pd.DataFrame({name: np.log(value) for name, value in values.items()})
     logs["problem"] = frame["problem"].astype(str).to_numpy()
@@ -142,7 +142,7 @@ def section(report: Report) -> Iterator[Node]:
             "intervals over problems."
         )
         rows: list[list[Cell]] = [
-            [arm.of.label, arm.problems, arm.responses, arm.short,
+            [arm.measured.label, arm.problems, arm.responses, arm.short,
              *(number_text(value, 3) for value in arm.parts.values())]
             for arm in arms
         ]  # fmt: skip
@@ -164,10 +164,11 @@ def _where(arm: Positions) -> str:
     surest, least = by_value[0], by_value[-1]
     clear = arm.parts[surest].high < arm.parts[least].low
     if not clear:
-        return f"{arm.of.label} is about as sure of itself at all three places."
+        return f"{arm.measured.label} is about as sure of itself at all three places."
     return (
-        f"{arm.of.label} is surest in the {surest} tokens, {number_text(arm.parts[surest], 3)}, "
-        f"and least sure in the {least} ones, {number_text(arm.parts[least], 3)}."
+        f"{arm.measured.label} is surest in the {surest} tokens, "
+        f"{number_text(arm.parts[surest], 3)}, and least sure in the {least} ones, "
+        f"{number_text(arm.parts[least], 3)}."
     )
 
 
@@ -185,11 +186,11 @@ def positions_chart(arms: Sequence[Positions], colours: Colours) -> Chart:
         )
         # A little apart, so that intervals of several arms can be told from each other.
         place = np.arange(len(PARTS)) + 0.06 * (number - (len(arms) - 1) / 2)
-        name, colour = arm.of.arm, colours[arm.of.arm]
+        name, colour = arm.measured.arm, colours[arm.measured.arm]
         panel.line(place, middle, colour, dash=colours.dash(name), width=1.2)
         panel.points(place, middle, colour, low, high, name=name)
         panel.end(middle, name, colour)
-    legend = colours.legend(arm.of.arm for arm in arms)
+    legend = colours.legend(arm.measured.arm for arm in arms)
     return Chart([panel], lambda: positions_frame(arms), legend)
 
 
@@ -197,7 +198,7 @@ def positions_frame(arms: Sequence[Positions]) -> pd.DataFrame:
     """Perplexity with its interval, one row per arm and part."""
     return pd.DataFrame(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "part": name,
             **interval_columns("perplexity", value),
             "responses": arm.responses,

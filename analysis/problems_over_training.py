@@ -14,12 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once
-from rlbhpc.report.aspects.training import first_and_last_tenth, over_steps, training
-from rlbhpc.report.draw.chart import Chart, Colours, Key
-from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.aspects.training import first_and_last_tenth, metric_panel, training
+from rlbhpc.report.chart import Chart, Colours, Key
 from rlbhpc.report.markup import Cell, Node, el, table
 from rlbhpc.report.measured import powers_of_two
 from rlbhpc.report.paper import main
+from rlbhpc.report.svg import figure
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.store.cube_schema import ROLLOUTS
 
@@ -136,7 +136,9 @@ def section(report: Report) -> Iterator[Node]:
 def learning_chart(frame: pd.DataFrame, colours: Colours) -> Chart:
     """Draw one panel per count, one line per model."""
     frames = {str(model): part for model, part in frame.groupby("model", sort=False)}
-    panels = [over_steps(frames, name, title, colours, zero=True) for name, title in SHOWN.items()]
+    panels = [
+        metric_panel(frames, name, title, colours, zero=True) for name, title in SHOWN.items()
+    ]
     return Chart(panels, frame, tuple(Key(model, colours[model]) for model in frames))
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.coverage import bars_panel
-from rlbhpc.report.draw.chart import Chart, Colours
+from rlbhpc.report.chart import Chart, Colours
 from rlbhpc.report.paper import main_published
 
 TABLE = Path(__file__).parent / "published" / "accuracy_histogram.csv"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.chart import Chart, Colours, Panel, linear_axis, row_axis
+from rlbhpc.report.chart import Chart, Colours, Panel, linear_axis, row_axis
 from rlbhpc.report.paper import main_published
 from rlbhpc.stats import delta_se
 

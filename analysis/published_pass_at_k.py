@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.chart import DASHED, INK, Chart, Colours, Key, Panel, k_axis, percent_axis
+from rlbhpc.report.chart import DASHED, INK, Chart, Colours, Key, Panel, k_axis, percent_axis
 from rlbhpc.report.paper import main_published
 
 TABLE = Path(__file__).parent / "published" / "pass_at_k.csv"
@@ -70,8 +70,8 @@ def curves_panel(part: pd.DataFrame, overlay: list[pd.DataFrame], colours: Colou
 
 def ours(report: Report, benchmark: str) -> Iterator[pd.DataFrame]:
     """Curves of the compared arms of a run on the problem set of that name."""
-    sides = {id(pair.trained): ("trained", pair.trained) for pair in report.final}
-    sides |= {id(pair.base): ("base", pair.base) for pair in report.final}
+    sides = {id(pair.trained): ("trained", pair.trained) for pair in report.last_comparisons}
+    sides |= {id(pair.base): ("base", pair.base) for pair in report.last_comparisons}
     for side, arm in sides.values():
         if arm.curve is None or slug(arm.problem_set).replace("-", "") != benchmark.lower():
             continue
@@ -96,4 +96,4 @@ def slug(name: str) -> str:
 
 
 if __name__ == "__main__":
-    main_published(__doc__, draw, runs=True)
+    main_published(__doc__, draw, takes_runs=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel, linear_axis
+from rlbhpc.report.chart import Chart, Colours, Key, Panel, linear_axis
 from rlbhpc.report.paper import main_published
 
 TABLE = Path(__file__).parent / "published" / "training_dynamics.csv"

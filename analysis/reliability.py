@@ -15,7 +15,7 @@ import pandas as pd
 from rlbhpc.report.aspect import Aspect, Part, Report, once, tables_of
 from rlbhpc.report.aspects.pass_at_k import spread_evenly
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import interval_columns, interval_text, interval_texts, percent_text
 from rlbhpc.stats import (
     Interval,
@@ -32,7 +32,7 @@ from rlbhpc.stats.priors import carries_rates
 DRAWS: Final = 8
 
 
-def fitted(report: Report) -> list[Measured]:
+def fitted(report: Report) -> list[MeasuredArm]:
     """The compared arms that have problems and samples enough for a distribution of rates."""
     return [arm for arm in report.compared if carries_rates(arm.counts)]
 
@@ -48,7 +48,7 @@ class Reliability:
     this may look unsolvable in as many samples as there are.
     """
 
-    of: Measured
+    measured: MeasuredArm
     k: int
     values: dict[str, Interval]
     fixed: FixedCurve
@@ -61,15 +61,15 @@ def reliability(report: Report) -> list[Reliability]:
     arms = fitted(report)
     draws = dict.fromkeys((arm.problem_set for arm in arms), DRAWS)
     for arm in arms:
-        least = arm.equal_counts(arm.rows).reach
+        least = arm.equal_counts(arm.sampled_rows).reach
         draws[arm.problem_set] = min(draws[arm.problem_set], least)
     return [_of(report, arm, draws[arm.problem_set]) for arm in arms]
 
 
-def _of(report: Report, arm: Measured, k: int) -> Reliability:
+def _of(report: Report, arm: MeasuredArm, k: int) -> Reliability:
     prob = report.settings.prob
-    counts = arm.counts[arm.rows]
-    equal = arm.equal_counts(arm.rows)
+    counts = arm.counts[arm.sampled_rows]
+    equal = arm.equal_counts(arm.sampled_rows)
     alike, row, _ = equal.distinct_rows()
     n, c = alike.n, alike.c
     means = {
@@ -81,7 +81,9 @@ def _of(report: Report, arm: Measured, k: int) -> Reliability:
     values = {name: report.mean(each, arm.sampled_problems) for name, each in means.items()}
     # Every sample of every problem has to be known, and of all problems equally many.
     if arm.verdicts is not None and len({*equal.n.tolist()}) == 1:
-        right = arm.right[arm.rows][arm.judged[arm.rows]].reshape(len(arm.rows), -1)
+        right = arm.is_right[arm.sampled_rows][arm.is_judged[arm.sampled_rows]].reshape(
+            len(arm.sampled_rows), -1
+        )
         values["Bayes@N"] = bayes_at_n(right.astype(np.int64)).interval(prob=prob)
     fixed = fixed_curve(counts, None, prob)
     threshold = float(detection_threshold([counts.reach], prob)[0])
@@ -94,7 +96,7 @@ def section(report: Report) -> Iterator[Node]:
         names = list(dict.fromkeys(name for arm in arms for name in arm.values))
         rows: list[list[Cell]] = [
             [
-                arm.of.label,
+                arm.measured.label,
                 *(interval_text(arm.values[n]) if n in arm.values else None for n in names),
             ]
             for arm in arms
@@ -107,7 +109,7 @@ def section(report: Report) -> Iterator[Node]:
             fitted = arm.fixed.k[arm.fixed.model_based].tolist()
             cells = interval_texts(sizes, arm.fixed.k, arm.fixed.interval)
             starred = [c + "*" if k in fitted else c for k, c in zip(sizes, cells, strict=True)]
-            rows.append([arm.of.label, percent_text(arm.threshold), *starred])
+            rows.append([arm.measured.label, percent_text(arm.threshold), *starred])
         heads = ["arm", "hidden below", *(f"k = {k:,}" for k in sizes)]
         caption = f"pass@k of exactly these problems of {set_name}, percent"
         yield table(caption, heads, rows, last=True)
@@ -126,7 +128,7 @@ def reliability_frame(arms: Sequence[Reliability]) -> pd.DataFrame:
     """Reliability metrics with intervals, one row per arm, step, set and metric."""
     return pd.DataFrame(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "metric": name,
             **interval_columns("value", value, sound=True),
         }

@@ -18,7 +18,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once_each, read_frames, tables_of
 from rlbhpc.report.aspects.responses import compared_responses
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text
 from rlbhpc.stats import Interval
 from rlbhpc.verify.verdict import Status
@@ -115,7 +115,7 @@ class Repeats:
     that repeat one too improbable to be drawn twice. ``responses, problems``: what was read.
     """
 
-    of: Measured
+    measured: MeasuredArm
     distinct: Interval
     effective: Interval
     longest: int
@@ -129,7 +129,7 @@ class Repeats:
 @once_each
 def repeats(report: Report) -> Iterator[Repeats]:
     """Look for repeated responses of the compared arms; nothing where no texts are stored."""
-    costs = [(written.of, written.cost) for written in compared_responses(report)]
+    costs = [(written.measured, written.cost) for written in compared_responses(report)]
     columns = ("problem", "sample", "verdict", "n_tokens", "logprob_sum", "text")
     for arm, every in read_frames(report, costs, columns):
         frame = every[(every["verdict"] != Status.FAILED) & (every["text"] != "")]
@@ -137,7 +137,7 @@ def repeats(report: Report) -> Iterator[Repeats]:
             yield _of(report, arm, frame)
 
 
-def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
+def _of(report: Report, arm: MeasuredArm, frame: pd.DataFrame) -> Repeats:
     hashed = pd.util.hash_array(frame["text"].to_numpy(object))
     frame = frame.assign(text=hashed, problem=frame["problem"].astype(str))
     groups = frame.groupby("problem", sort=False)
@@ -163,9 +163,9 @@ def _of(report: Report, arm: Measured, frame: pd.DataFrame) -> Repeats:
     )
 
 
-def as_stored(report: Report, arm: Measured) -> bool:
+def as_stored(report: Report, arm: MeasuredArm) -> bool:
     """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
-    entry = report.arms.get(arm.arm)
+    entry = report.study_arms.get(arm.arm)
     return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1
 
 
@@ -173,7 +173,7 @@ def section(report: Report) -> Iterator[Node]:
     """Show whether samples that should be independent are."""
     for set_name, arms in report.by_set(repeats(report)):
         rows: list[list[Cell]] = [
-            [arm.of.label, arm.problems, arm.responses, interval_text(arm.distinct),
+            [arm.measured.label, arm.problems, arm.responses, interval_text(arm.distinct),
              interval_text(arm.effective), arm.longest or None]
             for arm in arms
         ]  # fmt: skip
@@ -198,9 +198,9 @@ def _independent(arms: list[Repeats]) -> str:
     for arm in arms:
         share = 1 - float(arm.distinct.estimate)
         if share <= 0:
-            phrases.append(f"of {arm.of.label} no response repeats")
+            phrases.append(f"of {arm.measured.label} no response repeats")
             continue
-        sentence = f"of {arm.of.label} {percent_text(share)} % repeat an earlier one"
+        sentence = f"of {arm.measured.label} {percent_text(share)} % repeat an earlier one"
         if arm.copies:
             sentence += (
                 f", {arm.copies:,} of them a response too improbable to be drawn twice: seeds were "
@@ -224,7 +224,7 @@ def repeats_frame(arms: Sequence[Repeats]) -> pd.DataFrame:
     """Repeated responses, one row per arm."""
     return pd.DataFrame(
         {
-            **arm.of.key,
+            **arm.measured.key,
             "problems": arm.problems,
             "responses": arm.responses,
             "longest_repeated": arm.longest,

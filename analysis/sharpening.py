@@ -17,7 +17,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once, read_variables, tables_of
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, points_text
 from rlbhpc.stats import Interval
 
@@ -79,7 +79,7 @@ class Sharpening:
     part in it.
     """
 
-    of: Comparison
+    pair: Comparison
     value: Interval
     rest: Interval
     effective_n: NDArray[np.float64]
@@ -91,10 +91,10 @@ class Sharpening:
 @once
 def sharpenings(report: Report) -> list[Sharpening]:
     """Reweight the base of every last comparison; nothing where no log-probabilities are stored."""
-    bases = {id(pair.base): pair.base for pair in report.final}
+    bases = {id(pair.base): pair.base for pair in report.last_comparisons}
     reweighted = {}
     for arm, (logprob,) in read_variables(report, list(bases.values()), ("logprob_sum",)):
-        right, judged = arm.right, arm.judged
+        right, judged = arm.is_right, arm.is_judged
         # All samples, even ones and odd ones.
         reweighted[id(arm)] = [
             sharpened(right[:, part], logprob[:, part], judged[:, part], POWERS)
@@ -102,20 +102,20 @@ def sharpenings(report: Report) -> list[Sharpening]:
         ]
     return [
         sharpening
-        for pair in report.final
+        for pair in report.last_comparisons
         if id(pair.base) in reweighted
         for sharpening in _against(report, pair, reweighted[id(pair.base)])
     ]
 
 
 def _against(report: Report, pair: Comparison, parts: list[Sharpened]) -> Iterator[Sharpening]:
-    rows = pair.rows[0]
+    rows = pair.base_rows
     every, even, odd = (part.value[rows] for part in parts)
     has_value = np.flatnonzero(np.isfinite(every + even + odd).all(axis=1))
     if len(has_value) < 2:
         return
     problems = tuple(pair.problems[i] for i in has_value.tolist())
-    trained = pair.sides.trained.pass_at_k(1)[has_value]
+    trained = pair.trained_counts.pass_at_k(1)[has_value]
     still, even_still, _ = (np.median(part.effective_n[rows][has_value], axis=0) for part in parts)
     enough = even_still >= LEAST_EFFECTIVE
     enough[0] = True
@@ -135,7 +135,7 @@ def _against(report: Report, pair: Comparison, parts: list[Sharpened]) -> Iterat
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """What sharpening the base reaches beside what training reached."""
-    sharpening = next((each for each in sharpenings(report) if each.of is pair), None)
+    sharpening = next((each for each in sharpenings(report) if each.pair is pair), None)
     if sharpening is None:
         return
     rows: list[list[Cell]] = [
@@ -160,9 +160,9 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     )
 
 
-def as_stored(report: Report, arm: Measured) -> bool:
+def as_stored(report: Report, arm: MeasuredArm) -> bool:
     """Whether the samples were drawn at temperature 1 from all tokens, as log-probabilities are."""
-    entry = report.arms.get(arm.arm)
+    entry = report.study_arms.get(arm.arm)
     return entry is not None and entry.sampling.temperature == 1 and entry.sampling.top_p == 1
 
 
@@ -188,7 +188,7 @@ def sharpening_frame(sharpenings: list[Sharpening]) -> pd.DataFrame:
     """One row per comparison and power; ``odd`` stands for the chosen one on odd samples."""
     rows = []
     for sharpening in sharpenings:
-        pair = sharpening.of
+        pair = sharpening.pair
         parts = [("all", i, sharpening.value[i], sharpening.rest[i]) for i in range(len(POWERS))]
         parts.append(("odd", sharpening.chosen, sharpening.on_odd, sharpening.rest_on_odd))
         for which, i, value, rest in parts:

@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report
+from rlbhpc.report.chart import BASE_COLOUR, Chart, Panel, linear_axis, row_axis
 from rlbhpc.report.compare import common_problems
-from rlbhpc.report.draw.chart import BASE_COLOUR, Chart, Panel, linear_axis, row_axis
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.markup import Node, el
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import count_text
+from rlbhpc.report.svg import figure
 
 #: Groups that are drawn, the largest ones; the numbers hold all.
 _GROUPS: Final = 12
@@ -74,12 +74,12 @@ def section(report: Report) -> Iterator[Node]:
         yield figure(caption, chart)
 
 
-def _several(report: Report) -> list[tuple[str, list[Measured]]]:
+def _several(report: Report) -> list[tuple[str, list[MeasuredArm]]]:
     """The compared arms of each problem set that has more than one."""
     return [(name, arms) for name, arms in report.by_set(report.compared) if len(arms) > 1]
 
 
-def solvable_chart(arms: Sequence[Measured]) -> Chart:
+def solvable_chart(arms: Sequence[MeasuredArm]) -> Chart:
     """Draw the sizes of the largest groups as bars, each named by the arms that solve it.
 
     ``arms``: arms with samples of one problem set; problems that one has no samples of are left
@@ -92,11 +92,11 @@ def solvable_chart(arms: Sequence[Measured]) -> Chart:
     panel = Panel(x, row_axis(max(len(largest), 1)), height=32 * max(len(largest), 1))
     for number, (group, size) in enumerate(largest.items()):
         middle = panel.row(number, f"{_group_name(str(group), arms)}: {size:,}")
-        panel.bar((0, int(size)), (middle - 0.18, middle + 0.2), BASE_COLOUR, text=f"{size:,}")
+        panel.bar((0, int(size)), (middle - 0.18, middle + 0.2), BASE_COLOUR, hint=f"{size:,}")
     return Chart([panel], frame)
 
 
-def _group_name(group: str, arms: Sequence[Measured]) -> str:
+def _group_name(group: str, arms: Sequence[MeasuredArm]) -> str:
     """Name a group by the arms in it, or by those that are not where they are fewer."""
     labels = set(group.split(" + "))
     members = [arm.arm for arm in arms if arm.label in labels]
@@ -108,7 +108,7 @@ def _group_name(group: str, arms: Sequence[Measured]) -> str:
     return " + ".join(members)
 
 
-def solvable_frame(arms: Sequence[Measured]) -> pd.DataFrame:
+def solvable_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
     """One row per problem: the arms that solve it in equally many samples, ``" + "`` between."""
     problems = common_problems(arms)
     rows = [arm.rows_of(problems) for arm in arms]

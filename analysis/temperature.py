@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, once
 from rlbhpc.report.aspects.responses import responses
-from rlbhpc.report.compare import common_problems
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     BASE_COLOUR,
     DASHED,
     Chart,
@@ -28,11 +27,12 @@ from rlbhpc.report.draw.chart import (
     percent_axis,
     points_axis,
 )
-from rlbhpc.report.draw.svg import figure
+from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import count_text, interval_columns, interval_text, stack_rows
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
@@ -166,7 +166,7 @@ class Temperatures:
     problem_set: str
     base: str
     trained: str
-    arms: tuple[tuple[tuple[float, Measured], ...], tuple[tuple[float, Measured], ...]]
+    arms: tuple[tuple[tuple[float, MeasuredArm], ...], tuple[tuple[float, MeasuredArm], ...]]
     envelopes: tuple[Envelope, Envelope]
     difference: Interval
     problems: int
@@ -182,7 +182,7 @@ class Matched:
     how uncertain the two entropies are.
     """
 
-    of: Measured
+    measured: MeasuredArm
     trained: str
     entropy: float
     temperature: float
@@ -194,11 +194,11 @@ class Matched:
 def temperatures(report: Report) -> list[Temperatures]:
     """Compare envelopes of all pairs whose models were sampled at two temperatures or more."""
     by_pair: dict[tuple[str, str, str, str], Temperatures] = {}
-    for pair in report.final:
-        if pair.base.arm not in report.arms or pair.trained.arm not in report.arms:
+    for pair in report.last_comparisons:
+        if pair.base.arm not in report.study_arms or pair.trained.arm not in report.study_arms:
             continue
         sides = _alike(report, pair.base), _alike(report, pair.trained)
-        prompt = report.arms[pair.base.arm].prompt
+        prompt = report.study_arms[pair.base.arm].prompt
         key = (pair.base.problem_set, pair.base.model, pair.trained.model, prompt)
         if min(len(side) for side in sides) < 2 or key in by_pair:
             continue
@@ -206,7 +206,11 @@ def temperatures(report: Report) -> list[Temperatures]:
         problems = common_problems(every)
         if len(problems) > 1:
             reach = min(arm.counts_of(problems).reach for arm in every)
-            weights, k, prob = report.weights(problems), k_grid(reach), report.settings.prob
+            weights, k, prob = (
+                report.settings.weights(problems),
+                k_grid(reach),
+                report.settings.prob,
+            )
             base, trained = (
                 envelope({t: m.counts_of(problems) for t, m in side.items()}, weights, k, prob)
                 for side in sides
@@ -223,15 +227,15 @@ def temperatures(report: Report) -> list[Temperatures]:
     return list(by_pair.values())
 
 
-def _alike(report: Report, arm: Measured) -> dict[float, Measured]:
+def _alike(report: Report, arm: MeasuredArm) -> dict[float, MeasuredArm]:
     """Arms like this one at this step but for their temperature."""
-    own = report.arms[arm.arm]
+    own = report.study_arms[arm.arm]
     return {
         study_arm.sampling.temperature: other
-        for other in report.measured
+        for other in report.measured_arms
         if other.step == arm.step and other.problem_set == arm.problem_set
         and other.sampled.any()
-        and (study_arm := report.arms.get(other.arm)) is not None
+        and (study_arm := report.study_arms.get(other.arm)) is not None
         and (study_arm.model, study_arm.prompt) == (own.model, own.prompt)
         and replace(study_arm.sampling, temperature=0) == replace(own.sampling, temperature=0)
     }  # fmt: skip
@@ -242,7 +246,7 @@ def matched(report: Report) -> list[Matched]:
     """Match every sampled temperature of a base that the trained model's temperatures enclose."""
     if not temperatures(report):
         return []
-    entropy = {id(m.of): float(m.entropy.estimate) for m in responses(report)}
+    entropy = {id(m.measured): float(m.entropy.estimate) for m in responses(report)}
     return [
         match
         for comparison in temperatures(report)
@@ -252,7 +256,7 @@ def matched(report: Report) -> list[Matched]:
 
 
 def _match(
-    report: Report, comparison: Temperatures, base: Measured, entropy: dict[int, float]
+    report: Report, comparison: Temperatures, base: MeasuredArm, entropy: dict[int, float]
 ) -> Iterator[Matched]:
     arms = [arm for _, arm in comparison.arms[1]]
     if any(id(arm) not in entropy for arm in (base, *arms)):
@@ -268,7 +272,7 @@ def _match(
     except UserError:
         return  # none of its temperatures makes the trained model as random
     each = values - base.counts_of(problems).pass_at_k(k)
-    weights = report.weights(problems)
+    weights = report.settings.weights(problems)
     difference = percentile_interval(
         each.mean(axis=0), weights.means(each), report.settings.prob,
         "paired problem bootstrap, percentile", np.broadcast_to(weights.units >= 50, k.shape),
@@ -301,8 +305,9 @@ def section(report: Report) -> Iterator[Node]:
         yield table(caption, heads, rows)
     for set_name, matches in report.by_set(matched(report)):
         rows = [
-            [match.trained, match.of.label, f"{match.entropy:.3f}", f"{match.temperature:.2f}",
-             int(match.k[i]), interval_text(match.difference, i, sign=True)]
+            [match.trained, match.measured.label, f"{match.entropy:.3f}",
+             f"{match.temperature:.2f}", int(match.k[i]),
+             interval_text(match.difference, i, sign=True)]
             for match in matches
             for i in _ends(len(match.k))
         ]  # fmt: skip
@@ -369,8 +374,8 @@ def matched_frame(matches: Sequence[Matched]) -> pd.DataFrame:
     """Differences at equal entropy, one row per base arm, trained model and k."""
     return stack_rows(
         {
-            "problem_set": match.of.problem_set,
-            "base": match.of.arm,
+            "problem_set": match.measured.problem_set,
+            "base": match.measured.arm,
             "trained": match.trained,
             "entropy": match.entropy,
             "temperature": match.temperature,
@@ -386,8 +391,9 @@ def _left(match: Matched) -> str:
     leads = {1: "the trained model leads", -1: "the base leads", 0: "neither leads for certain"}
     return (
         f"With {match.trained} at a temperature of {match.temperature:.2f}, where it is as random "
-        f"as {match.of.label} ({match.entropy:.3f} nat per token), {leads[int(last.sign)]} at "
-        f"k = {int(match.k[-1]):,}: {interval_text(last, sign=True)} points."
+        f"as {match.measured.label} ({match.entropy:.3f} nat per token), "
+        f"{leads[int(last.sign)]} at k = {int(match.k[-1]):,}: "
+        f"{interval_text(last, sign=True)} points."
     )
 
 

@@ -77,7 +77,7 @@ def report(
     keep(Layout(folder).logs, "report", Layout(folder).attempts)
     writes = not as_json and (out is not None or not terminal)
     from rlbhpc.cli.shared import screen
-    from rlbhpc.report.aspects.graders import lay_beside
+    from rlbhpc.report.aspects.robustness import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import count_text
     from rlbhpc.report.terminal import print_answer, print_notes, print_report
@@ -111,4 +111,4 @@ def report(
 
 def exit_code(gathered: Report) -> int:
     """Tell whether all that the study asks for went into the report."""
-    return INCOMPLETE if any(arm.tally.missing for arm in gathered.measured) else DONE
+    return INCOMPLETE if any(arm.tally.missing for arm in gathered.measured_arms) else DONE

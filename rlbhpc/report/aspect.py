@@ -1,4 +1,4 @@
-"""The nouns *Report* and *Aspect*: all that is known about a run, and one thing shown of it.
+"""What a report knows about a run (*Report*), and one thing that it shows of it (*Aspect*).
 
 Terminal, page, tables and figures read a :class:`Report` and compute nothing themselves, so they
 cannot disagree. An aspect is one file: what it reads, its figure, its table and its words stand
@@ -22,11 +22,18 @@ import pyarrow.compute as pc
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from rlbhpc.report.chart import Chart, Colours
 from rlbhpc.report.compare import Comparison, Settings, compare
-from rlbhpc.report.draw.chart import Chart, Colours
 from rlbhpc.report.markup import Node
-from rlbhpc.report.measured import Measured, at_step, powers_of_two, rows_at, take_rows
-from rlbhpc.stats import Interval, ProblemWeights
+from rlbhpc.report.measured import (
+    MeasuredArm,
+    positions_of,
+    powers_of_two,
+    read_step,
+    take_rows,
+)
+from rlbhpc.report.phrases import FloatArray
+from rlbhpc.stats import Interval
 from rlbhpc.stats.interval import mean_interval, paired_interval, ratio_interval
 from rlbhpc.store import samples
 from rlbhpc.store.sources import Group
@@ -34,13 +41,15 @@ from rlbhpc.study.keys import Arm
 from rlbhpc.study.layout import Layout
 
 T = TypeVar("T")
+#: How the samples of each group ``<arm>/<problem set>`` were made.
+Provenance = Mapping[str, Mapping[str, Any]]
 
 
-class Line(NamedTuple):
-    """A base and the checkpoints that are compared with it on one problem set."""
+class Lineage(NamedTuple):
+    """A base and the checkpoints that are compared with it on one problem set, steps rising."""
 
-    base: Measured
-    steps: tuple[Measured, ...]
+    base: MeasuredArm
+    checkpoints: tuple[MeasuredArm, ...]
 
 
 @dataclass(frozen=True)
@@ -48,47 +57,51 @@ class Report:
     """All that is known about a run.
 
     ``name, question``: of the study, or the folder's name. ``settings``: how the intervals were
-    made. ``arms``: what each arm is, by name; empty without a study. ``measured``: every arm, step
-    and problem set. ``lines``: of each pair and problem set the base and, steps rising, what is
-    compared with it. ``final``: one comparison per line, at its last step that has samples.
-    ``notes``: what a reader must know: what is missing, left out or not comparable. ``provenance``:
-    what the samples stand on, by ``<arm>/<problem set>``. ``study_hash``: hash of what the study
-    asks for; empty without a study. ``tree``: the run's results, opened once: values are read on
-    demand. ``memo``: what aspects worked out, see :func:`rlbhpc.report.aspect.once`.
+    made. ``study_arms``: what each arm is, by name; empty without a study. ``measured_arms``: every
+    arm, step and problem set. ``lineages``: each compared pair on each problem set.
+    ``last_comparisons``: one for each lineage, at its last checkpoint that has samples. ``notes``:
+    what a reader must know: what is missing, left out or not comparable. ``study_hash``: hash of
+    what the study asks for; empty without a study. ``tree``: the run's results, opened once; values
+    are read on demand. ``memo``: results of :func:`once`.
     """
 
     name: str
     question: str
     folder: Path
     settings: Settings
-    arms: Mapping[str, Arm]
-    measured: tuple[Measured, ...]
-    lines: tuple[Line, ...]
-    final: tuple[Comparison, ...]
+    study_arms: Mapping[str, Arm]
+    measured_arms: tuple[MeasuredArm, ...]
+    lineages: tuple[Lineage, ...]
+    last_comparisons: tuple[Comparison, ...]
     notes: tuple[str, ...]
-    provenance: Mapping[str, Mapping[str, Any]]
+    provenance: Provenance
     study_hash: str
     tree: xr.DataTree = field(repr=False)
     memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
-    def line_ups(self) -> list[list[Comparison]]:
-        """Comparisons of each line, steps rising; the earlier ones are made on demand."""
-        return [
-            [*(compare(line.base, arm, self.settings) for arm in line.steps[:-1]), last]
-            for line, last in zip(self.lines, self.final, strict=True)
-        ]
+    def comparisons_by_lineage(self) -> list[list[Comparison]]:
+        """Comparisons of each lineage at all its checkpoints, steps rising."""
+        comparisons = []
+        for lineage, last in zip(self.lineages, self.last_comparisons, strict=True):
+            earlier = [
+                compare(lineage.base, checkpoint, self.settings)
+                for checkpoint in lineage.checkpoints[:-1]
+            ]
+            comparisons.append([*earlier, last])
+        return comparisons
 
     @property
-    def every_comparison(self) -> list[Comparison]:
-        """Comparisons of all lines at all steps."""
-        return [pair for line_up in self.line_ups for pair in line_up]
+    def comparisons_at_all_steps(self) -> list[Comparison]:
+        """Comparisons of all lineages at all their checkpoints."""
+        return [pair for pairs in self.comparisons_by_lineage for pair in pairs]
 
     @cached_property
-    def compared(self) -> list[Measured]:
-        """The arms of the last comparisons, each once; without any the last of each line."""
-        sides = [side for pair in self.final for side in (pair.base, pair.trained)]
-        arms = sides or [arm for arm in self.measured if arm.sampled.any()]
+    def compared(self) -> list[MeasuredArm]:
+        """The arms of the last comparisons, each once; all sampled arms where there are none."""
+        arms = [side for pair in self.last_comparisons for side in (pair.base, pair.trained)]
+        if not arms:
+            arms = [arm for arm in self.measured_arms if arm.sampled.any()]
         return list({id(arm): arm for arm in arms}.values())
 
     def groups(self, kind: str) -> Iterator[xr.Dataset]:
@@ -98,49 +111,45 @@ class Report:
     @cached_property
     def problem_sets(self) -> list[str]:
         """Problem sets in the order of the study."""
-        return list(dict.fromkeys(arm.problem_set for arm in self.measured))
+        return list(dict.fromkeys(arm.problem_set for arm in self.measured_arms))
 
-    def by_set(self, parts: Sequence[T]) -> Iterator[tuple[str, list[T]]]:
-        """Problem sets that have any of these: arms, comparisons, or what is ``of`` one of them."""
-        for name in self.problem_sets:
-            chosen = [part for part in parts if _set_of(part) == name]
+    def by_set(self, items: Sequence[T]) -> Iterator[tuple[str, list[T]]]:
+        """Group arms, comparisons, or what has ``measured`` as its arm, by problem set."""
+        for set_name in self.problem_sets:
+            chosen = [item for item in items if _problem_set_of(item) == set_name]
             if chosen:
-                yield name, chosen
+                yield set_name, chosen
 
     @cached_property
     def colours(self) -> Colours:
         """One colour per arm; an arm that is compared as a trained one is no base."""
-        trained = {pair.trained.arm for pair in self.final}
-        bases = {pair.base.arm for pair in self.final} - trained
-        # The first arm of a model stands for it; an arm that has a model's name goes before.
-        models = {arm.model: arm.arm for arm in reversed(self.measured)}
-        return Colours((arm.arm for arm in self.measured), bases, models)
+        trained = {pair.trained.arm for pair in self.last_comparisons}
+        bases = {pair.base.arm for pair in self.last_comparisons} - trained
+        # A model has the colour of its first arm, unless an arm has the model's name.
+        arm_of_model = {arm.model: arm.arm for arm in reversed(self.measured_arms)}
+        return Colours((arm.arm for arm in self.measured_arms), bases, arm_of_model)
 
-    def k(self, reach: int) -> list[int]:
-        """The k that tables show: the study's, or the powers of two, up to what there is."""
-        return [k for k in self.settings.k if k <= reach] or powers_of_two(reach)
-
-    def weights(self, problems: Sequence[str]) -> ProblemWeights:
-        """The bootstrap weights that all intervals over these problems share."""
-        return self.settings.weights(problems)
+    def k(self, largest: int) -> list[int]:
+        """The k that tables show: the study's, or else the powers of two, up to ``largest``."""
+        return [k for k in self.settings.k if k <= largest] or powers_of_two(largest)
 
     def mean(
-        self, values: NDArray[np.float64], problems: Sequence[str], how: str = "problem bootstrap"
+        self, values: FloatArray, problems: Sequence[str], method: str = "problem bootstrap"
     ) -> Interval:
         """Interval of the mean over problems of values in [0, 1]."""
-        return mean_interval(values, self.weights(problems), self.settings.prob, how)
+        return mean_interval(values, self.settings.weights(problems), self.settings.prob, method)
 
-    def paired(self, differences: NDArray[np.float64], problems: Sequence[str]) -> Interval:
+    def paired(self, differences: FloatArray, problems: Sequence[str]) -> Interval:
         """Intervals of the mean over problems of differences, ``[problem, k]``."""
-        return paired_interval(differences, self.weights(problems), self.settings.prob)
+        return paired_interval(differences, self.settings.weights(problems), self.settings.prob)
 
     def ratio(self, sums: ArrayLike, totals: ArrayLike, problems: Sequence[str]) -> Interval:
         """Interval of a ratio of sums over problems."""
-        return ratio_interval(sums, totals, self.weights(problems), self.settings.prob)
+        return ratio_interval(sums, totals, self.settings.weights(problems), self.settings.prob)
 
 
-def _set_of(part: Any) -> str:
-    return str(getattr(part, "of", part).problem_set)
+def _problem_set_of(item: Any) -> str:
+    return str(getattr(item, "measured", item).problem_set)
 
 
 def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
@@ -148,10 +157,6 @@ def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
     for node in tree.subtree:
         if node.attrs.get("kind") in kinds:
             yield node.to_dataset()
-
-
-#: From a report to its figures, each with a name for its files.
-Draw = Callable[[Report], Iterator[tuple[str, Chart]]]
 
 
 def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
@@ -190,42 +195,44 @@ class Part(StrEnum):
     METHODS = "Methods"
 
 
-# Parts of a report, and what draws some of them.
-_Gather = Callable[[Report], Sequence[T]]
-_DrawParts = Callable[[Sequence[T], Colours], Chart]
-
-
-def charts_by_set(name: str, gathered: _Gather[T], draw: _DrawParts[T]) -> Draw:
-    """What a script of ``analysis/`` draws: one chart a problem set."""
-
-    def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-        for set_name, parts in report.by_set(gathered(report)):
-            yield f"{name}-{set_name}", draw(parts, report.colours)
-
-    return charts
-
-
-def single_chart(name: str, gathered: _Gather[T], draw: _DrawParts[T]) -> Draw:
-    """What a script of ``analysis/`` draws: one chart of all that there is."""
-
-    def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-        if gathered(report):
-            yield name, draw(gathered(report), report.colours)
-
-    return charts
-
-
+#: From a report to its figures, each with a name for its files.
+Draw = Callable[[Report], Iterator[tuple[str, Chart]]]
 #: From a report to tables by the name of their file.
 Tables = Callable[[Report], dict[str, pd.DataFrame]]
 
 
-def tables_of(gathered: Callable[[Report], T], **frames: Callable[[T], pd.DataFrame]) -> Tables:
-    """Tables of what an aspect works out, each by the name of its file."""
-    return lambda report: {name: frame(gathered(report)) for name, frame in frames.items()}
+def charts_by_set(
+    name: str,
+    gather: Callable[[Report], Sequence[T]],
+    draw: Callable[[Sequence[T], Colours], Chart],
+) -> Draw:
+    """Draw one chart for each problem set, of what ``gather`` finds of it."""
+
+    def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+        for set_name, items in report.by_set(gather(report)):
+            yield f"{name}-{set_name}", draw(items, report.colours)
+
+    return charts
 
 
-def _no_tables(_: Report) -> dict[str, pd.DataFrame]:
-    return {}
+def single_chart(
+    name: str,
+    gather: Callable[[Report], Sequence[T]],
+    draw: Callable[[Sequence[T], Colours], Chart],
+) -> Draw:
+    """Draw one chart of all that ``gather`` finds."""
+
+    def charts(report: Report) -> Iterator[tuple[str, Chart]]:
+        items = gather(report)
+        if items:
+            yield name, draw(items, report.colours)
+
+    return charts
+
+
+def tables_of(gather: Callable[[Report], T], **frames: Callable[[T], pd.DataFrame]) -> Tables:
+    """Tables of what ``gather`` finds, each by the name of its file."""
+    return lambda report: {name: frame(gather(report)) for name, frame in frames.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,16 +240,15 @@ class Aspect:
     """One thing that a report shows.
 
     ``part``: where it stands on the page. ``section``: its nodes; none where the run has nothing of
-    it. ``comparison``: its nodes for one comparison at its last step, shown inside of that
-    comparison. ``tables``: its numbers by the name of their file. ``metrics``: names in the
-    registry of metrics, described under Methods where there are tables. ``charts``: what of it goes
-    into a paper.
+    it. ``comparison``: its nodes for one of the last comparisons, shown inside of that comparison.
+    ``tables``: its numbers by the name of their file. ``metrics``: names in the registry of
+    metrics, described under Methods where there are tables. ``charts``: its figures for a paper.
     """
 
     part: Part
     section: Callable[[Report], Iterable[Node]] | None = None
     comparison: Callable[[Report, Comparison], Iterable[Node]] | None = None
-    tables: Tables = _no_tables
+    tables: Tables = lambda report: {}
     metrics: tuple[str, ...] = ()
     charts: Draw | None = None
 
@@ -250,7 +256,7 @@ class Aspect:
         """Give the tables that have rows, worked out once per report."""
         if self.tables not in report.memo:
             tables = self.tables(report)
-            report.memo[self.tables] = {n: frame for n, frame in tables.items() if len(frame)}
+            report.memo[self.tables] = {name: frame for name, frame in tables.items() if len(frame)}
         frames: dict[str, pd.DataFrame] = report.memo[self.tables]
         return frames
 
@@ -260,68 +266,74 @@ TOKENS: Final = 20_000_000
 
 
 def read_variables(
-    report: Report, arms: Sequence[Measured], names: tuple[str, ...]
-) -> Iterator[tuple[Measured, list[NDArray[Any]]]]:
-    """Read variables ``[problem, sample]`` of arms with samples, in the order of their problems."""
-    stored = (arm for arm in arms if arm.verdicts is not None and arm.sampled.any())
-    for path, steps_of_group in groupby(stored, lambda arm: arm.group):
+    report: Report, arms: Sequence[MeasuredArm], names: tuple[str, ...]
+) -> Iterator[tuple[MeasuredArm, list[NDArray[Any]]]]:
+    """Read stored variables of each sampled arm, ``[problem, sample]``.
+
+    Rows are in the order of the arm's problems, columns its first ``common_depth`` samples.
+    """
+    sampled = [arm for arm in arms if arm.verdicts is not None and arm.sampled.any()]
+    for path, arms_of_group in groupby(sampled, lambda arm: arm.group):
         group = report.tree[path].to_dataset()
         steps, problems = group["step"].values.tolist(), group["problem"].values.tolist()
-        for arm in steps_of_group:
-            step, rows = steps.index(arm.step), rows_at(arm.problems, problems)
-            arrays = (take_rows(at_step(group, name, step), rows) for name in names)
-            yield arm, [values[:, : arm.width] for values in arrays]
+        for arm in arms_of_group:
+            rows = positions_of(arm.problems, problems)
+            values = []
+            for name in names:
+                at_step = read_step(group, name, steps.index(arm.step))
+                values.append(take_rows(at_step, rows)[:, : arm.common_depth])
+            yield arm, values
 
 
 @once
-def stored_groups(report: Report) -> set[tuple[str, str]]:
-    """Arms and problem sets with whole samples in files, and not just in the cube."""
+def _groups_with_files(report: Report) -> set[Group]:
+    """Groups whose samples are stored in files of their own, and not just in the cube."""
     layout = Layout(report.folder)
-    return {
-        group
-        for group in layout.groups()
-        if any(
-            folder.is_dir() and any(folder.iterdir())
-            for folder in (layout.parts(*group), layout.journals(*group))
-        )
-    }
+    groups = set()
+    for group in layout.groups():
+        for folder in (layout.parts(*group), layout.journals(*group)):
+            if folder.is_dir() and any(folder.iterdir()):
+                groups.add(Group(*group))
+    return groups
 
 
-def has_samples(report: Report, arm: Measured) -> bool:
-    """Whether whole samples of an arm are stored, and not just its counts or its cube."""
-    return arm.verdicts is not None and (arm.arm, arm.problem_set) in stored_groups(report)
+def has_texts(report: Report, arm: MeasuredArm) -> bool:
+    """Whether responses of an arm are stored, and not just its counts or its cube."""
+    stored = Group(arm.arm, arm.problem_set) in _groups_with_files(report)
+    return stored and arm.verdicts is not None
 
 
 def read_frames(
     report: Report,
-    costs: Iterable[tuple[Measured, NDArray[np.float64]]],
+    costs: Iterable[tuple[MeasuredArm, FloatArray]],
     columns: tuple[str, ...],
     tokens: int = TOKENS,
-) -> Iterator[tuple[Measured, pd.DataFrame]]:
-    """Read columns of as many problems of each arm as :func:`some_problems` says."""
+) -> Iterator[tuple[MeasuredArm, pd.DataFrame]]:
+    """Read columns of as many problems of each arm as :func:`affordable_problems` says."""
     for arm, cost in costs:
-        if has_samples(report, arm):
-            rows = read_columns(report, arm, some_problems(arm, cost, tokens), columns)
+        if has_texts(report, arm):
+            rows = read_columns(report, arm, affordable_problems(arm, cost, tokens), columns)
             if rows.num_rows:  # none in a cube whose samples are elsewhere
                 yield arm, rows.to_pandas()
 
 
-def some_problems(arm: Measured, cost: NDArray[np.float64], tokens: int) -> list[str]:
-    """Sampled problems spread evenly over the set whose responses have so many tokens at most.
+def affordable_problems(arm: MeasuredArm, cost: FloatArray, tokens: int) -> list[str]:
+    """Sampled problems, spread evenly over the set, whose responses have at most ``tokens`` tokens.
 
     ``cost`` is the mean length of a response of each sampled problem.
     """
-    rows = arm.rows
-    mean = max(1.0, float(np.nan_to_num(cost * arm.counts.n[rows]).mean()))
-    number = int(np.clip(tokens // mean, 1, len(rows)))
+    rows = arm.sampled_rows
+    tokens_of_problem = np.nan_to_num(cost * arm.counts.n[rows])
+    mean_tokens = max(1.0, float(tokens_of_problem.mean()))
+    number = int(np.clip(tokens // mean_tokens, 1, len(rows)))
     chosen = np.unique(np.linspace(0, len(rows) - 1, number).round().astype(int))
-    return [arm.problems[rows[i]] for i in chosen.tolist()]
+    return list(arm.ids_at(rows[chosen]))
 
 
 def read_columns(
-    report: Report, arm: Measured, problems: list[str], columns: tuple[str, ...]
+    report: Report, arm: MeasuredArm, problems: list[str], columns: tuple[str, ...]
 ) -> pa.Table:
-    """Read columns, ``sample`` among them, of the first ``width`` samples of some problems."""
+    """Read columns, ``sample`` among them, of the common samples of some problems."""
     group = Group(arm.arm, arm.problem_set)
     table = samples.read_current_rows(Layout(report.folder), group, arm.step, problems, columns)
-    return table.filter(pc.less(table["sample"], arm.width))
+    return table.filter(pc.less(table["sample"], arm.common_depth))

@@ -16,7 +16,7 @@ from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.answer import settings_of
 from rlbhpc.report.aspects.samples import Memorised, memorised
 from rlbhpc.report.compare import Comparison
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import file_number
 from rlbhpc.stats import Interval
 from rlbhpc.stats.joint import Finding
@@ -24,21 +24,21 @@ from rlbhpc.stats.joint import Finding
 CLAIM: Final = "claim.json"
 
 
-def _or_null(value: object) -> object:
+def _finite_or_null(value: object) -> object:
     if not isinstance(value, float):
         return value
     return file_number(value) if math.isfinite(value) else None
 
 
 #: A number, or null where there is none.
-Number = Annotated[float | None, BeforeValidator(_or_null)]
+Number = Annotated[float | None, BeforeValidator(_finite_or_null)]
 
 
-class _Part(BaseModel):
+class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Bounds(_Part):
+class Bounds(_Entry):
     """An estimate with its interval."""
 
     estimate: Number
@@ -46,12 +46,12 @@ class Bounds(_Part):
     upper: Number
 
     @classmethod
-    def of(cls, value: Interval) -> Bounds:
-        """Take a single number."""
-        return cls(estimate=float(value.estimate), lower=value.low, upper=value.high)
+    def of(cls, interval: Interval) -> Bounds:
+        """Take the interval of a single number."""
+        return cls(estimate=float(interval.estimate), lower=interval.low, upper=interval.high)
 
 
-class Found(_Part):
+class Found(_Entry):
     """Whether problems were lost, or gained."""
 
     verdict: Literal["yes", "no", "undecided"]
@@ -61,13 +61,13 @@ class Found(_Part):
     """Problems that only this side solved in K samples."""
 
     @classmethod
-    def of(cls, value: Finding) -> Found:
-        """Take a finding."""
-        share = Bounds(estimate=value.estimate, lower=value.low, upper=value.high)
-        return cls(verdict=value.verdict.value, share=share, count=value.count)
+    def of(cls, finding: Finding) -> Found:
+        """Take what the answer says of one side."""
+        share = Bounds(estimate=finding.estimate, lower=finding.low, upper=finding.high)
+        return cls(verdict=finding.verdict.value, share=share, count=finding.count)
 
 
-class Side(_Part):
+class Side(_Entry):
     """One of the two models, and how it was asked and judged."""
 
     arm: str
@@ -90,7 +90,7 @@ class Side(_Part):
     truncated: int | None
 
 
-class Probe(_Part):
+class Probe(_Entry):
     """How well a model knows the questions of a set: it saw the beginning of each."""
 
     arm: str
@@ -110,17 +110,17 @@ class Probe(_Part):
     def of(cls, probe: Memorised) -> Probe:
         """Take what the report says of one arm and probe."""
         return cls(
-            arm=probe.of.arm,
-            step=probe.of.step,
-            problem_set=probe.of.problem_set,
+            arm=probe.measured.arm,
+            step=probe.measured.step,
+            problem_set=probe.measured.problem_set,
             shown=probe.share,
-            completed=Bounds.of(probe.completion),
-            answered=Bounds.of(probe.answer),
+            completed=Bounds.of(probe.mean_completed),
+            answered=Bounds.of(probe.mean_answered),
             known=probe.known,
         )
 
 
-class Claim(_Part):
+class Claim(_Entry):
     """What one comparison says."""
 
     answer: str
@@ -148,7 +148,7 @@ class Claim(_Part):
     """What the study's probes say of these two models; empty where none was made."""
 
 
-class Card(_Part):
+class Card(_Entry):
     """The file."""
 
     schema_name: Literal["rlbhpc.claim"] = "rlbhpc.claim"
@@ -178,7 +178,7 @@ def claim_card(report: Report) -> bytes:
         bootstrap_replicates=settings.replicates,
         bootstrap_seed=settings.seed,
         margin=settings.margin,
-        claims=[_claim(report, pair) for pair in report.final],
+        claims=[_claim(report, pair) for pair in report.last_comparisons],
         notes=list(report.notes),
     )
     return (card.model_dump_json(indent=2) + "\n").encode()
@@ -191,10 +191,16 @@ def claim_schema() -> str:
 
 def _claim(report: Report, pair: Comparison) -> Claim:
     answer = pair.answer
+    checkpoints = [(side.model, side.step) for side in (pair.base, pair.trained)]
+    probes = [
+        Probe.of(probe)
+        for probe in memorised(report)
+        if (probe.measured.model, probe.measured.step) in checkpoints
+    ]
     return Claim(
         answer=answer.headline,
         sentences=list(pair.words),
-        problem_set=pair.base.problem_set,
+        problem_set=pair.problem_set,
         problems=len(pair.problems),
         problems_left_out=list(pair.left_out),
         K=pair.reach,
@@ -208,31 +214,27 @@ def _claim(report: Report, pair: Comparison) -> Claim:
         p_moved_holm=pair.p_moved_holm,
         p_mcnemar_holm=pair.p_solved_holm,
         comparisons=pair.comparisons,
-        contamination=[
-            Probe.of(probe)
-            for probe in memorised(report)
-            if (probe.of.model, probe.of.step)
-            in [(side.model, side.step) for side in (pair.base, pair.trained)]
-        ],
+        contamination=probes,
     )
 
 
-def _side(report: Report, side: Measured) -> Side:
-    stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
-    asked = settings_of(report, side)
+def _side(report: Report, arm: MeasuredArm) -> Side:
+    stored = report.provenance.get(arm.group, {})
+    sampling = settings_of(report, arm)
+    prompt, grader = sampling.pop("prompt"), sampling.pop("grader")
     return Side(
-        arm=side.arm,
-        model=side.model,
-        step=side.step,
-        model_digest=stored.get("model_digests", {}).get(str(side.step)),
-        samples_per_problem=side.depth,
-        stop_after=side.stop_after,
-        sampling={k: v for k, v in asked.items() if k not in ("prompt", "grader")},
-        prompt=asked["prompt"],
+        arm=arm.arm,
+        model=arm.model,
+        step=arm.step,
+        model_digest=stored.get("model_digests", {}).get(str(arm.step)),
+        samples_per_problem=arm.depth,
+        stop_after=arm.stop_after,
+        sampling=sampling,
+        prompt=prompt,
         prompt_digest=stored.get("prompt"),
-        grader=asked["grader"],
+        grader=grader,
         engine=stored.get("engine"),
-        failed=side.tally.failed,
-        missing=side.tally.missing,
-        truncated=side.tally.truncated,
+        failed=arm.tally.failed,
+        missing=arm.tally.missing,
+        truncated=arm.tally.truncated,
     )

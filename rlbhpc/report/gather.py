@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +13,15 @@ import xarray as xr
 
 from rlbhpc import plugins
 from rlbhpc.errors import NOTHING_TO_DO, UserError
-from rlbhpc.report.aspect import Line, Report, groups_of
-from rlbhpc.report.compare import Comparison, Settings, compare, share_error
-from rlbhpc.report.compare import pair_problems as pair_up
-from rlbhpc.report.measured import Measured, by_line, measured
+from rlbhpc.report.aspect import Lineage, Provenance, Report, groups_of
+from rlbhpc.report.compare import (
+    Comparison,
+    Settings,
+    comparable_problems,
+    compare,
+    share_error,
+)
+from rlbhpc.report.measured import MeasuredArm, by_arm_and_set, read_arms
 from rlbhpc.report.phrases import count_text
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
@@ -31,64 +36,12 @@ from rlbhpc.sweep import looks
 from rlbhpc.sweep.remember import PROBE
 from rlbhpc.verify.error_audit import Side, load_error_rates
 
-#: Replicates where no study says how many.
+#: Bootstrap replicates where no study says how many.
 REPLICATES: Final = 1000
 #: Kinds of groups in a cube that hold samples, or the counts of imported ones.
 SAMPLED: Final = frozenset({"samples", "counts"})
 #: Base arm and trained arm.
 Pair = tuple[str, str]
-
-
-def same_files(
-    provenance: Mapping[str, Mapping[str, Any]], pairs: Sequence[tuple[str, str]]
-) -> Iterator[str]:
-    """Tell of pairs of different arms that hold samples of one imported file."""
-    for base, trained in pairs:
-        files = [provenance[group].get("imported", {}) for group in (base, trained)]
-        digests = {origin["sha256"] for origin in files[0].values()}
-        shared = [name for name, origin in files[1].items() if origin["sha256"] in digests]
-        if shared and base != trained:
-            yield (
-                f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
-                "they are compared on cannot differ there."
-            )
-
-
-def shortfalls(provenance: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """What imported logs lack of their runs, by the group that they went into."""
-    lacking = {
-        group: [
-            f"{name}: {origin['shortfall']}"
-            for name, origin in stored.get("imported", {}).items()
-            if "shortfall" in origin
-        ]
-        for group, stored in provenance.items()
-    }
-    return {group: ", ".join(causes) for group, causes in lacking.items() if causes}
-
-
-def other_verdicts(
-    study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
-) -> Iterator[str]:
-    """Tell of verdicts that the study's own verifier of today did not give.
-
-    Adds the graders of each such set to the provenance.
-    """
-    for name, stored in provenance.items():
-        group = Group(*name.split("/"))
-        entry = study.problem_sets.get(group.problem_set)
-        own = plugins.planned_identity(study.plugins, "verifiers", (entry and entry.verifier) or "")
-        if own is None or group not in layout.groups():
-            continue
-        graders = samples.count_graders(layout, group)
-        stored["graders"] = sorted(graders)
-        if others := sorted({*graders} - {own}):
-            yield (
-                f"{group.arm} on {group.problem_set}: {graders.total() - graders[own]:,} of "
-                f"{graders.total():,} verdicts are of {', '.join(others)} and not of {own}, the "
-                "study's verifier; `rlbhpc verify RUN --into NEW` judges all of them with "
-                "it."
-            )
 
 
 def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
@@ -101,66 +54,41 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     layout = Layout(folder)
     study = study_of(layout)
     tree = open_cube(folder)
+    settings = _settings(study, tree)
     # Another grader's verdicts ended the samples, and looks decided by them.
     regraded = layout.regraded.is_file()
-    arms = [
-        arm
-        for group in groups_of(tree, SAMPLED)
-        for arm in measured(group, study, regraded=regraded)
-    ]
-    if not any(arm.sampled.any() for arm in arms):
-        raise UserError(
-            f"{folder}: no judged samples yet, so there is nothing to report; make some with "
-            "`rlbhpc sample`, or take in results with `rlbhpc import`",
-            NOTHING_TO_DO,
-        )
-    arms.sort(key=_order(study))
-    settings = _settings(study)
-    settings = replace(settings, clusters=_clusters(study, tree))
-    known = _errors(study, layout)
-    arms = [_with_curve(replace(arm, errors=known(arm)), settings) for arm in arms]
-    names = list(dict.fromkeys(arm.arm for arm in arms))
-    notes = [note for arm in arms for note in _notes(arm)]
-    if any(arm.stop_after for arm in arms):
-        notes.append(
-            "Where samples end at the r-th right one, what needs equally many of each problem "
-            "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
-            "first r, which all have; for more, raise `stop_after`. Chains of thought have no "
-            "value there."
-        )
-    if study is None and not pairs and len(names) > 1:
-        notes.append(
-            "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
-            "--compare BASE:TRAINED."
-        )
-    provenance: dict[str, dict[str, Any]] = {
-        node.path.strip("/"): json.loads(node.attrs["provenance"])
-        for node in tree.subtree
-        if node.attrs.get("kind") in SAMPLED
-    }
+    arms = _measured_arms(layout, study, tree, settings, regraded)
+    provenance = _provenance(tree)
+    notes = list(_run_notes(arms, study, pairs))
     if study is not None and not regraded:
-        notes[:0] = other_verdicts(study, layout, provenance)
+        notes[:0] = _foreign_verdict_notes(study, layout, provenance)
     # Whether one model remembers more of a set than another is no boundary of reasoning.
-    answered = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
-    lines = _lines(answered, _pairs(names, study, pairs), notes)
-    final = [compare(line.base, line.steps[-1], settings) for line in lines]
-    notes[:0] = same_files(provenance, [(p.base.group, p.trained.group) for p in final])
-    lacking = shortfalls(provenance)
-    notes[:0] = [f"{group}, imported from {causes}." for group, causes in lacking.items()]
-    notes += [note for pair in final for note in _comparison_notes(pair, lacking)]
+    answering = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]
+    names = list(dict.fromkeys(arm.arm for arm in arms))
+    lineages = _lineages(answering, _pairs(names, study, pairs), notes)
+    last_comparisons = share_error(
+        [compare(lineage.base, lineage.checkpoints[-1], settings) for lineage in lineages],
+        () if regraded else looks.read(layout),
+    )
+    shortfalls = _shortfalls(provenance)
     return Report(
-        study.name if study else folder.resolve().name,
-        (study.file.question or "") if study else "",
-        folder,
-        settings,
-        study.arms if study else {},
-        tuple(arms),
-        tuple(lines),
-        tuple(share_error(final, () if regraded else looks.read(layout))),
-        tuple(notes),
-        provenance,
-        study.hash if study else "",
-        tree,
+        name=study.name if study else folder.resolve().name,
+        question=(study.file.question or "") if study else "",
+        folder=folder,
+        settings=settings,
+        study_arms=study.arms if study else {},
+        measured_arms=tuple(arms),
+        lineages=tuple(lineages),
+        last_comparisons=tuple(last_comparisons),
+        notes=(
+            *(f"{group}, imported from {causes}." for group, causes in shortfalls.items()),
+            *_shared_file_notes(provenance, last_comparisons),
+            *notes,
+            *(note for pair in last_comparisons for note in _comparison_notes(pair, shortfalls)),
+        ),
+        provenance=provenance,
+        study_hash=study.hash if study else "",
+        tree=tree,
     )
 
 
@@ -172,79 +100,105 @@ def read_pair(text: str) -> Pair:
     return base, trained
 
 
-def _order(study: Study | None) -> Callable[[Measured], tuple[int, int, str, str, int]]:
-    """Sort arms and sets as the study lists them, and by name what it does not list."""
-    arms = list(study.arms) if study else []
-    sets = list(study.problem_sets) if study else []
-
-    def rank(names: list[str], name: str) -> int:
-        return names.index(name) if name in names else len(names)
-
-    def place(arm: Measured) -> tuple[int, int, str, str, int]:
-        ranks = rank(sets, arm.problem_set), rank(arms, arm.arm)
-        return *ranks, arm.problem_set, arm.arm, arm.step
-
-    return place
-
-
-def _settings(study: Study | None) -> Settings:
+def _settings(study: Study | None, tree: xr.DataTree) -> Settings:
     if study is None:
-        return Settings(PROB, REPLICATES, 0, ())
+        return Settings(PROB, REPLICATES, seed=0, k=())
     analysis = study.file.analysis
-    sizes = tuple(sorted(set(analysis.k)))
     return Settings(
-        analysis.confidence,
-        analysis.bootstrap,
-        study.seed,
-        sizes,
-        analysis.margin,
-        study.trainings(),
-        {mean.name: tuple(mean.problem_sets) for mean in analysis.averages},
-        tuple(analysis.statistics),
-        tuple(analysis.aspects),
+        prob=analysis.confidence,
+        replicates=analysis.bootstrap,
+        seed=study.seed,
+        k=tuple(sorted(set(analysis.k))),
+        margin=analysis.margin,
+        trainings=study.trainings(),
+        averages={mean.name: tuple(mean.problem_sets) for mean in analysis.averages},
+        statistics=tuple(analysis.statistics),
+        aspects=tuple(analysis.aspects),
+        clusters=_cluster_of_problem(tree, analysis.cluster) if analysis.cluster else {},
     )
 
 
-def _errors(study: Study | None, layout: Layout) -> Callable[[Measured], Errors]:
-    """What is known of the verifier's errors: what the study states, else what an audit found."""
-    stated = study.file.analysis.errors if study else {}
-    audited = load_error_rates(layout)
-
-    def known(arm: Measured) -> Errors:
-        if arm.arm in stated:
-            return Told(stated[arm.arm])
-        rates = audited.get(Side(arm.arm, arm.step, arm.problem_set))
-        if rates is None:
-            return None
-        right, wrong = rates.false_right, rates.false_wrong
-        return ErrorCounts(right.errors, right.audited, wrong.errors, wrong.audited)
-
-    return known
-
-
-def _clusters(study: Study | None, tree: xr.DataTree) -> dict[str, str]:
-    """The source of each problem by the study's field; nothing where the study names none."""
-    field = study.file.analysis.cluster if study else None
-    labels: dict[str, str] = {}
-    for group in groups_of(tree, SAMPLED) if field else ():
+def _cluster_of_problem(tree: xr.DataTree, field: str) -> dict[str, str]:
+    """The label of each problem in a field of the problem sets; problems without one are absent."""
+    clusters: dict[str, str] = {}
+    for group in groups_of(tree, SAMPLED):
         if field in group.coords:
-            labels |= dict(zip(group["problem"].values, group[field].values, strict=True))
-    return {problem: str(label) for problem, label in labels.items() if label}
+            labels = map(str, group[field].values)
+            clusters |= zip(group["problem"].values, labels, strict=True)
+    return {problem: label for problem, label in clusters.items() if label}
 
 
-def _with_curve(arm: Measured, settings: Settings) -> Measured:
+def _measured_arms(
+    layout: Layout, study: Study | None, tree: xr.DataTree, settings: Settings, regraded: bool
+) -> list[MeasuredArm]:
+    """All arms at all steps, with their curves, in the order of the study."""
+    arms = [
+        arm
+        for group in groups_of(tree, SAMPLED)
+        for arm in read_arms(group, study, regraded=regraded)
+    ]
+    if not any(arm.sampled.any() for arm in arms):
+        raise UserError(
+            f"{layout.root}: no judged samples yet, so there is nothing to report; make some with "
+            "`rlbhpc sample`, or take in results with `rlbhpc import`",
+            NOTHING_TO_DO,
+        )
+    study_arms = list(study.arms) if study else []
+    study_sets = list(study.problem_sets) if study else []
+
+    def place(arm: MeasuredArm) -> tuple[int, int, str, str, int]:
+        set_rank, arm_rank = _rank(study_sets, arm.problem_set), _rank(study_arms, arm.arm)
+        return set_rank, arm_rank, arm.problem_set, arm.arm, arm.step
+
+    stated = study.file.analysis.errors if study else {}
+    audited = _audited_errors(layout)
+    measured = []
+    for arm in sorted(arms, key=place):
+        errors: Errors = audited.get(Side(arm.arm, arm.step, arm.problem_set))
+        if arm.arm in stated:
+            errors = Told(stated[arm.arm])
+        measured.append(_with_curve(replace(arm, errors=errors), settings))
+    return measured
+
+
+def _rank(names: list[str], name: str) -> int:
+    """Position of a name; behind all others where it is missing."""
+    return names.index(name) if name in names else len(names)
+
+
+def _audited_errors(layout: Layout) -> dict[Side, ErrorCounts]:
+    """The verifier's errors that an audit found, by arm, step and problem set."""
+    errors = {}
+    for side, rates in load_error_rates(layout).items():
+        right, wrong = rates.false_right, rates.false_wrong
+        errors[side] = ErrorCounts(right.errors, right.audited, wrong.errors, wrong.audited)
+    return errors
+
+
+def _with_curve(arm: MeasuredArm, settings: Settings) -> MeasuredArm:
+    """The arm, and its counterpart by the other verdict, with pass@k over their problems."""
     if arm.counterpart is not None:
         arm = replace(arm, counterpart=_with_curve(arm.counterpart, settings))
-    if not len(arm.rows):
+    if not len(arm.sampled_rows):
         return arm
     counts = arm.counts[arm.curve_rows]
-    own = [k for k in settings.k if k <= counts.reach]
-    k = np.union1d(k_grid(counts.reach), np.array(own, np.int64))
+    study_k = [k for k in settings.k if k <= counts.reach]
+    k = np.union1d(k_grid(counts.reach), np.array(study_k, np.int64))
     weights = settings.weights(arm.curve_problems)
     return replace(arm, curve=pass_curve(counts, weights, k, settings.prob))
 
 
+def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
+    """How the samples of each group were made, as its file in the cube says."""
+    return {
+        node.path.strip("/"): json.loads(node.attrs["provenance"])
+        for node in tree.subtree
+        if node.attrs.get("kind") in SAMPLED
+    }
+
+
 def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[Pair]:
+    """The arms to compare: the named ones, else the study's, else each arm with itself."""
     for pair in named:
         for arm in pair:
             if arm not in arms:
@@ -256,50 +210,79 @@ def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[
     return [(arm, arm) for arm in arms]
 
 
-def _lines(arms: list[Measured], pairs: list[Pair], notes: list[str]) -> list[Line]:
-    """Find what can be compared: each pair on each problem set that both have samples of."""
-    by_arm = by_line([arm for arm in arms if arm.sampled.any()])
-    lines = []
-    for base_arm, trained_arm in pairs:
-        sets = [s for arm, s in by_arm if arm == base_arm and (trained_arm, s) in by_arm]
+def _lineages(arms: list[MeasuredArm], pairs: list[Pair], notes: list[str]) -> list[Lineage]:
+    """What can be compared: each pair on each problem set that both have samples of.
+
+    Appends to ``notes`` what cannot be compared.
+    """
+    checkpoints_of = by_arm_and_set([arm for arm in arms if arm.sampled.any()])
+    lineages = []
+    for base_name, trained_name in pairs:
+        sets = [set_name for arm, set_name in checkpoints_of
+                if arm == base_name and (trained_name, set_name) in checkpoints_of]  # fmt: skip
         if not sets:
-            notes.append(f"{trained_arm} and {base_arm} have no samples of one problem set yet.")
+            notes.append(f"{trained_name} and {base_name} have no samples of one problem set yet.")
         for set_name in sets:
-            base, steps = _sides(by_arm[base_arm, set_name], by_arm[trained_arm, set_name])
-            enough = []
-            for trained in steps:
-                shared = len(pair_up(base, trained).problems)
+            base, candidates = _base_and_checkpoints(
+                checkpoints_of[base_name, set_name], checkpoints_of[trained_name, set_name]
+            )
+            checkpoints = []
+            for trained in candidates:
+                shared = len(comparable_problems(base, trained))
                 if shared < 2:
                     notes.append(
                         f"{trained.label} and {base.label} share "
                         f"{count_text(shared, 'sampled problem')} of {set_name}: "
                         "too few to compare."
                     )
-                    continue
-                enough.append(trained)
-            if enough:
-                lines.append(Line(base, tuple(enough)))
-    return lines
+                else:
+                    checkpoints.append(trained)
+            if checkpoints:
+                lineages.append(Lineage(base, tuple(checkpoints)))
+    return lineages
 
 
-def _sides(base: list[Measured], trained: list[Measured]) -> tuple[Measured, list[Measured]]:
-    """Say which step of the base arm is the base, and which steps of the other are compared."""
-    if base is trained:
-        return base[0], base[1:]
-    # A base has one step; of a line that was trained before, its last checkpoint is the base.
-    # Step 0 of a trained line is the base once more.
-    later = [arm for arm in trained if arm.step > 0]
-    return base[-1], later or trained
+def _base_and_checkpoints(
+    base_steps: list[MeasuredArm], trained_steps: list[MeasuredArm]
+) -> tuple[MeasuredArm, list[MeasuredArm]]:
+    """Choose the step that is the base, and the steps that are compared with it."""
+    if base_steps is trained_steps:
+        return base_steps[0], base_steps[1:]
+    # A base has one step. If it was trained before, its last checkpoint is the base.
+    # Step 0 of the trained arm is the base once more.
+    later = [arm for arm in trained_steps if arm.step > 0]
+    return base_steps[-1], later or trained_steps
 
 
-def _notes(arm: Measured) -> Iterator[str]:
+def _run_notes(
+    arms: list[MeasuredArm], study: Study | None, pairs: Sequence[Pair]
+) -> Iterator[str]:
+    """What a reader must know of the arms and of the run as a whole."""
+    for arm in arms:
+        yield from _arm_notes(arm)
+    if any(arm.stop_after for arm in arms):
+        yield (
+            "Where samples end at the r-th right one, what needs equally many of each problem "
+            "(votes, G-Pass@k, repeats, entropy, lengths, the choice of a checkpoint) takes the "
+            "first r, which all have; for more, raise `stop_after`. Chains of thought have no "
+            "value there."
+        )
+    if study is None and not pairs and len({arm.arm for arm in arms}) > 1:
+        yield (
+            "Nothing says which arm is the base of which: there is no study.json. Name pairs with "
+            "--compare BASE:TRAINED."
+        )
+
+
+def _arm_notes(arm: MeasuredArm) -> Iterator[str]:
     name, tally, problems = f"{arm.label} on {arm.problem_set}", arm.tally, len(arm.problems)
     if not arm.sampled.any():
         yield f"{name}: no judged samples yet."
     elif tally.missing:
+        unsampled = problems - len(arm.sampled_rows)
         yield (
             f"{name}: {tally.missing:,} of {tally.asked:,} samples are missing; "
-            f"{problems - len(arm.rows):,} of {count_text(problems, 'problem')} without any."
+            f"{unsampled:,} of {count_text(problems, 'problem')} without any."
         )
     failed, errors = tally.failed or 0, tally.verifier_errors or 0
     if failed + errors:
@@ -312,7 +295,8 @@ def _notes(arm: Measured) -> Iterator[str]:
             f"{name}: the samples of a problem end at {count_text(arm.stop_after, 'right one')}; "
             f"those of {int(arm.counts.stopped.sum()):,} of {count_text(problems, 'problem')} did."
         )
-    if stragglers := len(arm.rows) - len(arm.curve_rows):
+    stragglers = len(arm.sampled_rows) - len(arm.curve_rows)
+    if stragglers:
         yield (
             f"{name}: its curve leaves out {count_text(stragglers, 'problem')} with fewer samples "
             "than 98 % of the others."
@@ -324,9 +308,65 @@ def _notes(arm: Measured) -> Iterator[str]:
         )
 
 
-def _comparison_notes(pair: Comparison, lacking: Mapping[str, str]) -> Iterator[str]:
+def _foreign_verdict_notes(
+    study: Study, layout: Layout, provenance: dict[str, dict[str, Any]]
+) -> Iterator[str]:
+    """Name verdicts that the study's own verifier, as it is today, did not give.
+
+    Adds the graders of each problem set that has such a verifier to ``provenance``.
+    """
+    for name, stored in provenance.items():
+        group = Group(*name.split("/"))
+        entry = study.problem_sets.get(group.problem_set)
+        verifier = (entry.verifier or "") if entry else ""
+        own_grader = plugins.planned_identity(study.plugins, "verifiers", verifier)
+        if own_grader is None or group not in layout.groups():
+            continue
+        verdicts_by_grader = samples.count_graders(layout, group)
+        stored["graders"] = sorted(verdicts_by_grader)
+        foreign = sorted({*verdicts_by_grader} - {own_grader})
+        if foreign:
+            total = verdicts_by_grader.total()
+            yield (
+                f"{group.arm} on {group.problem_set}: {total - verdicts_by_grader[own_grader]:,} "
+                f"of {total:,} verdicts are of {', '.join(foreign)} and not of {own_grader}, the "
+                "study's verifier; `rlbhpc verify RUN --into NEW` judges all of them with it."
+            )
+
+
+def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) -> Iterator[str]:
+    """Name pairs of different arms that hold samples of one imported file."""
+    for pair in comparisons:
+        base, trained = pair.base.group, pair.trained.group
+        base_files = provenance[base].get("imported", {})
+        trained_files = provenance[trained].get("imported", {})
+        digests = {origin["sha256"] for origin in base_files.values()}
+        shared = [name for name, origin in trained_files.items() if origin["sha256"] in digests]
+        if shared and base != trained:
+            yield (
+                f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
+                "they are compared on cannot differ there."
+            )
+
+
+def _shortfalls(provenance: Provenance) -> dict[str, str]:
+    """What imported logs lack of their runs, by the group that they went into."""
+    shortfalls = {}
+    for group, stored in provenance.items():
+        causes = [
+            f"{name}: {origin['shortfall']}"
+            for name, origin in stored.get("imported", {}).items()
+            if "shortfall" in origin
+        ]
+        if causes:
+            shortfalls[group] = ", ".join(causes)
+    return shortfalls
+
+
+def _comparison_notes(pair: Comparison, shortfalls: Mapping[str, str]) -> Iterator[str]:
+    groups = (pair.base.group, pair.trained.group)
     if pair.left_out:
-        causes = [lacking[arm.group] for arm in (pair.base, pair.trained) if arm.group in lacking]
+        causes = [shortfalls[group] for group in groups if group in shortfalls]
         because = f" ({', '.join(causes)})" if causes else ""
         yield (
             f"{pair.title}: left out {count_text(len(pair.left_out), 'problem')} that one of the "

@@ -10,9 +10,9 @@ import hashlib
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from rlbhpc.report.phrases import file_number, printable
 from rlbhpc.stats.interval import without_noise
@@ -21,7 +21,8 @@ Node = ET.Element | str
 #: What a cell of a table may hold.
 Cell = Node | int | float | None
 
-_DIGITS: Final = 4
+_SIGNIFICANT_DIGITS: Final = 4
+_DASH: Final = "–"
 
 
 def el(tag: str, *children: Node, **attributes: str) -> ET.Element:
@@ -29,14 +30,15 @@ def el(tag: str, *children: Node, **attributes: str) -> ET.Element:
     names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
     element = ET.Element(tag, names)
     for child in children:
-        if isinstance(child, str):
-            text = printable(child, lines=True)
-            if len(element):
-                element[-1].tail = (element[-1].tail or "") + text
-            else:
-                element.text = (element.text or "") + text
-        else:
+        if not isinstance(child, str):
             element.append(child)
+            continue
+        text = printable(child, lines=True)
+        # ElementTree keeps a text with the element that stands before it.
+        if len(element):
+            element[-1].tail = (element[-1].tail or "") + text
+        else:
+            element.text = (element.text or "") + text
     return element
 
 
@@ -48,30 +50,29 @@ def note(*children: Node) -> ET.Element:
 def table(
     caption: str,
     heads: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
+    rows: Sequence[Sequence[Any]],
     *,
     wide: Sequence[int] = (),
     last: bool = False,
 ) -> ET.Element:
-    """Make a sortable table that scrolls by itself where it is wider than the page.
+    """Make a sortable table of :data:`Cell`, which scrolls where it is wider than the page.
 
     Numbers sort by value and stand to the right; ``wide`` columns may break their lines. The first
     column stays in sight while the others scroll, and with ``last`` the last one too.
     """
-    body = [list(row) for row in rows]
-    text = [any(_is_text(row[i]) for row in body) for i in range(len(heads))]
-    head = (
-        el("th", name, scope="col", class_="text" if is_text else "number")
-        for name, is_text in zip(heads, text, strict=True)
-    )
-    lines = (
-        el("tr", *(_cell(value, text[i], i in wide) for i, value in enumerate(row))) for row in body
-    )
+    head, body = el("tr"), [el("tr") for _ in rows]
+    for i, name in enumerate(heads):
+        column = [row[i] for row in rows]
+        alignment = "text" if any(map(_is_text, column)) else "number"
+        head.append(el("th", name, scope="col", class_=alignment))
+        css_class = "text wide" if i in wide else alignment
+        for line, value in zip(body, column, strict=True):
+            line.append(_cell(value, css_class))
     inner = el(
         "table",
         el("caption", caption),
-        el("thead", el("tr", *head)),
-        el("tbody", *lines),
+        el("thead", head),
+        el("tbody", *body),
         class_="sortable last" if last else "sortable",
     )
     return el("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
@@ -83,49 +84,54 @@ _NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: \[.*\])?(?: \?)?\*?$")
 
 def _is_text(value: Cell) -> bool:
     if isinstance(value, str):
-        return value not in {"", "–"} and _NUMBER.match(value) is None
+        return value not in {"", _DASH} and _NUMBER.match(value) is None
     return isinstance(value, ET.Element)
 
 
-def _cell(value: Cell, text: bool, wide: bool) -> ET.Element:
-    kind = "text wide" if wide else "text" if text else "number"
+def _cell(value: Cell, css_class: str) -> ET.Element:
+    """A cell of a table; ``data-value`` is what the column is sorted by."""
     if isinstance(value, ET.Element):
-        return el("td", value, class_=kind)
+        return el("td", value, class_=css_class)
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return el("td", "–", class_=kind, data_value="")
+        return el("td", _DASH, class_=css_class, data_value="")
     if isinstance(value, bool):
-        return el("td", "yes" if value else "no", class_=kind)
+        return el("td", "yes" if value else "no", class_=css_class)
     if isinstance(value, str):
         number = _NUMBER.match(value)
-        return el("td", value, class_=kind, **({"data_value": number[1]} if number else {}))
+        sort_value = {"data_value": number[1]} if number else {}
+        return el("td", value, class_=css_class, **sort_value)
     if isinstance(value, float):
-        shown = f"{float(without_noise(value)):.{_DIGITS}g}"
-        return el("td", shown, class_=kind, data_value=repr(file_number(value)))
-    return el("td", f"{value:,}", class_=kind, data_value=str(value))
+        text = f"{float(without_noise(value)):.{_SIGNIFICANT_DIGITS}g}"
+        return el("td", text, class_=css_class, data_value=repr(file_number(value)))
+    return el("td", f"{value:,}", class_=css_class, data_value=str(value))
 
 
 def document(title: str, body: Sequence[Node]) -> str:
     """Write a whole page. Nothing is loaded and nothing runs but the script that came with it."""
     folder = files("rlbhpc.report")
-    css, js = (folder.joinpath(name).read_text() for name in ("page.css", "page.js"))
+    css = folder.joinpath("page.css").read_text()
+    js = folder.joinpath("page.js").read_text()
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"style-src '{_hash(css)}'; script-src '{_hash(js)}'"
+        f"style-src '{_hash_source(css)}'; script-src '{_hash_source(js)}'"
     )
-    head = el("head")
-    head.append(el("meta", charset="utf-8"))
-    head.append(el("meta", http_equiv="Content-Security-Policy", content=policy))
-    head.append(el("meta", name="viewport", content="width=device-width, initial-scale=1"))
-    head.append(el("meta", name="referrer", content="no-referrer"))
-    head.append(el("title", title))
-    style = ET.SubElement(head, "style")
-    style.text = css
-    script = ET.Element("script")
-    script.text = js  # at the end: it works on what stands before it
+    style, script = ET.Element("style"), ET.Element("script")
+    style.text, script.text = css, js
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="referrer", content="no-referrer"),
+        el("title", title),
+        style,
+    )
+    # The script is at the end, since it works on the elements before it.
     html = el("html", head, el("body", *body, script), lang="en")
     return "<!doctype html>\n" + ET.tostring(html, encoding="unicode", method="html") + "\n"
 
 
-def _hash(text: str) -> str:
+def _hash_source(text: str) -> str:
+    """The hash of a style or script by which the page's policy allows it."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,4 +1,4 @@
-"""The noun *Measured*: one arm at one step on one problem set, as counts, with nothing left out."""
+"""One arm at one step on one problem set: how many samples it has and how many are right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from rlbhpc.engines.completion import Finish
+from rlbhpc.report.phrases import BoolArray, IntArray
 from rlbhpc.stats import Counts, Interval, PassCurve
 from rlbhpc.stats.decision import problems_with_samples
 from rlbhpc.stats.verifier_error import Errors
@@ -27,13 +28,17 @@ _MISSING: Final = int(Status.MISSING)
 _RIGHT: Final = int(Status.RIGHT)
 _LAST_JUDGED: Final = int(Status.TIMEOUT)
 
+#: Verdict codes of :class:`Status`, or codes of how responses ended, ``[problem, sample]``.
+Codes = NDArray[np.int8]
+
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the samples that were asked for; None where a count was imported alone.
+    """How many samples were requested, came, and were judged in which way.
 
-    ``judged`` samples are those of n. ``no_answer``, ``timeouts`` and ``truncated`` are among
-    them; ``failed`` generations and ``verifier_errors`` are not: they say nothing about the model.
+    ``judged`` samples are those of n. ``no_answer``, ``timeouts`` and ``truncated`` are among them.
+    ``failed`` generations and ``verifier_errors`` are not, since they say nothing about the model.
+    A value is None where only counts were imported.
     """
 
     asked: int
@@ -48,20 +53,19 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredArm:
     """Counts of one arm at one step on one problem set.
 
-    ``problems``: ids of all problems that were asked, in the order of the set. ``counts``: samples
-    and right ones per problem; n = 0 where nothing has come yet. ``depth``: samples asked of each
-    problem. Problems that looks asked more of count with their first ``depth`` samples here, since
-    a rule that looks at results makes the rest of them no fair sample. ``topped_up``: problems that
-    have more samples than ``depth``. ``tally``: what became of all samples. ``verdicts``:
-    ``[problem, sample]`` verdict codes of the samples that every problem is asked for, whatever
-    comes out: all, or the first ``stop_after``. None for imported counts. ``drawn``: the same of
-    all samples. ``stop_after``: right samples at which a problem ends; 0 where none does.
-    ``curve``: pass@k over problems that have samples; None where there is none. ``decided_by``:
-    whether strict or lenient verdicts these are; empty where only one was stored. ``counterpart``:
-    the same samples by the other verdict. ``errors``: what is known of the verifier's errors here.
+    ``problems``: ids of all requested problems, in the order of the set. ``counts``: samples and
+    right ones of each problem; n = 0 where no sample has come yet. ``depth``: samples requested of
+    each problem. Looks may ask for more samples of some problems. These do not count here: a rule
+    that looks at results makes them no fair sample. ``topped_up``: problems with more samples than
+    ``depth``. ``verdicts``: verdict codes of the first ``common_depth`` samples; None for imported
+    counts. ``all_verdicts``: verdict codes of the first ``depth`` samples. ``stop_after``: right
+    samples at which the sampling of a problem ends; 0 where it never ends early. ``curve``: pass@k
+    over the problems with samples; None where there is none. ``decided_by``: ``strict`` or
+    ``lenient``, whichever verdicts these are; empty where only one was stored. ``counterpart``: the
+    same samples by the other verdict. ``errors``: what is known of the verifier's errors.
     """
 
     arm: str
@@ -73,22 +77,22 @@ class Measured:
     depth: int
     topped_up: int
     tally: Tally
-    verdicts: NDArray[np.int8] | None = field(repr=False)
-    drawn: NDArray[np.int8] | None = field(repr=False)
+    verdicts: Codes | None = field(repr=False)
+    all_verdicts: Codes | None = field(repr=False)
     stop_after: int = 0
     curve: PassCurve | None = None
     decided_by: str = ""
-    counterpart: Measured | None = field(default=None, repr=False)
+    counterpart: MeasuredArm | None = field(default=None, repr=False)
     errors: Errors = None
 
     @property
     def key(self) -> dict[str, str | int]:
-        """Columns that tell its rows in a table from those of others."""
+        """The table columns that name this arm, step and problem set."""
         return {"problem_set": self.problem_set, "arm": self.arm, "step": self.step}
 
     @property
     def group(self) -> str:
-        """Where its samples stand in the results."""
+        """Path of its samples in the cube."""
         return f"{self.arm}/{self.problem_set}"
 
     @property
@@ -97,162 +101,192 @@ class Measured:
         return self.arm if self.step == 0 else f"{self.arm}, step {self.step:,}"
 
     @property
-    def sampled(self) -> NDArray[np.bool_]:
-        """Which problems have a judged sample."""
+    def sampled(self) -> BoolArray:
+        """Whether each problem has a judged sample."""
         return self.counts.n > 0
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
+    def sampled_rows(self) -> IntArray:
         """Positions of the problems that have a judged sample."""
         return np.flatnonzero(self.sampled)
 
     @cached_property
-    def curve_rows(self) -> NDArray[np.int64]:
-        """Positions of the problems in its curve, without stragglers."""
-        counts = self.counts[self.rows]
-        return self.rows[problems_with_samples(counts, [counts])]
+    def sampled_problems(self) -> tuple[str, ...]:
+        """Ids of the problems that have a judged sample."""
+        return self.ids_at(self.sampled_rows)
+
+    @cached_property
+    def curve_rows(self) -> IntArray:
+        """Positions of the problems in the pass@k curve; stragglers are left out."""
+        counts = self.counts[self.sampled_rows]
+        return self.sampled_rows[problems_with_samples(counts, [counts])]
 
     @cached_property
     def curve_problems(self) -> tuple[str, ...]:
-        """Ids of the problems in its curve."""
-        return tuple(self.problems[i] for i in self.curve_rows.tolist())
+        """Ids of the problems in the pass@k curve."""
+        return self.ids_at(self.curve_rows)
 
-    @cached_property
-    def sampled_problems(self) -> tuple[str, ...]:
-        """Ids of the problems that have a judged sample."""
-        return tuple(self.problems[i] for i in self.rows.tolist())
+    def ids_at(self, rows: IntArray) -> tuple[str, ...]:
+        """Ids of the problems at these positions."""
+        return tuple(self.problems[row] for row in rows.tolist())
 
     @property
-    def judged(self) -> NDArray[np.bool_]:
-        """Which samples were judged, ``[problem, sample]``; nothing of imported counts."""
+    def is_judged(self) -> BoolArray:
+        """Which samples were judged, ``[problem, sample]``; no columns for imported counts."""
         if self.verdicts is None:
             return np.zeros((len(self.problems), 0), bool)
         return _is_judged(self.verdicts)
 
     @property
-    def right(self) -> NDArray[np.bool_]:
-        """Which samples are right, ``[problem, sample]``; nothing of imported counts."""
+    def is_right(self) -> BoolArray:
+        """Which samples are right, ``[problem, sample]``; no columns for imported counts."""
         if self.verdicts is None:
             return np.zeros((len(self.problems), 0), bool)
         return np.asarray(self.verdicts == _RIGHT)
 
     @property
-    def width(self) -> int:
-        """Samples that every problem is asked for, whatever comes out."""
+    def common_depth(self) -> int:
+        """Samples that every problem has, even where sampling ends early at right ones."""
         return min(self.depth, self.stop_after or self.depth)
 
     def pass_at(self, k: int) -> Interval:
-        """Pass@k with its interval, or that of the largest k below that the curve has."""
+        """Pass@k with its interval, at the largest k of the curve that is not above ``k``."""
         assert self.curve is not None
-        return self.curve.interval[int(np.searchsorted(self.curve.k, k, "right")) - 1]
+        position = int(np.searchsorted(self.curve.k, k, "right")) - 1
+        return self.curve.interval[position]
 
-    def equal_counts(self, rows: NDArray[np.int64]) -> Counts:
-        """Counts of samples that are exchangeable: of those that every problem is asked for."""
+    def equal_counts(self, rows: IntArray) -> Counts:
+        """Counts of the samples that every problem has, which are exchangeable."""
         if not self.stop_after or self.verdicts is None:
             return self.counts[rows]
-        return Counts.of(self.judged[rows].sum(axis=1), self.right[rows].sum(axis=1))
+        return Counts.of(self.is_judged[rows].sum(axis=1), self.is_right[rows].sum(axis=1))
 
-    def rows_of(self, problems: Sequence[str]) -> NDArray[np.int64]:
+    def rows_of(self, problems: Sequence[str]) -> IntArray:
         """Positions of some problems."""
-        return rows_at(problems, self.problems)
+        return positions_of(problems, self.problems)
 
     def counts_of(self, problems: Sequence[str]) -> Counts:
         """Counts of some problems."""
         return self.counts[self.rows_of(problems)]
 
-    def right_in_first(self, m: int, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Right samples among the first ``m`` judged ones of some problems.
+    def right_in_first(self, samples: int, rows: IntArray) -> IntArray | None:
+        """Count the right samples among the first judged ``samples`` of each of some problems.
 
-        None where that cannot be known: imported counts of more than m samples.
+        None for imported counts of more samples, which do not say which ones were first.
         """
         counts = self.counts[rows]
-        if (counts.n == m).all():
+        if (counts.n == samples).all():
             return counts.c
-        if self.drawn is None:
+        if self.all_verdicts is None:
             return None
-        verdicts = self.drawn[rows]
+        verdicts = self.all_verdicts[rows]
         judged = _is_judged(verdicts)
-        first = judged & (np.cumsum(judged, axis=1) <= m)
-        return np.asarray(((verdicts == _RIGHT) & first).sum(axis=1), np.int64)
+        is_first = judged & (np.cumsum(judged, axis=1) <= samples)
+        return np.asarray(((verdicts == _RIGHT) & is_first).sum(axis=1), np.int64)
 
 
-def measured(
-    group: xr.Dataset, study: Study | None, *, regraded: bool = False
-) -> Iterator[Measured]:
-    """Read one group of a cube, step by step.
+@dataclass(frozen=True)
+class _Request:
+    """What was asked of one arm on one problem set.
 
-    ``group``: a group ``<arm>/<problem set>`` of samples or counts. ``study``: what was asked for;
-    without it, what the group has room for counts as asked.
+    ``stored_rows``: the cube's row of each problem; −1 for a problem that it does not have yet.
     """
-    arm, set_name = str(group["arm"].item()), str(group["problem_set"].item())
-    planned = study is not None and arm in study.arms and set_name in study.sets(arm)
-    ids = group["problem"].values.tolist()
-    problems = study.problem_ids(set_name) if study and planned else tuple(ids)
-    depth = study.n(arm, set_name) if study and planned else group.sizes.get("sample", 0)
-    stop_after = int(group["stop_after"]) if "stop_after" in group else 0
-    if study and planned:
-        stop_after = study.stop_after(arm, set_name)
-    rows = rows_at(problems, ids)
-    steps = group["step"].values.tolist()
-    model = str(group["model"].item())
-    sampled = "verdict" in group
-    stored = [
-        over_steps(group, name) for name in (("verdict", "finish") if sampled else ("n", "c"))
-    ]
+
+    arm: str
+    model: str
+    problem_set: str
+    problems: tuple[str, ...]
+    stored_rows: IntArray
+    depth: int
+    stop_after: int
+
+    def ends_early(self, verdicts: Codes) -> bool:
+        """Whether a problem ended before it had all samples or ``stop_after`` right ones."""
+        verdicts = verdicts[:, : self.depth]
+        too_few_right = (verdicts == _RIGHT).sum(axis=1) < self.stop_after
+        has_missing = (verdicts == _MISSING).any(axis=1)
+        return bool((too_few_right & has_missing).any())
+
+    def without_ends(self) -> _Request:
+        """The request for the samples that every problem has, as verdicts of another grader need.
+
+        That grader's verdicts decided when a problem ended.
+        """
+        return replace(self, depth=self.stop_after, stop_after=0)
+
+
+def read_arms(
+    group: xr.Dataset, study: Study | None, *, regraded: bool = False
+) -> Iterator[MeasuredArm]:
+    """Read one group ``<arm>/<problem set>`` of a cube, step by step.
+
+    Without a study, everything that the group has room for counts as requested. ``regraded``: the
+    verdicts are of another grader than the one that ended the sampling.
+    """
+    request, steps = _read_request(group, study)
+    if "verdict" not in group:
+        samples, right = read_all_steps(group, "n"), read_all_steps(group, "c")
+        for position, step in steps:
+            yield _arm_of_counts(request, step, samples[position], right[position])
+        return
+    verdicts, finishes = read_all_steps(group, "verdict"), read_all_steps(group, "finish")
     decided_by = str(provenance(group.attrs).get(DECIDES, ""))
-    by_counterpart = None
-    if decided_by in COUNTERPARTS and COUNTERPARTS[decided_by] in group:
-        by_counterpart = over_steps(group, COUNTERPARTS[decided_by])
-    for j, step in enumerate(steps):
-        if study and planned and step not in study.arms[arm].steps:
-            continue
-        names = (arm, model, set_name, int(step), problems)
-        if sampled:
-            verdicts, ends = (values[j] for values in stored)
-            plan = depth, stop_after
-            if regraded and _end_unfinished(verdicts[:, :depth], stop_after):
-                plan = stop_after, 0
-            counts = _of_samples(verdicts, ends, names, rows, plan)
-            if by_counterpart is not None:
-                again = _of_counterpart(verdicts, by_counterpart[j], ends, names, rows, plan)
-                counts = replace(counts, decided_by=decided_by, counterpart=again)
-            yield counts
-        else:
-            n, c = (values[j] for values in stored)
-            yield _of_counts(n, c, names, rows)
+    other_name = COUNTERPARTS.get(decided_by, "")
+    other_verdicts = read_all_steps(group, other_name) if other_name in group else None
+    for position, step in steps:
+        at_step = verdicts[position]
+        step_request = request
+        if regraded and request.ends_early(at_step):
+            step_request = request.without_ends()
+        arm = _arm_of_samples(step_request, step, at_step, finishes[position])
+        if other_verdicts is not None:
+            other = other_verdicts[position]
+            counterpart = None
+            if not ((at_step != _MISSING) & (other == _MISSING)).any():
+                if step_request.ends_early(other):
+                    step_request = step_request.without_ends()
+                counterpart = _arm_of_samples(step_request, step, other, finishes[position])
+            arm = replace(arm, decided_by=decided_by, counterpart=counterpart)
+        yield arm
 
 
-def _of_counterpart(
-    stored: NDArray[np.int8],
-    by_counterpart: NDArray[np.int8],
-    ends: NDArray[np.int8],
-    names: _Names,
-    rows: NDArray[np.int64],
-    plan: tuple[int, int],
-) -> Measured | None:
-    """The samples of a step by the verdict that does not decide, if all of them have it."""
-    if ((stored != _MISSING) & (by_counterpart == _MISSING)).any():
-        return None
-    depth, stop_after = plan
-    if stop_after and _end_unfinished(by_counterpart[:, :depth], stop_after):
-        # The deciding verdict ended problems earlier than this one would have.
-        plan = stop_after, 0
-    return _of_samples(by_counterpart, ends, names, rows, plan)
+def _read_request(group: xr.Dataset, study: Study | None) -> tuple[_Request, list[tuple[int, int]]]:
+    """What was asked of a group, and the position and number of each step that was asked for."""
+    arm, problem_set = str(group["arm"].item()), str(group["problem_set"].item())
+    stored_ids = group["problem"].values.tolist()
+    steps = list(enumerate(group["step"].values.tolist()))
+    problems = tuple(stored_ids)
+    depth = group.sizes.get("sample", 0)
+    stop_after = int(group["stop_after"]) if "stop_after" in group else 0
+    if study is not None and arm in study.arms and problem_set in study.sets(arm):
+        problems = study.problem_ids(problem_set)
+        depth = study.n(arm, problem_set)
+        stop_after = study.stop_after(arm, problem_set)
+        steps = [(position, step) for position, step in steps if step in study.arms[arm].steps]
+    request = _Request(
+        arm,
+        str(group["model"].item()),
+        problem_set,
+        problems,
+        positions_of(problems, stored_ids),
+        depth,
+        stop_after,
+    )
+    return request, steps
 
 
-def over_steps(group: xr.Dataset, name: str) -> NDArray[Any]:
+def read_all_steps(group: xr.Dataset, name: str) -> NDArray[Any]:
     """Read ``[step, problem, sample]`` of a variable of small values in one go.
 
     Step by step that takes half as long again, and twice as long beside another busy process.
     """
     variable = group.variables[name].isel(step=slice(None))
-    axes = [
-        variable.dims.index(dim) for dim in ("step", "problem", "sample") if dim in variable.dims
-    ]
+    order = ("step", "problem", "sample")
+    axes = [variable.dims.index(dimension) for dimension in order if dimension in variable.dims]
     return np.ascontiguousarray(variable.values.transpose(axes))
 
 
-def at_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
+def read_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
     """Read ``[problem, sample]`` of a variable at one position along the steps.
 
     The bare variable is indexed: with its coordinates that takes longer than the reading.
@@ -263,100 +297,108 @@ def at_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
     return np.asarray(values.values)
 
 
-_Names = tuple[str, str, str, int, tuple[str, ...]]
-
-
-def _of_samples(
-    stored: NDArray[np.int8],
-    ends: NDArray[np.int8],
-    names: _Names,
-    rows: NDArray[np.int64],
-    plan: tuple[int, int],
-) -> Measured:
-    depth, stop_after = plan
-    # Problems of the study that the group does not have yet are rows of missing samples.
-    every = take_rows(stored, rows)
-    verdicts = every[:, :depth]
-    judged = _is_judged(verdicts)
-    n, c = derive.count_verdicts(derive.up_to_stop(verdicts, stop_after), axis=1)
-    counts = Counts.of(n, c, stop_after, depth)
-    cut = judged & (take_rows(ends, rows)[:, :depth] == int(Finish.LENGTH))
-    requested = len(rows) * depth
-    tally = Tally(
-        requested,
-        requested - (verdicts.size - _times(verdicts, Status.MISSING)),
-        int(np.count_nonzero(judged)),
-        _times(verdicts, Status.RIGHT),
-        _times(verdicts, Status.NO_ANSWER),
-        _times(verdicts, Status.TIMEOUT),
-        int(np.count_nonzero(cut)),
-        _times(verdicts, Status.FAILED),
-        _times(verdicts, Status.ERROR),
+def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes) -> MeasuredArm:
+    # A problem that the cube does not have yet is a row of missing samples.
+    all_samples = take_rows(stored, request.stored_rows)
+    verdicts = all_samples[:, : request.depth]
+    finishes = take_rows(finishes, request.stored_rows)[:, : request.depth]
+    until_stop = derive.up_to_stop(verdicts, request.stop_after)
+    samples, right = derive.count_verdicts(until_stop, axis=1)
+    counts = Counts.of(samples, right, request.stop_after, request.depth)
+    extra_samples = all_samples[:, request.depth :] != _MISSING
+    return MeasuredArm(
+        request.arm,
+        request.model,
+        request.problem_set,
+        step,
+        request.problems,
+        counts,
+        request.depth,
+        topped_up=int(extra_samples.any(axis=1).sum()),
+        tally=_tally(request, verdicts, finishes, counts),
+        verdicts=verdicts[:, : request.stop_after or request.depth],
+        all_verdicts=verdicts,
+        stop_after=request.stop_after,
     )
-    if stop_after:
-        # What is behind a problem's last right sample is not missing.
-        missing = _times(verdicts[~counts.stopped], Status.MISSING)
-        requested = verdicts.size - _times(verdicts, Status.MISSING) + missing
-        tally = replace(tally, asked=requested, missing=missing)
-    more = int((every[:, depth:] != _MISSING).any(axis=1).sum())
-    first = verdicts[:, : stop_after or depth]
-    return Measured(*names, counts, depth, more, tally, first, verdicts, stop_after)
 
 
-def _end_unfinished(verdicts: NDArray[np.int8], stop_after: int) -> bool:
-    """Whether some problem has neither all samples nor ``stop_after`` right ones."""
-    too_few = (verdicts == _RIGHT).sum(axis=1) < stop_after
-    return bool((too_few & (verdicts == _MISSING).any(axis=1)).any())
+def _tally(request: _Request, verdicts: Codes, finishes: Codes, counts: Counts) -> Tally:
+    def count(status: Status) -> int:
+        return int(np.count_nonzero(verdicts == int(status)))
+
+    stored = verdicts.size - count(Status.MISSING)
+    judged = _is_judged(verdicts)
+    requested = len(request.problems) * request.depth
+    missing = requested - stored
+    if request.stop_after:
+        # What comes after a problem's last right sample is not missing.
+        missing = int(np.count_nonzero(verdicts[~counts.stopped] == _MISSING))
+        requested = stored + missing
+    return Tally(
+        asked=requested,
+        missing=missing,
+        judged=int(np.count_nonzero(judged)),
+        right=count(Status.RIGHT),
+        no_answer=count(Status.NO_ANSWER),
+        timeouts=count(Status.TIMEOUT),
+        truncated=int(np.count_nonzero(judged & (finishes == int(Finish.LENGTH)))),
+        failed=count(Status.FAILED),
+        verifier_errors=count(Status.ERROR),
+    )
 
 
-def _is_judged(verdicts: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _is_judged(verdicts: Codes) -> BoolArray:
     # Codes 0 to 3: one unsigned comparison also drops −1.
     return verdicts.view(np.uint8) <= _LAST_JUDGED
 
 
-def _times(verdicts: NDArray[np.int8], status: Status) -> int:
-    return int(np.count_nonzero(verdicts == int(status)))
+def _arm_of_counts(
+    request: _Request, step: int, samples: NDArray[np.int32], right: NDArray[np.int32]
+) -> MeasuredArm:
+    """Make an arm of imported counts; a negative count stands for a missing problem."""
+    samples = np.maximum(take_rows(samples, request.stored_rows), 0)
+    right = np.maximum(take_rows(right, request.stored_rows), 0)
+    depth = int(samples.max(initial=0))
+    requested, judged = len(samples) * depth, int(samples.sum())
+    return MeasuredArm(
+        request.arm,
+        request.model,
+        request.problem_set,
+        step,
+        request.problems,
+        Counts.of(samples, right),
+        depth,
+        topped_up=0,
+        tally=Tally(requested, requested - judged, judged, int(right.sum())),
+        verdicts=None,
+        all_verdicts=None,
+    )
 
 
-def _of_counts(
-    n_stored: NDArray[np.int32],
-    c_stored: NDArray[np.int32],
-    names: _Names,
-    rows: NDArray[np.int64],
-) -> Measured:
-    n = np.maximum(take_rows(n_stored, rows), 0)
-    c = np.maximum(take_rows(c_stored, rows), 0)
-    counts = Counts.of(n, c)
-    depth = int(n.max(initial=0))
-    total = int(n.sum())
-    tally = Tally(len(rows) * depth, len(rows) * depth - total, total, int(c.sum()))
-    return Measured(*names, counts, depth, 0, tally, None, None)
-
-
-def rows_at(problems: Sequence[str], stored: Sequence[str]) -> NDArray[np.int64]:
-    """Where each problem stands among the stored ones; −1 for one that is not there."""
+def positions_of(problems: Sequence[str], stored: Sequence[str]) -> IntArray:
+    """Position of each problem among the stored ones; −1 for one that is not there."""
     if tuple(problems) == tuple(stored):
         return np.arange(len(stored))
-    position = {problem: i for i, problem in enumerate(stored)}
+    position = {problem: row for row, problem in enumerate(stored)}
     return np.array([position.get(problem, -1) for problem in problems], np.int64)
 
 
-def take_rows(values: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Take rows by position; −1 stands for a row of missing samples."""
+def take_rows(values: NDArray[Any], rows: IntArray) -> NDArray[Any]:
+    """Take rows by position; −1 stands for a row of missing samples, which are −1 themselves."""
     if len(rows) == len(values) and (rows == np.arange(len(rows))).all():
         return values
-    padded = np.concatenate([values, np.full((1, *values.shape[1:]), -1, values.dtype)])
-    return np.asarray(padded[rows])
+    missing = np.full((1, *values.shape[1:]), -1, values.dtype)
+    return np.asarray(np.concatenate([values, missing])[rows])
 
 
-def powers_of_two(reach: int) -> list[int]:
-    """1, 2, 4, … up to ``reach``."""
-    return [1 << i for i in range(reach.bit_length())] if reach else []
+def powers_of_two(largest: int) -> list[int]:
+    """1, 2, 4, … up to ``largest``."""
+    return [1 << exponent for exponent in range(largest.bit_length())] if largest else []
 
 
-def by_line(arms: Sequence[Measured]) -> dict[tuple[str, str], list[Measured]]:
+def by_arm_and_set(arms: Sequence[MeasuredArm]) -> dict[tuple[str, str], list[MeasuredArm]]:
     """Group by arm and problem set, steps rising."""
-    lines: dict[tuple[str, str], list[Measured]] = {}
+    groups: dict[tuple[str, str], list[MeasuredArm]] = {}
     for arm in sorted(arms, key=lambda arm: arm.step):
-        lines.setdefault((arm.arm, arm.problem_set), []).append(arm)
-    return lines
+        groups.setdefault((arm.arm, arm.problem_set), []).append(arm)
+    return groups

@@ -13,13 +13,13 @@ from rlbhpc import __version__
 from rlbhpc.report.aspect import Part, Report
 from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.answer import comparison_line, matrix, pooled_answers
-from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence, has_own_page
+from rlbhpc.report.aspects.coverage import EVIDENCE_PAGE, cases, evidence, has_own_page
 from rlbhpc.report.aspects.pass_at_k import curve_grid
-from rlbhpc.report.markup import Cell, Node, document, el, note, table
+from rlbhpc.report.markup import Node, document, el, note, table
 from rlbhpc.stats.metrics import metric
 
 # Marks of mathematics and code in the first line of a docstring.
-_MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
+_DOCSTRING_MARKS: Final = re.compile(r":\w+:|[`\\]|\$")
 PAGE: Final = "report.html"
 
 
@@ -37,60 +37,55 @@ def pages(report: Report) -> dict[str, str]:
 def page(report: Report) -> str:
     """Write the main page."""
     parts: dict[Part, list[Node]] = {part: [] for part in Part}
-    parts[Part.COMPARISONS] += _comparisons(report)
+    parts[Part.COMPARISONS] += _comparison_folds(report)
     for aspect in aspects_of(report):
         if aspect.section is not None:
             parts[aspect.part] += aspect.section(report)
-    parts[Part.METHODS] = list(_methods(report))
-    present = {part: nodes for part, nodes in parts.items() if nodes}
-    links = [("Answer", "answer"), ("Curves", "curves")]
-    links += [(part.value, part.name.lower()) for part in present if part is not Part.CURVES]
-    menu = (el("li", el("a", name, href=f"#{anchor}")) for name, anchor in links)
+    parts[Part.METHODS] += _methods(report)
+    shown = {part: nodes for part, nodes in parts.items() if nodes}
     answer: list[Node] = [el("p", "No two arms can be compared; what was sampled stands below.")]
-    if report.final:
+    if report.last_comparisons:
         answer = [matrix(report), *pooled_answers(report)]
+    links = {"answer": "Answer", "curves": "Curves"}
+    links |= {part.name.lower(): part.value for part in shown if part is not Part.CURVES}
+    menu = (el("li", el("a", text, href=f"#{anchor}")) for anchor, text in links.items())
     body: list[Node] = [
         el("header", el("h1", report.name), note(report.question)),
         el("nav", el("ul", *menu), aria_label="Parts of this report"),
         el(
             "main",
             el("section", el("h2", "Answer", class_="quiet"), *answer, id="answer"),
-            _section("curves", "Curves", [curve_grid(report)]),
-            *(_fold(part, nodes) for part, nodes in present.items()),
+            el("section", el("h2", "Curves"), curve_grid(report), id="curves"),
+            *(_part(part, nodes) for part, nodes in shown.items()),
         ),
     ]
     return document(f"{report.name}: report", body)
 
 
-def _comparisons(report: Report) -> list[Node]:
+def _comparison_folds(report: Report) -> Iterator[Node]:
     """One fold a comparison: its words, figures and tables."""
-    folds: list[Node] = []
-    for number, pair in enumerate(report.final, start=1):
-        content: list[Node] = []
+    for number, pair in enumerate(report.last_comparisons, start=1):
+        nodes: list[Node] = []
         for aspect in aspects_of(report):
             if aspect.comparison is not None:
-                content += aspect.comparison(report, pair)
+                nodes += aspect.comparison(report, pair)
         # The anchor is inside: a browser opens what is around the target of a link.
-        inside = el("div", *content, id=f"comparison-{number}")
-        folds.append(el("details", el("summary", comparison_line(pair)), inside))
-    return folds
+        content = el("div", *nodes, id=f"comparison-{number}")
+        yield el("details", el("summary", comparison_line(pair)), content)
 
 
-def _fold(part: Part, nodes: list[Node]) -> ET.Element:
+def _part(part: Part, nodes: list[Node]) -> ET.Element:
+    """One part of the page, folded; the comparisons have folds of their own."""
+    if part is Part.COMPARISONS:
+        return el("section", el("h2", part.value), *nodes, id="comparisons")
     anchor = "numbers" if part is Part.CURVES else part.name.lower()
-    if part is Part.COMPARISONS:  # its folds are those of the comparisons
-        return _section(anchor, part.value, nodes)
-    inside = el("div", *nodes, id=anchor)
-    return el("details", el("summary", el("h2", part.value)), inside, class_="part")
-
-
-def _section(anchor: str, head: str, nodes: list[Node]) -> ET.Element:
-    return el("section", el("h2", head), *nodes, id=anchor)
+    content = el("div", *nodes, id=anchor)
+    return el("details", el("summary", el("h2", part.value)), content, class_="part")
 
 
 def _methods(report: Report) -> Iterator[Node]:
     """How the numbers were made, and what they stand on."""
-    s = report.settings
+    settings = report.settings
     yield el(
         "p",
         "pass@k of a problem is 1 − C(n − c, k) / C(n, k) for n judged and c right samples, "
@@ -99,10 +94,11 @@ def _methods(report: Report) -> Iterator[Node]:
     )
     yield el(
         "p",
-        f"Intervals are {100 * s.prob:g} % for problems like these, from {s.replicates:,} "
-        f"bootstrap replicates over problems with seed {s.seed}, shared by all curves of the "
-        "same problems, so that differences are paired. The words follow a rule that was "
-        "fixed before any data: docs/statistics.md, “How the answer is decided”.",
+        f"Intervals are {100 * settings.prob:g} % for problems like these, from "
+        f"{settings.replicates:,} bootstrap replicates over problems with seed {settings.seed}, "
+        "shared by all curves of the same problems, so that differences are paired. The words "
+        "follow a rule that was fixed before any data: docs/statistics.md, “How the answer is "
+        "decided”.",
     )
     yield el(
         "p",
@@ -114,10 +110,10 @@ def _methods(report: Report) -> Iterator[Node]:
     yield el("details", el("summary", "Metrics of this report"), _metrics(report))
     versions = [(name, version(name)) for name in ("numpy", "scipy", "xarray")]
     yield table("Versions", ["package", "version"], [("rlbhpc", __version__), *versions])
-    repeated: dict[str, int] = {}
+    duplicates: dict[str, int] = {}
     for provenance in report.provenance.values():
-        repeated |= provenance.get("duplicates", {})
-    for name, count in repeated.items():
+        duplicates |= provenance.get("duplicates", {})
+    for name, count in duplicates.items():
         text = "repeated records of its files were left out (duplicates: drop)."
         yield el("p", f"Of {name}, {count:,} {text}")
     yield el("p", f"Study {report.study_hash or '(none)'}, run {report.folder.name}.")
@@ -127,14 +123,16 @@ def _methods(report: Report) -> Iterator[Node]:
 
 def _metrics(report: Report) -> ET.Element:
     """Describe the metrics that this report has values of, from the registry."""
-    present = (aspect for aspect in aspects_of(report) if aspect.frames(report))
-    rows: list[list[Cell]] = []
-    for name in dict.fromkeys(name for aspect in present for name in aspect.metrics):
+    names = [
+        name for aspect in aspects_of(report) if aspect.frames(report) for name in aspect.metrics
+    ]
+    rows = []
+    for name in dict.fromkeys(names):
         entry = metric(name)
         better = "–" if entry.better == "neither" else str(entry.better)
         least = "1" if entry.samples_per_k == 0 else "k"
         enough = f"{entry.advised_per_k} k" if entry.advised_per_k > 1 else least
-        summary = _MARKS.sub("", entry.summary)
+        summary = _DOCSTRING_MARKS.sub("", entry.summary)
         rows.append([entry.name, summary, better, least, enough, entry.reference])
     heads = ["metric", "what", "better", "least n", "enough n", "defined in"]
     return table("From the registry of metrics", heads, rows, wide=(1, 5))

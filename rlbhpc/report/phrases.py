@@ -14,59 +14,73 @@ from rlbhpc.stats import Interval
 from rlbhpc.stats.decision import interval_in_points
 from rlbhpc.stats.interval import without_noise
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
 # Significant digits of a number in a file. A seventh may differ from processor to processor.
-_DIGITS: Final = 6
+_FILE_DIGITS: Final = 6
+_DASH: Final = "–"
 
 
 def file_number(value: float) -> float:
-    """Give a number as files print it: in six digits, whole ones whole, noise and −0 as 0."""
+    """A number as files print it: six digits, with noise and −0 as 0."""
     clean = float(without_noise(value))
-    return (
-        clean if not math.isfinite(clean) or clean.is_integer() else float(f"{clean:.{_DIGITS}g}")
-    )
+    if not math.isfinite(clean) or clean.is_integer():
+        return clean
+    return float(f"{clean:.{_FILE_DIGITS}g}")
 
 
-def percent_text(value: float) -> str:
-    """A rate in percent with one decimal; a dash where there is none."""
-    return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):z.1f}"
+def percent_text(rate: float) -> str:
+    """A rate in percent with one decimal; a dash for NaN."""
+    return _DASH if math.isnan(rate) else f"{float(without_noise(100 * rate)):z.1f}"
 
 
-def points_text(value: float) -> str:
-    """A difference of rates in points, with its sign."""
-    return "–" if math.isnan(value) else f"{float(without_noise(100 * value)):+z.1f}"
+def points_text(difference: float) -> str:
+    """A difference of rates in percentage points with its sign; a dash for NaN."""
+    return _DASH if math.isnan(difference) else f"{float(without_noise(100 * difference)):+z.1f}"
 
 
 def interval_text(
     interval: Interval | None, index: int | None = None, *, sign: bool = False
 ) -> str:
-    """``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds; alone where there are none."""
+    """An interval of rates in percent: ``31.2 [18.0, 45.0]``, with ``?`` behind unsound bounds.
+
+    ``index``: which element of an interval over arrays. An estimate without bounds stands alone.
+    """
     if interval is None:
-        return "–"
-    return interval_in_points(
-        interval if index is None else interval[index], "+z.1f" if sign else "z.1f"
-    )
+        return _DASH
+    single = interval if index is None else interval[index]
+    return interval_in_points(single, "+z.1f" if sign else "z.1f")
 
 
-def interval_texts(sizes: Sequence[int], k: NDArray[np.int64], interval: Interval) -> list[str]:
-    """:func:`bounds` at some of ``k``; a dash at sizes that are none of them."""
-    place = {size: i for i, size in enumerate(k.tolist())}
-    return [interval_text(interval, place[size]) if size in place else "–" for size in sizes]
+def interval_texts(sizes: Sequence[int], k: IntArray, interval: Interval) -> list[str]:
+    """:func:`interval_text` at each of ``sizes``; a dash at a size that ``k`` does not have."""
+    position = {size: index for index, size in enumerate(k.tolist())}
+    return [
+        interval_text(interval, position[size]) if size in position else _DASH for size in sizes
+    ]
 
 
 def number_text(interval: Interval, digits: int = 2) -> str:
-    """``0.41 [0.38, 0.44]``: a number that is no rate, with ``?`` as in :func:`bounds`."""
-    values = (float(v) for v in (interval.estimate, interval.lower, interval.upper))
+    """An interval that is no rate: ``0.41 [0.38, 0.44]``, with ``?`` behind unsound bounds."""
     if math.isnan(float(interval.estimate)):
-        return "–"
-    estimate, lower, upper = (f"{value:z,.{digits}f}" for value in values)
-    return f"{estimate} [{lower}, {upper}]{'' if bool(interval.sound) else ' ?'}"
+        return _DASH
+    estimate, lower, upper = (
+        f"{float(value):z,.{digits}f}"
+        for value in (interval.estimate, interval.lower, interval.upper)
+    )
+    doubt = "" if bool(interval.sound) else " ?"
+    return f"{estimate} [{lower}, {upper}]{doubt}"
 
 
 def p_value(value: float) -> str:
-    """Three digits, never 0; a dash where there is none."""
+    """A p-value in three digits that is never printed as 0; a dash for NaN."""
     if math.isnan(value):
-        return "–"
-    return "< .001" if value < 0.0005 else "1" if value >= 0.9995 else f"{value:.3f}"[1:]
+        return _DASH
+    if value < 0.0005:
+        return "< .001"
+    return "1" if value >= 0.9995 else f"{value:.3f}"[1:]
 
 
 def equals_p(value: float) -> str:
@@ -76,7 +90,7 @@ def equals_p(value: float) -> str:
 
 
 def adjusted_p(value: float, holm: float, comparisons: int) -> str:
-    """``= .031, = .062 by Holm over 2 comparisons``; alone where there is one comparison."""
+    """``= .031, = .062 by Holm over 2 comparisons``; the first alone for one comparison."""
     if comparisons < 2 or math.isnan(holm):
         return equals_p(value)
     return f"{equals_p(value)}, {equals_p(holm)} by Holm over {comparisons} comparisons"
@@ -84,13 +98,13 @@ def adjusted_p(value: float, holm: float, comparisons: int) -> str:
 
 def probability_text(value: float) -> str:
     """``= .97``: a probability in two digits, rounded neither to 0 nor to 1."""
-    if value == 0:
-        return "= 0"
+    if value in (0, 1):
+        return f"= {value:.0f}"
     if value < 0.005:
         return "< .005"
-    if 0.995 < value < 1:
+    if value > 0.995:
         return "> .995"
-    return "= " + (f"{value:.2f}".lstrip("0") if value < 1 else "1")
+    return f"= {value:.2f}".replace("0.", ".")
 
 
 def count_text(number: int, noun: str) -> str:
@@ -99,12 +113,16 @@ def count_text(number: int, noun: str) -> str:
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Text of unknown origin without characters that move a cursor, hide or reorder text."""
+    """Text of unknown origin without characters that move a cursor, hide or reorder text.
+
+    ``lines``: line ends and tabs stay.
+    """
     if text.isprintable():
         return text
-    kept = "\n\t" if lines else ""
+    allowed = "\n\t" if lines else ""
     return "".join(
-        char if char.isprintable() or char in kept else "\N{REPLACEMENT CHARACTER}" for char in text
+        char if char.isprintable() or char in allowed else "\N{REPLACEMENT CHARACTER}"
+        for char in text
     )
 
 
@@ -131,42 +149,40 @@ UNSOUND = (
 
 
 def stack_rows(parts: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Lay parts under each other; all have the same columns, and single values are repeated.
+    """Stack tables of the same columns; a single value stands in every row of its table.
 
     Examples
     --------
-    >>> stacked([{"arm": "base", "k": [1, 2]}, {"arm": "rl", "k": [1]}]).values.tolist()
+    >>> stack_rows([{"arm": "base", "k": [1, 2]}, {"arm": "rl", "k": [1]}]).values.tolist()
     [['base', 1], ['base', 2], ['rl', 1]]
     """
-    arrays = [{name: _array(value) for name, value in part.items()} for part in parts]
-    if not arrays:
-        return pd.DataFrame()
-    lengths = [max(len(a) for a in part.values() if a.ndim) for part in arrays]
-    return pd.DataFrame(
-        {
-            name: np.concatenate(
-                [
-                    part[name] if part[name].ndim else np.repeat(part[name], length)
-                    for part, length in zip(arrays, lengths, strict=True)
-                ]
-            )
-            for name in arrays[0]
-        }
-    )
+    columns: dict[str, list[NDArray[Any]]] = {}
+    for part in parts:
+        arrays = {name: _column(values) for name, values in part.items()}
+        rows = max(len(array) for array in arrays.values() if array.ndim)
+        for name, array in arrays.items():
+            column = array if array.ndim else np.repeat(array, rows)
+            columns.setdefault(name, []).append(column)
+    return pd.DataFrame({name: np.concatenate(arrays) for name, arrays in columns.items()})
+
+
+def _column(values: Any) -> NDArray[Any]:
+    array = np.asarray(values)
+    # Texts of fixed width would be cut when longer ones are appended.
+    return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def interval_columns(
     name: str, interval: Interval | None, prefix: str = "", *, sound: bool = False
 ) -> dict[str, Any]:
-    """Columns of an interval: the estimate, its bounds behind ``prefix``, and if they are sound."""
-    names = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
-    names |= {"sound": "sound"} if sound else {}
+    """Table columns of an interval: its estimate as ``name``, and its bounds behind ``prefix``.
+
+    ``sound``: one more column, which says whether the bounds are sound. NaN without an interval.
+    """
+    fields = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
+    if sound:
+        fields["sound"] = "sound"
     if interval is None:
-        return dict.fromkeys(names, np.nan)
-    # An index of nothing makes a plain number of an array without dimensions.
-    return {column: getattr(interval, side)[()] for column, side in names.items()}
-
-
-def _array(value: Any) -> NDArray[Any]:
-    array = np.asarray(value)
-    return array.astype(object) if array.dtype.kind == "U" else array
+        return dict.fromkeys(fields, np.nan)
+    # An empty index turns an array without dimensions into a plain number.
+    return {column: getattr(interval, attribute)[()] for column, attribute in fields.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -30,79 +30,80 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node
 from rlbhpc.report.phrases import count_text, points_text, printable
 
-#: Who is drawn with what: base, trained, and both in one cell.
+#: What stands for whom in a plot: base, trained, and both in one cell.
 BASE: Final = "░"
 TRAINED: Final = "█"
 BOTH: Final = "▓"
 
-_LABELS: Final = 7  # columns before the plot: "100 % ┤"
-
-
 #: Prose and plots wider than this are hard to read, however wide the terminal is.
 WIDEST: Final = 100
+# Columns of the labels on the left of a plot: "100 % ┤".
+_LABEL_COLUMNS: Final = 7
+# Rates at which the axis of a plot may end.
+_AXIS_ENDS: Final = (0.01, 0.05, *(tenths / 10 for tenths in range(1, 11)))
 # Space between two columns, as the table draws it.
 _GAP: Final = 2
-_HEAD: Final = "bold underline"
+_HEADING: Final = "bold underline"
 # Notes that are printed before it is said how many more there are.
-_NOTES: Final = 6
+_PRINTED_NOTES: Final = 6
 
 
 def block_curves(
     k: ArrayLike, base: ArrayLike, trained: ArrayLike, width: int, height: int = 11
 ) -> list[str]:
-    """Draw two curves over log2 k.
+    """Draw two curves over log2 k as lines of text, none wider than ``width``.
 
-    ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width, height``: columns
-    in all, labels included, and rows of the plot without its axis. Gives lines, none wider than
-    ``width``.
+    ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width``: columns in all,
+    labels included. ``height``: rows of the plot without its axis.
     """
-    sizes, base_rates, trained_rates = (np.asarray(v, np.float64) for v in (k, base, trained))
-    columns = max(width - _LABELS, 2)
-    octaves = np.log2(sizes)
-    grid = np.linspace(0, max(octaves[-1], 1e-9), columns)
-    top = _round_up(float(np.nanmax([base_rates, trained_rates])))
-    rows = [
-        _rows(np.interp(grid, octaves, curve), top, height) for curve in (base_rates, trained_rates)
-    ]
+    columns = max(width - _LABEL_COLUMNS, 2)
+    octaves = np.log2(np.asarray(k, np.float64))
+    column_octaves = np.linspace(0, max(octaves[-1], 1e-9), columns)
+    highest = float(np.nanmax([base, trained]))
+    axis_end = next((end for end in _AXIS_ENDS if highest <= end + 1e-12), 1.0)
+
+    def row_in_each_column(rates: ArrayLike) -> list[int]:
+        """Row of a curve in each column; row 0 is at the top."""
+        heights = np.interp(column_octaves, octaves, np.asarray(rates, np.float64)) / axis_end
+        return [height - 1 - round(float(share) * (height - 1)) for share in heights]
+
+    base_rows, trained_rows = row_in_each_column(base), row_in_each_column(trained)
     lines = []
     for row in range(height):
-        cells = (_cell(a == row, b == row) for a, b in zip(*rows, strict=True))
-        edge = top * (height - 1 - row) / (height - 1)
-        label = f"{100 * edge:3.3g} % " if row % ((height - 1) // 2) == 0 else " " * 6
-        lines.append(f"{label}{'┤' if label.strip() else '│'}{''.join(cells)}".rstrip())
-    ruler, labels = _axis(float(octaves[-1]), columns)
-    return [*lines, " " * 6 + "└" + ruler, " " * _LABELS + labels]
+        cells = [
+            _plot_cell(base_row == row, trained_row == row)
+            for base_row, trained_row in zip(base_rows, trained_rows, strict=True)
+        ]
+        edge = "      │"
+        if row % ((height - 1) // 2) == 0:
+            rate = axis_end * (height - 1 - row) / (height - 1)
+            edge = f"{100 * rate:3.3g} % ┤"
+        lines.append(f"{edge}{''.join(cells)}".rstrip())
+    return [*lines, *_octave_axis(float(octaves[-1]), columns)]
 
 
-def _rows(curve: NDArray[np.float64], top: float, height: int) -> list[int]:
-    """Row of a curve in each column, 0 at the top."""
-    return [height - 1 - round(float(v) / top * (height - 1)) for v in curve]
-
-
-def _cell(base: bool, trained: bool) -> str:
-    if base and trained:
+def _plot_cell(is_base: bool, is_trained: bool) -> str:
+    if is_base and is_trained:
         return BOTH
-    return BASE if base else TRAINED if trained else " "
+    if is_base:
+        return BASE
+    return TRAINED if is_trained else " "
 
 
-def _round_up(value: float) -> float:
-    """The next of 1, 5, 10, 20, … 100 percent."""
-    return next((s for s in (0.01, 0.05, *np.arange(1, 11) / 10) if value <= s + 1e-12), 1.0)
-
-
-def _axis(octaves: float, columns: int) -> tuple[str, str]:
-    """Ticks at powers of two, and as many of their labels as fit."""
+def _octave_axis(octaves: float, columns: int) -> list[str]:
+    """Ticks at powers of two, and below them as many of their labels as fit."""
     ruler, labels = ["─"] * columns, [" "] * columns
-    free = 0
+    first_free = 0
     for octave in range(int(octaves) + 1):
-        place = round(octave / octaves * (columns - 1)) if octaves else 0
-        ruler[place] = "┴"
-        text = str(1 << octave)
-        start = min(max(place - len(text) // 2, 0), columns - len(text))
-        if start >= free and start >= 0:
-            labels[start : start + len(text)] = text
-            free = start + len(text) + 1
-    return "".join(ruler), "".join(labels).rstrip()
+        column = round(octave / octaves * (columns - 1)) if octaves else 0
+        ruler[column] = "┴"
+        label = str(2**octave)
+        start = min(max(column - len(label) // 2, 0), columns - len(label))
+        if start >= first_free:
+            labels[start : start + len(label)] = label
+            first_free = start + len(label) + 1
+    margin = " " * (_LABEL_COLUMNS - 1)
+    return [f"{margin}└{''.join(ruler)}", f"{margin} {''.join(labels).rstrip()}"]
 
 
 class Printer:
@@ -127,13 +128,13 @@ class Printer:
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[str]], left_columns: int = 1
     ) -> None:
-        """Print a table whose first ``left`` columns are text."""
+        """Print a table whose first ``left_columns`` columns stand to the left."""
         table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
         for i, head in enumerate(heads):
             side = "left" if i < left_columns else "right"
             table.add_column(Text(head), justify=side, overflow="fold")  # type: ignore[arg-type]
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*map(Text, row))
         self._console.print(table)
         self._console.print()
 
@@ -144,10 +145,7 @@ class Printer:
         return sum(widths) + _GAP * (len(widths) - 1) <= self._console.width
 
     def nodes(self, nodes: Iterable[Node]) -> None:
-        """Print what a section of the page says, but for figures, lists and what is folded there.
-
-        A table that is too wide becomes a list: each row by its first cell, then head by head.
-        """
+        """Print prose, headings and tables of the page; figures, lists and folds are left out."""
         for node in nodes:
             if isinstance(node, str):
                 self.prose(node)
@@ -160,18 +158,17 @@ class Printer:
                 self._page_table(table)
 
     def _page_table(self, table: ET.Element) -> None:
-        caption = table.find("caption")
+        """Print a table; one that is too wide as a list: each row by its first cell."""
+        self.blank()
+        self.prose(table.findtext("caption", ""), style="dim")
         heads = [_text(head) for head in table.iter("th")]
         rows = [[_text(cell) for cell in row.iter("td")] for row in table.iterfind("tbody/tr")]
-        if caption is not None:
-            self.blank()
-            self.prose(_text(caption), style="dim")
         if self.fits(heads, rows):
             self.table(heads, rows)
             return
-        for row in rows:
-            self.prose(row[0], style="bold")
-            self.table(["", ""], list(zip(heads[1:], row[1:], strict=True)))
+        for name, *values in rows:
+            self.prose(name, style="bold")
+            self.table(["", ""], list(zip(heads[1:], values, strict=True)))
 
 
 def _text(node: ET.Element) -> str:
@@ -184,21 +181,21 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
     Width, colours and pipes are the console's affair.
     """
     printer = Printer(console)
-    printer.prose(printable(report.name), style=_HEAD)
+    printer.prose(printable(report.name), style=_HEADING)
     if report.question:
         printer.prose(printable(report.question))
     print_answer(report, console)
     if verbose:
-        for pair in report.final:
-            _comparison(printer, report, pair)
+        for pair in report.last_comparisons:
+            _print_comparison(printer, report, pair)
         for part in Part:
-            _part(printer, report, part)
-    print_notes(report, console, None if verbose else _NOTES)
-    s = report.settings
+            _print_part(printer, report, part)
+    print_notes(report, console, None if verbose else _PRINTED_NOTES)
+    settings = report.settings
     printer.prose(
-        f"Intervals: {100 * s.prob:g} %, problems like these; {s.replicates:,} bootstrap "
-        f"replicates, seed {s.seed}. Responses behind it: rlbhpc show {_folder(report)} "
-        "--problem ID.",
+        f"Intervals: {100 * settings.prob:g} %, problems like these; {settings.replicates:,} "
+        f"bootstrap replicates, seed {settings.seed}. Responses behind it: rlbhpc show "
+        f"{_quoted_folder(report)} --problem ID.",
         style="dim",
     )
 
@@ -206,103 +203,105 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
 def print_answer(report: Report, console: Console) -> None:
     """Print the matrix where it fits, and one line a comparison."""
     printer = Printer(console)
-    if not report.final:
-        advice = "" if report.arms else "; name a pair with --compare BASE:TRAINED"
+    if not report.last_comparisons:
+        advice = "" if report.study_arms else "; name a pair with --compare BASE:TRAINED"
         printer.prose(f"No two arms can be compared{advice}; --terminal -v shows what was sampled.")
         return
-    _matrix(printer, report)
+    _print_matrix(printer, report)
     heads = ["", "arm", "set", "only base/trained", "net at K, points", "K", "at k = 1"]
-    rows = [_row(report, pair) for pair in report.final]
+    rows = [_comparison_row(report, pair) for pair in report.last_comparisons]
     if printer.fits(heads, rows):
         printer.table(heads, rows, left_columns=3)
     else:
-        for pair in report.final:
+        for pair in report.last_comparisons:
             printer.prose(printable(comparison_line(pair)))
     for text in pooled_lines(report):
         printer.prose(printable(text))
 
 
-def print_notes(report: Report, console: Console, most: int | None = _NOTES) -> None:
-    """Print what a reader must know, and how much more of it there is than ``most``."""
+def print_notes(report: Report, console: Console, most: int | None = _PRINTED_NOTES) -> None:
+    """Print what a reader must know, and how many notes there are beyond ``most``."""
     printer = Printer(console)
     for note in report.notes[:most]:
         printer.prose(f"· {printable(note)}")
     more = len(report.notes) - len(report.notes[:most])
     if more:
-        printer.prose(
-            f"· and {count_text(more, 'more note')}: rlbhpc report {_folder(report)} --terminal -v"
-        )
+        command = f"rlbhpc report {_quoted_folder(report)} --terminal -v"
+        printer.prose(f"· and {count_text(more, 'more note')}: {command}")
 
 
 def print_sentences(report: Report, console: Console) -> None:
     """Print what follows from each comparison, in sentences, and under which conditions."""
     printer = Printer(console)
-    for pair in report.final:
+    for pair in report.last_comparisons:
         printer.prose(printable(pair.title), style="bold")
         for sentence in (*pair.words, conditions(report, pair)):
             printer.prose(printable(sentence))
         printer.blank()
 
 
-def _folder(report: Report) -> str:
+def _quoted_folder(report: Report) -> str:
     """The run's folder as a word of a command."""
     return printable(shlex.quote(str(report.folder)))
 
 
-def _name(report: Report, pair: Comparison) -> str:
+def _arm_name(report: Report, pair: Comparison) -> str:
     """The trained arm, with its base where there are several."""
     base = f" against {pair.base.arm}" if several_bases(report) else ""
     return printable(pair.trained.arm + base)
 
 
-def _row(report: Report, pair: Comparison) -> list[str]:
-    lost, gained = pair.answer.lost.count, pair.answer.gained.count
+def _comparison_row(report: Report, pair: Comparison) -> list[str]:
+    """Cells of one comparison: its word, who it is about, the counts and the differences."""
+    lost, gained = pair.answer.lost, pair.answer.gained
     return [
-        verdict(pair), _name(report, pair), printable(pair.problem_set),
-        f"{lost}/{gained} of {len(pair.problems):,}", net_text(pair).removeprefix("net "),
-        f"{pair.reach:,}", net_at_one_text(pair),
-    ]  # fmt: skip
+        verdict(pair),
+        _arm_name(report, pair),
+        printable(pair.problem_set),
+        f"{lost.count}/{gained.count} of {len(pair.problems):,}",
+        net_text(pair).removeprefix("net "),
+        f"{pair.reach:,}",
+        net_at_one_text(pair),
+    ]
 
 
-def _matrix(printer: Printer, report: Report) -> None:
-    """Arms × problem sets, a sign and the net in each cell."""
-    cells = {
-        (
-            _name(report, pair),
-            pair.problem_set,
-        ): f"{sign(pair)} {points_text(float(pair.net.estimate))}"
-        for pair in report.final
-    }
-    arms = list(dict.fromkeys(arm for arm, _ in cells))
-    sets = [name for name in report.problem_sets if any(s == name for _, s in cells)]
+def _print_matrix(printer: Printer, report: Report) -> None:
+    """Arms × problem sets, a sign and the net in each cell; nothing for a single cell."""
+    rows: dict[str, dict[str, str]] = {}
+    for pair in report.last_comparisons:
+        cell = f"{sign(pair)} {points_text(float(pair.net.estimate))}"
+        rows.setdefault(_arm_name(report, pair), {})[pair.problem_set] = cell
+    sets = [set_name for set_name, _ in report.by_set(report.last_comparisons)]
     heads = ["", *map(printable, sets)]
-    rows = [[arm, *(cells.get((arm, set_name), "–") for set_name in sets)] for arm in arms]
-    if len(rows) * len(sets) > 1 and printer.fits(heads, rows):
-        printer.table(heads, rows)
+    lines = [[arm, *(cells.get(set_name, "–") for set_name in sets)] for arm, cells in rows.items()]
+    if len(rows) * len(sets) > 1 and printer.fits(heads, lines):
+        printer.table(heads, lines)
 
 
-def _comparison(printer: Printer, report: Report, pair: Comparison) -> None:
+def _print_comparison(printer: Printer, report: Report, pair: Comparison) -> None:
     printer.blank()
-    printer.prose(printable(pair.title), style=_HEAD)
+    printer.prose(printable(pair.title), style=_HEADING)
     printer.prose(f"Answer: {pair.answer.headline}.", style="bold")
-    for text in block_curves(pair.curve.k, *pair.rates, printer.width):
-        printer.line(text)
+    for line in block_curves(pair.curve.k, pair.base_rates, pair.trained_rates, printer.width):
+        printer.line(line)
     printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")
     for aspect in aspects_of(report):
         if aspect.comparison is not None:
             printer.nodes(aspect.comparison(report, pair))
 
 
-def _part(printer: Printer, report: Report, part: Part) -> None:
-    if part is Part.EVIDENCE:  # responses are long; `rlbhpc show` prints them problem by problem
+def _print_part(printer: Printer, report: Report, part: Part) -> None:
+    """Print one part of the page, if it has anything.
+
+    Responses are too long for a terminal; ``rlbhpc show`` prints them problem by problem.
+    """
+    if part is Part.EVIDENCE:
         return
-    nodes = [
-        node
-        for aspect in aspects_of(report)
-        if aspect.part is part and aspect.section is not None
-        for node in aspect.section(report)
-    ]
+    nodes: list[Node] = []
+    for aspect in aspects_of(report):
+        if aspect.part is part and aspect.section is not None:
+            nodes += aspect.section(report)
     if nodes:
         printer.blank()
-        printer.prose(part.value, style=_HEAD)
+        printer.prose(part.value, style=_HEADING)
         printer.nodes(nodes)

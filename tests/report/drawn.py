@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     DASHED,
     DOTTED,
     INK,
@@ -35,7 +35,7 @@ def every_mark() -> Chart:
     curves.line([1, 2, 4, 8], [1, np.nan, 3, 4], BLUE, dash=DASHED, width=0.7, opacity=0.18)
     curves.band([1, 32, 64, 1024], [0, 4, np.nan, 9], [1, 6, 7, 10], BLUE)
     curves.points([4, 8], [2, np.nan], RED, [1, 2], [3, 4], hollow=True, name="rings")
-    curves.doubt(1024)
+    curves.shade_large_k(1024)
     curves.end(10, "grpo <b>", BLUE)
     curves.end(9.9, LONG, RED)
     curves.end(np.nan, "nowhere", RED)
@@ -43,14 +43,14 @@ def every_mark() -> Chart:
     for number, text in enumerate((LONG, f"{LONG} {LONG}")):
         middle = rows.row(number, text)
         rows.points([number], middle, RED, [-1], [2], sideways=True, name=text)
-        rows.bar((0, 3), (middle - 0.2, middle + 0.2), BLUE, filled=number == 1, text="3")
+        rows.bar((0, 3), (middle - 0.2, middle + 0.2), BLUE, filled=number == 1, hint="3")
     rows.upright(1, dash=DASHED)
     steps = Panel(step_axis([0, 50, 100]), log_axis([[1, 90]], "perplexity"), "steps", 140)
     steps.line(np.arange(1, 101), np.arange(1, 101) / 2, BLUE, name="long")
     steps.dots([50, 60], [2, 3], RED)
     steps.level(5, dash=DOTTED, colour=BLUE)
     empty = Panel(k_axis(4), percent_axis())
-    empty.doubt(4)
+    empty.shade_large_k(4)
     empty.line([1, 4], [np.nan, np.nan], INK)
     empty.band([1, 4], [np.nan, np.nan], [1, 2], INK)
     for height in (50, 51, 99):

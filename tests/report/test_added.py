@@ -18,10 +18,8 @@ from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
-from rlbhpc.report.aspects.graders import lay_beside, verdicts
-from rlbhpc.report.aspects.prompts import prompts
-from rlbhpc.report.aspects.responses import HOURS, TOKENS, budgets, responses, speeds
-from rlbhpc.report.aspects.robustness import conditions_tried
+from rlbhpc.report.aspects.responses import HOURS, TOKENS, budgets, responses, tokens_per_second
+from rlbhpc.report.aspects.robustness import conditions_tried, lay_beside, prompts, second_opinion
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.terminal import print_report
@@ -40,7 +38,9 @@ def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
     assert set(found) == {("start", 0), ("grpo-run", STEPS[-1])}
     base = found["start", 0]
     assert base.spread.prompts == ("boxed", "plain"), "no-think asks another question"
-    boxed, plain = (next(m for m in rich.measured if m.arm == a) for a in ("base-boxed", "base"))
+    boxed, plain = (
+        next(m for m in rich.measured_arms if m.arm == a) for a in ("base-boxed", "base")
+    )
     gap = (plain.counts.c - boxed.counts.c).sum() / (PROBLEMS * N)
     assert float(base.spread.spread.estimate[0]) == pytest.approx(abs(gap))
     assert float(base.spread.spread.lower[0]) < abs(gap) < float(base.spread.spread.upper[0])
@@ -52,14 +52,16 @@ def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
     (one,) = script("temperature").matched(
         rich
     )  # the hot base is more random than the trained model ever is
-    assert one.of.arm == "base" and 0.6 < one.temperature < 1.0
+    assert one.measured.arm == "base" and 0.6 < one.temperature < 1.0
     cold, hot = (
-        next(m for m in rich.measured if m.arm == arm and m.step == STEPS[-1])
+        next(m for m in rich.measured_arms if m.arm == arm and m.step == STEPS[-1])
         for arm in ("grpo", "grpo-hot")
     )
     share = (one.temperature - 0.6) / 0.4
     mean = (1 - share) * cold.counts.c.mean() + share * hot.counts.c.mean()
-    assert float(one.difference.estimate[0]) == pytest.approx((mean - one.of.counts.c.mean()) / N)
+    assert float(one.difference.estimate[0]) == pytest.approx(
+        (mean - one.measured.counts.c.mean()) / N
+    )
     assert one.difference.lower[0] < one.difference.estimate[0] < one.difference.upper[0]
 
 
@@ -81,7 +83,7 @@ def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:
 
 
 def test_speeds_count_the_devices_of_a_worker(rich: Report) -> None:
-    found = speeds(rich.folder)
+    found = tokens_per_second(rich.folder)
     assert found["start", 0] == SPEEDS["start"] and found["grpo-run", 50] == SPEEDS["grpo-run"]
 
 
@@ -92,34 +94,34 @@ def test_a_damaged_plan_is_told_where_it_would_have_said_who_was_quick(
     (plan,) = (run / "plans").glob("*.json")
     plan.write_bytes(plan.read_bytes()[:-9])
     with pytest.warns(LeftOutWarning, match=rf"speeds of workers: .*{plan.name}"):
-        assert speeds(run) == {}
+        assert tokens_per_second(run) == {}
     plan.unlink()
     with warnings.catch_warnings(action="error"):
-        assert speeds(run) == {}, "a plan that is gone is no damage"
+        assert tokens_per_second(run) == {}, "a plan that is gone is no damage"
 
 
 def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
     written = responses(rich)
     found = [one for one in budgets(rich) if one.unit == HOURS]
-    assert {one.of.arm for one in found} >= {"base", "grpo", "ppo"}
+    assert {one.measured.arm for one in found} >= {"base", "grpo", "ppo"}
     for arm, model in (("base", "start"), ("ppo", "ppo-run")):
-        one = next(one for one in found if one.of.arm == arm)
-        cost = next(r.cost for r in written if r.of is one.of)
+        one = next(one for one in found if one.measured.arm == arm)
+        cost = next(r.cost for r in written if r.measured is one.measured)
         at = 10
-        spent = one.spent[at] * 3600 * SPEEDS[model] / PROBLEMS
+        spent = one.budgets[at] * 3600 * SPEEDS[model] / PROBLEMS
         bought = np.minimum(np.floor(spent / cost * (1 + 1e-12)), N).astype(int)
         values = [
             1 - np.prod(1 - c / np.arange(N - k + 1, N + 1)) if k else 0.0
-            for c, k in zip(one.of.counts.c.astype(float), bought, strict=True)
+            for c, k in zip(one.measured.counts.c.astype(float), bought, strict=True)
         ]
-        if not np.isnan(one.interval.estimate[at]):
-            assert float(one.interval.estimate[at]) == pytest.approx(float(np.mean(values)))
+        if not np.isnan(one.rates.estimate[at]):
+            assert float(one.rates.estimate[at]) == pytest.approx(float(np.mean(values)))
     nowhere = replace(rich, folder=tmp_path)
     assert {one.unit for one in budgets(nowhere)} == {TOKENS}, "no worker is known"
 
 
 def test_repeated_responses_are_found(rich: Report) -> None:
-    found = {one.of.arm: one for one in script("repeats").repeats(rich)}
+    found = {one.measured.arm: one for one in script("repeats").repeats(rich)}
     base = found["base"]
     assert (base.responses, base.problems) == (PROBLEMS * N, PROBLEMS)
     # Of one problem of thirty every response came up twice.
@@ -130,7 +132,7 @@ def test_repeated_responses_are_found(rich: Report) -> None:
 
 
 def test_perplexity_by_position_is_that_of_the_tokens(rich: Report) -> None:
-    found = {one.of.arm: one for one in script("perplexity_by_position").positions(rich)}
+    found = {one.measured.arm: one for one in script("perplexity_by_position").positions(rich)}
     assert set(found) == {"base", "grpo"}, "of no other arm are log-probabilities kept"
     base = found["base"]
     assert (base.responses, base.short) == (4 * PROBLEMS, (N - 4) * PROBLEMS)
@@ -146,10 +148,10 @@ def test_a_second_grader_is_compared_sample_by_sample(
     other = make_regraded(tmp_path / "other", rich.folder)
     report = gather(rich.folder)
     lay_beside(report, other)
-    found = {one.of.arm: one for one in verdicts(report).arms}
+    found = {one.measured.arm: one for one in second_opinion(report).arms}
     base = found["base"]
     assert (base.gained, base.lost) == (5, 0)
-    assert base.solved[0] == 0 and base.solved[1] > 0
+    assert base.own_solved == 0 and base.other_solved > 0
     assert float(base.difference.estimate[0]) == pytest.approx(5 / (PROBLEMS * N))
     assert float(base.difference.estimate[-1]) == pytest.approx(base.solved[1] / PROBLEMS)
     assert (found["grpo"].gained, found["grpo"].lost) == (0, 0)

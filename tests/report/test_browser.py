@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.graders import lay_beside
+from rlbhpc.report.aspects.robustness import lay_beside
 from rlbhpc.report.gather import gather
 from rlbhpc.report.write import write_report
 from tests.report.browser import Browser, browser

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.checkpoints import _steps_panel, checkpoints_chart
+from rlbhpc.report.aspects.checkpoints import _differences_panel, checkpoints_chart
 from rlbhpc.report.aspects.coverage import bars_panel, coverage_chart, histogram_chart
 from rlbhpc.report.aspects.difference import delta_se_chart, difference_chart, differences_chart
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     BASE_COLOUR,
     DASHED,
     Area,
@@ -32,9 +32,9 @@ from rlbhpc.report.draw.chart import (
     spread_heights,
     step_axis,
 )
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.gather import gather
 from rlbhpc.report.paper import paper, save
+from rlbhpc.report.svg import figure
 from tests.report.made import SET, make_study, put_counts
 
 
@@ -43,7 +43,7 @@ def marks(panel: Panel, kind: type) -> list:
 
 
 def test_curves_hold_their_frame_base_dashed_and_trained_solid(report: Report) -> None:
-    chart = pass_at_k_chart({SET: list(report.measured)}, report.colours)
+    chart = pass_at_k_chart({SET: list(report.measured_arms)}, report.colours)
     (panel,) = chart.panels
     lines = marks(panel, Stroke)
     assert [line.dash for line in lines] == [DASHED, ""]
@@ -59,7 +59,7 @@ def test_curves_hold_their_frame_base_dashed_and_trained_solid(report: Report) -
 
 
 def test_the_shaded_range_is_that_of_the_longest_curve(report: Report) -> None:
-    base, trained = (arm for arm in report.measured if arm.curve is not None)
+    base, trained = (arm for arm in report.measured_arms if arm.curve is not None)
     assert trained.curve is not None and base.curve is not None
     few = trained.curve.k <= 16
     short = replace(
@@ -72,13 +72,13 @@ def test_the_shaded_range_is_that_of_the_longest_curve(report: Report) -> None:
 
 
 def test_panels_of_the_grid_share_their_axes(report: Report) -> None:
-    arms = list(report.measured)
+    arms = list(report.measured_arms)
     first, second = pass_at_k_chart({"a": arms[:1], "b": arms}, report.colours).panels
     assert (first.x, first.y) == (second.x, second.y)
 
 
 def test_difference_draws_both_bands_and_the_crossing(report: Report) -> None:
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     chart = difference_chart(pair, report.colours)
     (panel,) = chart.panels
     frame = chart.frame
@@ -101,7 +101,7 @@ def test_a_difference_of_single_samples_is_a_dot_with_its_interval(tmp_path: Pat
     put_counts(study, "base", [0, 1] * 20, 1)
     put_counts(study, "rl", [1] * 15 + [0, 1] * 12 + [0], 1, 100)
     report = gather(tmp_path)
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     (panel,) = difference_chart(pair, report.colours).panels
     (dot,), bar = marks(panel, Dots), marks(panel, Stroke)[1]
     assert (dot.x.tolist(), dot.y.tolist()) == ([1], [100 * pair.net.estimate])
@@ -114,15 +114,15 @@ def test_a_difference_without_an_interval_is_inside_its_figure(tmp_path: Path) -
     put_counts(study, "base", [0, 1] * 20, 1)
     put_counts(study, "rl", [*[0, 1] * 19, 1, 1], 1, 100)
     report = gather(tmp_path)
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     (several,) = differences_chart([pair], report.colours).panels
-    for panel in (several, _steps_panel([pair], report.colours)):
+    for panel in (several, _differences_panel([pair], report.colours)):
         assert marks(panel, Dots)[0].y.tolist() == [2.5] and np.isnan(pair.net.low)
         assert panel.y.low <= 2.5 <= panel.y.high
 
 
 def test_histogram_and_coverage_count_every_problem(report: Report) -> None:
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     histogram = histogram_chart(pair, report.colours)
     assert histogram.frame.groupby("side")["problems"].sum().unique().tolist() == [38]
     heights = [bar.high[0] for bar in marks(histogram.panels[0], Area)]
@@ -139,12 +139,12 @@ def test_a_base_of_the_same_line_stands_at_its_own_step(tmp_path: Path) -> None:
     for step in (50, 100, 150):
         put_counts(study, "rl", [0, 1, 2, 3], 4, step)
     report = gather(tmp_path, [("rl", "rl")])
-    _, over = checkpoints_chart(report.lines[0], report.colours).panels
+    _, over = checkpoints_chart(report.lineages[0], report.colours).panels
     assert marks(over, Dots)[0].x.tolist() == [50, 100, 150]
 
 
 def test_gap_draws_its_interval(report: Report) -> None:
-    chart = delta_se_chart(report.final, report.colours)
+    chart = delta_se_chart(report.last_comparisons, report.colours)
     row = chart.frame.iloc[0]
     assert row["lower"] < row["delta_se"] < row["upper"]
     (dot,), (bar,) = (marks(chart.panels[0], kind) for kind in (Dots, Stroke))
@@ -162,7 +162,7 @@ def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
 def test_a_figure_is_written_with_its_numbers_and_how_it_was_made(
     report: Report, tmp_path: Path
 ) -> None:
-    chart = difference_chart(report.final[0], report.colours)
+    chart = difference_chart(report.last_comparisons[0], report.colours)
     save(made_up(), tmp_path / "deep" / "out", "other", {})
     paths = save(chart, tmp_path / "deep" / "out", "difference", {"seed": 5})
     assert [path.suffix for path in paths] == [".pdf", ".pgf", ".png", ".csv", ".json"]
@@ -180,7 +180,7 @@ def made_up() -> Chart:
     panel.line([1, 2, 4, 8], [1, np.nan, 3, 4], "#0072B2")
     panel.band([1, 32, 1024], [0, 4, 9], [1, 6, 10], "#0072B2")
     panel.points([4], [2], "#D55E00", [1], [3], hollow=True)
-    panel.doubt(1024)
+    panel.shade_large_k(1024)
     panel.end(10, "grpo <b>", "#0072B2")
     panel.end(9.9, "a name that is far too long for its place", "#D55E00")
     return Chart([panel], pd.DataFrame({"x": [1]}))
@@ -206,13 +206,17 @@ def test_the_page_draws_points_at_their_places() -> None:
 
 
 def test_an_inline_figure_has_no_style_and_no_address(report: Report) -> None:
-    text = tostring(figure("", difference_chart(report.final[0], report.colours)), "unicode")
+    text = tostring(
+        figure("", difference_chart(report.last_comparisons[0], report.colours)), "unicode"
+    )
     assert "style=" not in text and "http" not in text and "currentColor" in text
 
 
 def test_a_figure_is_as_small_as_its_numbers(report: Report) -> None:
     """Text stays text, and a coordinate has four digits: a figure takes a few kilobytes."""
-    text = tostring(figure("", difference_chart(report.final[0], report.colours)), "unicode")
+    text = tostring(
+        figure("", difference_chart(report.last_comparisons[0], report.colours)), "unicode"
+    )
     assert len(text) < 8000
     assert not re.search(
         r"\d\.\d\d", " ".join(re.findall(r' d="([^"]*)"', text)).replace("h.01", "")
@@ -266,12 +270,12 @@ def test_a_curve_of_single_samples_is_a_dot_with_its_interval(tmp_path: Path) ->
     put_counts(study, "base", [1, 0, 0, 1], 1)
     put_counts(study, "rl", [1, 1, 0, 1], 1, 100)
     report = gather(tmp_path)
-    (panel,) = pass_at_k_chart({SET: list(report.measured)}, report.colours).panels
+    (panel,) = pass_at_k_chart({SET: list(report.measured_arms)}, report.colours).panels
     assert [(dots.x.tolist(), dots.y.tolist()) for dots in marks(panel, Dots)] == [
         ([1.0], [50.0]),
         ([1.0], [75.0]),
     ]
-    for bar, arm in zip(marks(panel, Stroke), report.measured, strict=True):
+    for bar, arm in zip(marks(panel, Stroke), report.measured_arms, strict=True):
         assert arm.curve is not None
         ends = [100 * arm.curve.interval.lower[0], 100 * arm.curve.interval.upper[0]]
         np.testing.assert_allclose(bar.y[:2], ends)

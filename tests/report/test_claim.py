@@ -30,7 +30,7 @@ def card(report: Report) -> dict[str, Any]:
 
 
 def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, Any]) -> None:
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     (claim,) = card["claims"]
     assert (card["schema_name"], card["schema_version"]) == ("rlbhpc.claim", 1)
     assert claim["answer"] == pair.answer.headline
@@ -39,7 +39,7 @@ def test_it_holds_the_answer_and_its_conditions(report: Report, card: dict[str, 
     net = {"estimate": float(pair.net.estimate), "lower": pair.net.low, "upper": pair.net.high}
     assert claim["net"] == pytest.approx(net, rel=1e-5)
     assert claim["lost"]["count"] == pair.answer.lost.count
-    arm = report.arms[pair.trained.arm]
+    arm = report.study_arms[pair.trained.arm]
     trained = claim["trained"]
     assert trained["arm"] == pair.trained.arm
     assert trained["sampling"]["temperature"] == arm.sampling.temperature
@@ -64,7 +64,7 @@ def test_all_parts_give_the_intervals_of_the_answer(
     put_counts(study, "base", base, n)
     put_counts(study, "rl", trained, n, 100)
     report = gather(tmp_path)
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     assert np.isnan(pair.answer.efficiency.low)
     tables = difference_frame([pair]), steps_frame([pair])
     assert all(frame.loc[frame["k"] == 1, "lower"].isna().all() for frame in tables)

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import tostring
 import numpy as np
 import pytest
 
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     Axis,
     Chart,
     Colours,
@@ -19,7 +19,6 @@ from rlbhpc.report.draw.chart import (
     spread_heights,
     step_axis,
 )
-from rlbhpc.report.draw.svg import figure
 from rlbhpc.report.paper import paper
 from rlbhpc.report.phrases import (
     adjusted_p,
@@ -34,6 +33,7 @@ from rlbhpc.report.phrases import (
     printable,
     probability_text,
 )
+from rlbhpc.report.svg import figure
 from rlbhpc.report.terminal import block_curves
 from rlbhpc.stats import Interval
 from tests.report.drawn import every_mark, paper_lines

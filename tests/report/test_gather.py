@@ -24,7 +24,7 @@ def test_the_answer_follows_the_data(tmp_path: Path, kind: str) -> None:
     study = make_study(tmp_path, problems, n)
     for arm, p in zip(("base", "rl"), rates(kind, problems, rng), strict=True):
         put_counts(study, arm, rng.binomial(n, p), n, 100 if arm == "rl" else 0)
-    (one,) = gather(tmp_path).final
+    (one,) = gather(tmp_path).last_comparisons
     assert one.answer.word == Word(kind)
     assert (one.base.label, one.trained.label) == ("base", "rl, step 100")
 
@@ -33,7 +33,7 @@ def test_few_problems_decide_nothing(tmp_path: Path) -> None:
     study = make_study(tmp_path, 12, 16)
     put_counts(study, "base", [0, 1, 2, 3] * 3, 16)
     put_counts(study, "rl", [2, 0, 4, 8] * 3, 16, 100)
-    (one,) = gather(tmp_path).final
+    (one,) = gather(tmp_path).last_comparisons
     assert one.answer.lost.verdict is one.answer.gained.verdict is Verdict.UNDECIDED
     assert "undecided" in " ".join(one.words)
 
@@ -44,7 +44,7 @@ def test_what_a_curve_leaves_out_is_told_as_it_is(tmp_path: Path) -> None:
     verdicts = {(0, 3): Status.FAILED}
     put_samples(study, "base", np.tile(np.arange(16) < 4, (50, 1)), verdicts=verdicts)
     report = gather(tmp_path)
-    [base] = report.measured
+    [base] = report.measured_arms
     assert (len(base.curve_rows), base.curve.k[-1] if base.curve else 0) == (49, 16)
     cover = script("cover_at_tau")
     assert [area.k.tolist() for area in [cover.area_frame(cover.covered(report))]] == [[16]]
@@ -53,11 +53,11 @@ def test_what_a_curve_leaves_out_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 def test_nothing_that_is_missing_is_silent(report: Report) -> None:
-    base, trained = report.measured
+    base, trained = report.measured_arms
     assert base.tally.asked == trained.tally.asked == PROBLEMS * N
     assert (base.tally.missing, trained.tally.missing) == (0, 2 * N)
     assert (base.tally.timeouts, base.tally.failed, base.tally.no_answer) == (1, 1, 1)
-    assert base.tally.truncated == report.measured[0].tally.truncated > 0
+    assert base.tally.truncated == report.measured_arms[0].tally.truncated > 0
     assert base.tally.judged == PROBLEMS * N - 1
     assert int(base.counts.n[5]) == N - 1
     said = " ".join(report.notes)
@@ -68,17 +68,17 @@ def test_nothing_that_is_missing_is_silent(report: Report) -> None:
 
 
 def test_the_numbers_are_those_of_the_statistics(report: Report) -> None:
-    (one,) = report.final
+    (one,) = report.last_comparisons
     base, trained = (m.verdicts[: PROBLEMS - 2] for m in (one.base, one.trained))
     n = np.isin(base, (0, 1, 2, 3)).sum(axis=1), np.isin(trained, (0, 1, 2, 3)).sum(axis=1)
     c = (base == Status.RIGHT).sum(axis=1), (trained == Status.RIGHT).sum(axis=1)
     for i in range(2):
         expected = pass_at_k(n[i][:, None], c[i][:, None], one.curve.k).mean(axis=0)
-        np.testing.assert_allclose(one.rates[i], expected, rtol=1e-12)
+        np.testing.assert_allclose((one.base_rates, one.trained_rates)[i], expected, rtol=1e-12)
     assert one.gap_k == 16
     gap = delta_se(pass_at_k(n[0], c[0], 16).mean(), (c[1] / n[1]).mean())
     np.testing.assert_allclose(one.gap.estimate, gap)
-    assert one.solved_in == N - 1
+    assert one.reach == N - 1
     # Both arms with their first 31 judged samples: the failed one of problem 5 is passed over.
     first = [base[:, : N - 1] == 1, trained[:, : N - 1] == 1]
     first[0][5] = np.delete(base[5], 6) == 1
@@ -94,7 +94,7 @@ def test_problems_that_a_rule_chose_for_more_count_with_their_first_samples(
     right = np.zeros((6, 8), bool)
     right[:, 6] = True  # found only by the samples that were asked for on top
     put_samples(study, "base", right)
-    one = gather(tmp_path).measured[0]
+    one = gather(tmp_path).measured_arms[0]
     assert (one.depth, one.topped_up, int(one.counts.c.sum())) == (4, 6, 0)
     assert list(one.counts.n) == [4] * 6
 
@@ -106,13 +106,16 @@ def test_p_values_are_adjusted_over_all_comparisons(tmp_path: Path) -> None:
     for step in (50, 100):
         put_counts(study, "rl", rng.binomial(16, 0.6, 30), 16, step)
     report = gather(tmp_path, [("base", "rl"), ("rl", "rl")])
-    assert [c.trained.step for c in report.final] == [100, 100]
-    assert [[c.trained.step for c in line] for line in report.line_ups] == [[50, 100], [100]]
-    assert report.final[1].base.step == 50
-    p = report.final[0].curve.p_moved
-    assert p < 0.01 < report.final[1].curve.p_moved
-    assert report.final[0].p_moved_holm == pytest.approx(2 * p)
-    assert np.isnan(report.line_ups[0][0].p_moved_holm)
+    assert [c.trained.step for c in report.last_comparisons] == [100, 100]
+    assert [[c.trained.step for c in line] for line in report.comparisons_by_lineage] == [
+        [50, 100],
+        [100],
+    ]
+    assert report.last_comparisons[1].base.step == 50
+    p = report.last_comparisons[0].curve.p_moved
+    assert p < 0.01 < report.last_comparisons[1].curve.p_moved
+    assert report.last_comparisons[0].p_moved_holm == pytest.approx(2 * p)
+    assert np.isnan(report.comparisons_by_lineage[0][0].p_moved_holm)
 
 
 def test_an_empty_run_says_what_to_do(tmp_path: Path) -> None:
@@ -128,9 +131,9 @@ def test_without_a_study_pairs_must_be_named(tmp_path: Path) -> None:
     put_counts(study, "rl", np.arange(10) + 4, 16)
     study.layout.study.unlink()
     report = gather(tmp_path)
-    assert not report.final
+    assert not report.last_comparisons
     assert any("--compare BASE:TRAINED" in note for note in report.notes)
-    (one,) = gather(tmp_path, [("base", "rl")]).final
+    (one,) = gather(tmp_path, [("base", "rl")]).last_comparisons
     assert one.title == f"rl against base on {SET}"
     with pytest.raises(UserError, match="no arm 'lr'; there are base, rl"):
         gather(tmp_path, [("base", "lr")])
@@ -140,7 +143,7 @@ def test_the_study_says_which_k_and_which_level(tmp_path: Path) -> None:
     study = make_study(tmp_path, 20, 16, analysis={"k": [1, 5, 100], "confidence": 0.8})
     put_counts(study, "base", np.arange(20) % 17, 16)
     report = gather(tmp_path)
-    (one,) = report.measured
+    (one,) = report.measured_arms
     assert one.curve is not None
     assert report.k(16) == [1, 5]
     assert 5 in one.curve.k and 100 not in one.curve.k

@@ -15,7 +15,7 @@ import pytest
 
 from rlbhpc.report import aspects
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.graders import lay_beside
+from rlbhpc.report.aspects.robustness import lay_beside
 from rlbhpc.report.claim import claim_card
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page, pages
@@ -36,7 +36,7 @@ def test_a_run_with_everything(rich_run: Path, tmp_path: Path) -> None:
     agree("rich_page", page_lines("".join(pages(rich).values())))
     agree("rich_tables", frame_lines(frames_of(rich)))
     agree("rich_terminal", printed(rich, 120))
-    agree("two_terminal", printed(replace(rich, final=rich.final[:2]), 120))
+    agree("two_terminal", printed(replace(rich, last_comparisons=rich.last_comparisons[:2]), 120))
     agree("rich_figures", figures(rich))
 
 

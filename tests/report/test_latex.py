@@ -23,8 +23,8 @@ def test_tables_are_whole(report: Report) -> None:
         rows = [line for line in block.splitlines() if line.endswith(r"\\")]
         cells = [len(re.findall(r"(?<!\\)&", row)) for row in rows if "multicolumn" not in row]
         assert len(cells) > 1 and len(set(cells)) == 1
-    for one in report.measured:
+    for one in report.measured_arms:
         assert one.curve is not None
         assert interval_text(one.curve.interval, 0).partition(" ")[0] in text
-    (one,) = report.final
+    (one,) = report.last_comparisons
     assert str(one.answer.word) in text

@@ -19,8 +19,8 @@ from rlbhpc.cli.report import report as command
 from rlbhpc.errors import UserError
 from rlbhpc.report import aspects
 from rlbhpc.report.aspect import Aspect, Part, Report
-from rlbhpc.report.aspects import evidence as shown
-from rlbhpc.report.aspects.evidence import EVIDENCE_PAGE, cases, evidence
+from rlbhpc.report.aspects import coverage as shown
+from rlbhpc.report.aspects.coverage import EVIDENCE_PAGE, cases, evidence
 from rlbhpc.report.gather import gather
 from rlbhpc.report.markup import el, table
 from rlbhpc.report.page import page
@@ -102,10 +102,10 @@ def test_references_inside_figures_lead_somewhere(html: str, parsed: Page) -> No
 
 
 def test_it_opens_with_the_answer(html: str, report: Report, parsed: Page) -> None:
-    first = html.index(str(report.final[0].answer.word))
+    first = html.index(str(report.last_comparisons[0].answer.word))
     assert first < html.index("<svg") < html.index("<details")
     shown = " ".join(parsed.texts["p"])
-    for sentence in report.final[0].words:
+    for sentence in report.last_comparisons[0].words:
         assert sentence in shown
     for note in report.notes:
         assert note in parsed.texts["li"]
@@ -121,12 +121,12 @@ def test_files_beside_the_page(run: Path, report: Report, tmp_path: Path) -> Non
     assert {p.name for p in (tmp_path / "deep" / "out").iterdir()} == {p.name for p in paths}
     difference = pd.read_csv(tmp_path / "deep" / "out" / "difference.csv")
     np.testing.assert_allclose(
-        difference["difference"], report.final[0].curve.pointwise.estimate, rtol=1e-5
+        difference["difference"], report.last_comparisons[0].curve.pointwise.estimate, rtol=1e-5
     )
     coverage = pd.read_csv(tmp_path / "deep" / "out" / "coverage.csv")
-    assert report.final[0].solved is not None
+    assert report.last_comparisons[0].solved is not None
     assert coverage.groupby("cell").size().to_dict() == {
-        name: count for name, count in report.final[0].solved.counts.items() if count
+        name: count for name, count in report.last_comparisons[0].solved.counts.items() if count
     }
     index = pd.read_csv(tmp_path / "deep" / "out" / "tables.csv")
     for name, rows in index.itertuples(index=False):
@@ -188,7 +188,7 @@ def test_counts_of_one_arm_meet_samples_of_the_other(tmp_path: Path) -> None:
     put_samples(study, "rl", np.random.default_rng(0).random((24, 16)) < 0.5, 100)
     found = gather(tmp_path / "run")
     text = page(found)
-    assert found.final[0].solved is None, "64 counted samples cannot be cut to 16"
+    assert found.last_comparisons[0].solved is None, "64 counted samples cannot be cut to 16"
     assert "Coverage is not known" in text and "No problem with stored responses" in text
 
 
@@ -247,7 +247,7 @@ def test_thin_runs_have_a_page(tmp_path: Path, base: list[int], trained: list[in
 def test_long_evidence_has_a_page_of_its_own(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shown, "_INLINE", 100)
+    monkeypatch.setattr(shown, "_INLINE_CHARACTERS", 100)
     paths = write_report(gather(run), tmp_path)
     assert tmp_path / EVIDENCE_PAGE in paths
     main, beside = (Page((tmp_path / name).read_text()) for name in (paths[0].name, EVIDENCE_PAGE))
@@ -256,7 +256,7 @@ def test_long_evidence_has_a_page_of_its_own(
     anchors = {f"{EVIDENCE_PAGE}#{a['id']}" for _, a in beside.elements if "id" in a}
     assert links - {EVIDENCE_PAGE} == anchors and anchors
     # A later report whose evidence is short leaves no old page behind.
-    monkeypatch.setattr(shown, "_INLINE", 10**9)
+    monkeypatch.setattr(shown, "_INLINE_CHARACTERS", 10**9)
     write_report(gather(run), tmp_path)
     assert not (tmp_path / EVIDENCE_PAGE).exists()
 

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from rlbhpc.report import paper
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import aspects_of
-from rlbhpc.report.draw.chart import Chart, Panel, k_axis, percent_axis
+from rlbhpc.report.chart import Chart, Panel, k_axis, percent_axis
 from rlbhpc.report.gather import gather
 from tests.report.rich import STEPS
 

@@ -96,7 +96,7 @@ def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
     assert pooled.settings.trainings == {"rl": RUNS}
     assert [(r.name, r.problem_set) for r in recipes(pooled)] == [("rl", s) for s in SETS]
     for recipe in recipes(pooled):
-        alone = [p for p in pooled.final if p.trained.arm in RUNS]
+        alone = [p for p in pooled.last_comparisons if p.trained.arm in RUNS]
         nets = [float(p.net.estimate) for p in alone if p.base.problem_set == recipe.problem_set]
         assert float(recipe.answer.net.estimate) == pytest.approx(np.mean(nets))
         assert recipe.answer.seeds == 3
@@ -107,12 +107,12 @@ def test_seeds_of_one_recipe_are_one_arm(pooled: Report) -> None:
 
 def test_a_mean_has_the_name_and_the_interval_of_independent_sets(pooled: Report) -> None:
     mean = next(m for m in means(pooled) if m.trained == "rl-s0")
-    pairs = [p for p in pooled.final if p.trained.arm == "rl-s0"]
+    pairs = [p for p in pooled.last_comparisons if p.trained.arm == "rl-s0"]
     assert mean.name == "Both"
     assert mean.k == 64
-    assert float(mean.last.estimate) == pytest.approx(np.mean([p.net.estimate for p in pairs]))
+    assert float(mean.at_k.estimate) == pytest.approx(np.mean([p.net.estimate for p in pairs]))
     widths = [p.net.high - p.net.low for p in pairs]
-    assert mean.last.high - mean.last.low == pytest.approx(np.hypot(*widths) / 2)
+    assert mean.at_k.high - mean.at_k.low == pytest.approx(np.hypot(*widths) / 2)
     assert len(means_frame(means(pooled))) == 2 * 4
 
 
@@ -127,12 +127,12 @@ def test_both_stand_with_the_answer(pooled: Report) -> None:
 
 
 def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> None:
-    pair = next(p for p in pooled.final if p.trained.arm in RUNS)
-    base, trained, set_name = pair.subject
+    pair = next(p for p in pooled.last_comparisons if p.trained.arm in RUNS)
+    base, trained = ((side.arm, side.step) for side in (pair.base, pair.trained))
     answer = pair.answer
     look = LookRecord(
-        base, trained, set_name, pair.reach, pair.margin, 1, "", 0.5, answer.lost, answer.gained,
-        "decided",
+        base, trained, pair.problem_set, pair.reach, pair.margin, 1, "", 0.5, answer.lost,
+        answer.gained, "decided",
     )  # fmt: skip
     layout = Layout(pooled.folder)
     looks.write(layout, [look])
@@ -142,12 +142,12 @@ def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> Non
         # As text: from Python 3.13 on, two answers with a NaN are never equal.
         assert repr(after[recipe.problem_set].answer) == repr(recipe.answer)
         tells = "one test of the first 64 samples" in after[recipe.problem_set].words[-1]
-        assert tells == (recipe.problem_set == set_name)
+        assert tells == (recipe.problem_set == pair.problem_set)
 
 
 def test_churn_is_what_a_second_run_does_not_explain(pooled: Report) -> None:
     def beyond_chance(arm: str) -> float:
-        pairs = [p for p in pooled.final if p.trained.arm == arm]
+        pairs = [p for p in pooled.last_comparisons if p.trained.arm == arm]
         parts = [churn(pooled, pair) for pair in pairs]
         return float(np.mean([differ - by_chance for differ, by_chance in parts]))
 

@@ -10,8 +10,8 @@ import pytest
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.answer import comparison, tip_text
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
-from rlbhpc.report.aspects.robustness import conditions_tried, robustness_frame, strictness
-from rlbhpc.report.draw.chart import Area
+from rlbhpc.report.aspects.robustness import conditions_tried, robustness_frame, strictness_sentence
+from rlbhpc.report.chart import Area
 from rlbhpc.report.gather import gather
 from rlbhpc.stats.verifier_error import Told
 from rlbhpc.verify.verdict import Status
@@ -36,7 +36,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_both_verdicts_of_a_sample_are_counted(read: Report) -> None:
-    base, trained = read.measured
+    base, trained = read.measured_arms
     assert base.decided_by == "strict" and base.counterpart is not None
     assert base.counterpart.counts.c.sum() > base.counts.c.sum()
     assert trained.counterpart is not None
@@ -44,7 +44,7 @@ def test_both_verdicts_of_a_sample_are_counted(read: Report) -> None:
 
 
 def test_curves_hold_the_band_between_the_verdicts(read: Report) -> None:
-    base = read.measured[0]
+    base = read.measured_arms[0]
     assert base.curve is not None and base.counterpart is not None and base.counterpart.curve
     (panel,) = pass_at_k_chart({SET: [base]}, read.colours).panels
     bands = [mark for mark in panel.marks if isinstance(mark, Area)]
@@ -53,8 +53,8 @@ def test_curves_hold_the_band_between_the_verdicts(read: Report) -> None:
 
 
 def test_the_answer_says_what_strictness_does_to_it(read: Report) -> None:
-    (pair,) = read.final
-    sentence = strictness(read, pair)
+    (pair,) = read.last_comparisons
+    sentence = strictness_sentence(read, pair)
     assert "lenient" in sentence
     assert sentence in {
         node if isinstance(node, str) else node.text for node in comparison(read, pair)
@@ -75,11 +75,11 @@ def test_a_verifier_with_one_reading_adds_no_condition(tmp_path: Path) -> None:
         put_samples(study, arm, rng.random((PROBLEMS, N)) < 0.3, step, lenient={})
     report = gather(tmp_path / "run")
     assert conditions_tried(report) == []
-    assert strictness(report, report.final[0]) == ""
+    assert strictness_sentence(report, report.last_comparisons[0]) == ""
 
 
 def test_errors_of_the_study_go_into_the_answer(read: Report) -> None:
-    assert [arm.errors for arm in read.measured] == [Told(0.001), None]
-    (pair,) = read.final
+    assert [arm.errors for arm in read.measured_arms] == [Told(0.001), None]
+    (pair,) = read.last_comparisons
     assert pair.answer.false_right[0] is not None
     assert bool(tip_text(pair)) == bool(pair.answer.tips)

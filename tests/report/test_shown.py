@@ -56,7 +56,7 @@ def test_votes_are_held_among_thefirst_judged_samples(report: Report) -> None:
 
 
 def test_a_failed_sample_gives_its_vote_to_the_next(report: Report) -> None:
-    one = replace(report.measured[0], verdicts=np.array([[1, 4, 0, 1, 1]], np.int8))
+    one = replace(report.measured_arms[0], verdicts=np.array([[1, 4, 0, 1, 1]], np.int8))
     answers = np.array([[10, 11, 12, 13, 14]])
     ids, right = MAJORITY.first_judged(one, answers, np.array([0]), 3)
     assert (ids.tolist(), right.tolist()) == ([[10, 12, 13]], [[True, False, True]])
@@ -80,7 +80,7 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path, report: Report
     try:
         (found,) = training(replace(report))
         assert found.frame["reward"].tolist() == [0.5]
-        assert [row["text"] for row in found.written] == ["at 1", "at 3", "at 3"]
+        assert [row["text"] for row in found.rollouts] == ["at 1", "at 3", "at 3"]
     finally:
         for name in ("dynamics", "rollouts"):
             (report.folder / "training" / "m" / f"{name}.jsonl").unlink()
@@ -94,13 +94,13 @@ def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> Non
     }  # fmt: skip
     own = [one for one in found if (one.source, one.scorer) == ("grpo", "grpo-run")]
     assert [(one.step, one.scorer_step) for one in own] == [(s, s) for s in STEPS]
-    lines = {(one.source, one.scorer, one.over): one for one in evolutions(rich)}
+    lines = {(one.source, one.scorer, one.changing): one for one in evolutions(rich)}
     assert lines["grpo", "grpo-run", "both"].steps == STEPS
     line = lines["base", "grpo-run", "scorer_step"]
-    assert line.steps == STEPS and (np.diff(line.values) > 0).all()
+    assert line.steps == STEPS and (np.diff(line.means) > 0).all()
     one = next(o for o in found if (o.source, o.scorer, o.scorer_step) == ("base", "grpo-run", 50))
     medians = np.median(one.perplexity[:10], axis=1)
-    assert line.values[0] == pytest.approx(medians.mean())
+    assert line.means[0] == pytest.approx(medians.mean())
 
 
 def test_right_answers_have_a_perplexity_of_their_own(rich: Report) -> None:
@@ -108,12 +108,12 @@ def test_right_answers_have_a_perplexity_of_their_own(rich: Report) -> None:
         if scores.source == "reference":
             assert not scores.right.any(), "nobody judged texts of a file"
             continue
-        (arm,) = (m for m in rich.measured if (m.arm, m.step) == (scores.source, scores.step))
+        (arm,) = (m for m in rich.measured_arms if (m.arm, m.step) == (scores.source, scores.step))
         right = arm.verdicts[:10, :8] == Status.RIGHT if arm.verdicts is not None else None
         np.testing.assert_array_equal(scores.right[:10, :8], right)
         logs = np.log(scores.perplexity[scores.right & ~np.isnan(scores.perplexity)])
-        assert scores.right_spread.responses == len(logs) < scores.spread.responses
-        assert scores.right_spread.geometric_mean == pytest.approx(np.exp(logs.mean()))
+        assert scores.right_summary.responses == len(logs) < scores.summary.responses
+        assert scores.right_summary.geometric_mean == pytest.approx(np.exp(logs.mean()))
 
 
 def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
@@ -133,7 +133,7 @@ def test_no_envelope_without_a_study(rich: Report) -> None:
 
 def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Report) -> None:
     (one,) = script("guess_filtered").unguessed(rich)
-    counts = next(m.counts for m in rich.measured if m.arm == "no-think")
+    counts = next(m.counts for m in rich.measured_arms if m.arm == "no-think")
     guessed = [i for i in range(PROBLEMS) if 0 < counts.c[i] < 0.05 * counts.n[i]]
     assert one.guessed == tuple(f"math/{i}" for i in guessed)
     for kept in one.arms:
@@ -143,7 +143,7 @@ def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Repor
 
 def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
     found = script("extrapolation").beyond(rich)
-    assert [one.of for one in found] == rich.compared
+    assert [one.measured for one in found] == rich.compared
     for one in found:
         assert one.prediction.k[-1] == 320 and one.check is not None and one.check.n == 3
 
@@ -151,17 +151,17 @@ def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
 def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     measured = responses(rich)
     found = [one for one in budgets(rich) if one.unit == TOKENS]
-    assert [one.of for one in found] == [
-        one for one in rich.measured if any(one is other for other in rich.compared)
+    assert [one.measured for one in found] == [
+        one for one in rich.measured_arms if any(one is other for other in rich.compared)
     ]
-    base = next(one for one in found if one.of.arm == "base")
-    cost = next(one.cost for one in measured if one.of is base.of)
-    last = np.flatnonzero(~np.isnan(base.interval.estimate))[-1]
-    bought = np.floor(base.spent[last] / cost * (1 + 1e-12)).astype(int)
-    values = pass_at_k(base.of.counts.n, base.of.counts.c, bought)
+    base = next(one for one in found if one.measured.arm == "base")
+    cost = next(one.cost for one in measured if one.measured is base.measured)
+    last = np.flatnonzero(~np.isnan(base.rates.estimate))[-1]
+    bought = np.floor(base.budgets[last] / cost * (1 + 1e-12)).astype(int)
+    values = pass_at_k(base.measured.counts.n, base.measured.counts.c, bought)
     assert bought.max() <= N
-    assert float(base.interval.estimate[last]) == pytest.approx(values.mean())
-    assert all((one.spent == base.spent).all() for one in found), "arms share their budgets"
+    assert float(base.rates.estimate[last]) == pytest.approx(values.mean())
+    assert all((one.budgets == base.budgets).all() for one in found), "arms share their budgets"
 
 
 def test_a_straggler_ends_no_budget(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_straggler_ends_no_budget(tmp_path: Path) -> None:
         late = {(59, sample): Status.FAILED for sample in range(2, 16)}
         put_samples(study, arm, right, step, verdicts=late)
     for curve in budgets(gather(tmp_path / "run")):
-        usable = curve.spent[~np.isnan(curve.interval.estimate)]
+        usable = curve.budgets[~np.isnan(curve.rates.estimate)]
         # A response has 17.5 tokens on average; two of them would buy 21 tokens a problem.
         assert usable[-1] > 8 * 17.5
 
@@ -184,7 +184,7 @@ def test_budgets_have_no_exponent() -> None:
 
 def test_reliability_is_that_of_the_statistics(rich: Report) -> None:
     (one, *_) = script("reliability").reliability(rich)
-    n, c = one.of.counts.n, one.of.counts.c
+    n, c = one.measured.counts.n, one.measured.counts.c
     assert float(one.values["pass^8"].estimate) == pytest.approx(pass_hat_k(n, c, 8).mean())
     assert one.values["pass^8"].estimate < one.values["pass@1"].estimate
     # n = 32: rates that would be missed with a chance of 5 % or more.
@@ -207,7 +207,7 @@ def test_arms_of_the_study_are_known(rich: Report) -> None:
 def test_an_answer_names_what_it_holds_for(rich: Report) -> None:
     judged = {name: {**stored, "rlbhpc": "7.5"} for name, stored in rich.provenance.items()}
     rich = replace(rich, provenance=judged)
-    for pair in rich.final:
+    for pair in rich.last_comparisons:
         words = conditions(rich, pair)
         for name in ("Checkpoint", "temperature", "prompt", "grader"):
             assert f"{name}: " in words

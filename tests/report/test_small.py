@@ -16,16 +16,15 @@ from rich.console import Console
 
 from rlbhpc import report as room
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Report, some_problems
+from rlbhpc.report.aspect import Report, affordable_problems
 from rlbhpc.report.aspects import aspects_of, coverage
 from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
-from rlbhpc.report.aspects.graders import lay_beside
 from rlbhpc.report.aspects.perplexity import scored
-from rlbhpc.report.aspects.prompts import prompts
+from rlbhpc.report.aspects.robustness import lay_beside, prompts
 from rlbhpc.report.aspects.samples import own_frame
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
-from rlbhpc.report.measured import over_steps, powers_of_two, rows_at, take_rows
+from rlbhpc.report.measured import positions_of, powers_of_two, read_all_steps, take_rows
 from rlbhpc.report.terminal import Printer
 from rlbhpc.stats import Counts
 from rlbhpc.store import tables
@@ -37,7 +36,7 @@ from tests.report.made import SET, make_study, put_counts, put_samples
 from tests.report.scripts import script
 
 # A panel is filled mark by mark.
-GROW = {"<class 'rlbhpc.report.draw.chart.Panel'>"}
+GROW = {"<class 'rlbhpc.report.chart.Panel'>"}
 
 
 def test_what_was_worked_out_cannot_be_changed() -> None:
@@ -135,7 +134,7 @@ def test_what_a_new_run_would_show_is_said_of_as_many_samples_or_not_at_all(
         put_samples(study, "base", wide[:, :ours])
         put_samples(study, "rl", rng.random((60, theirs)) < rates, 100)
         report = gather(tmp_path / name)
-        (pair,) = report.final
+        (pair,) = report.last_comparisons
         page = " ".join(tostring(node, "unicode") for node in coverage.comparison(report, pair))
         assert ("is churn" in page) == (theirs > 1) and ("in 1 sample<" in page) == (theirs == 1)
         # The arm with single samples has no distribution of rates either.
@@ -155,7 +154,7 @@ def test_only_answers_that_are_known_vote(tmp_path: Path) -> None:
         put_samples(study, "base", right, answers=answers)
         put_samples(study, "rl", right & False, 100, answers=none)
         found = {
-            vote.of.arm: vote.majority.estimate[-1]
+            vote.measured.arm: vote.majority.estimate[-1]
             for vote in script("majority").votes(gather(tmp_path / name))
         }
         assert found == ({"base": 0.5} if name in ("all", "wrong") else {})
@@ -178,14 +177,16 @@ def test_another_study_is_no_second_grader(report: Report, tmp_path: Path) -> No
 
 
 def test_few_tokens_are_read_of_problems_spread_evenly(report: Report) -> None:
-    arm = report.measured[0]
-    cost = np.full(len(arm.rows), 10.0)
+    arm = report.measured_arms[0]
+    cost = np.full(len(arm.sampled_rows), 10.0)
     # A problem has 32 judged samples of 10 tokens, one of them 31.
-    sizes = [len(some_problems(arm, cost, tokens)) for tokens in (1, 639, 641, 10**9)]
+    sizes = [len(affordable_problems(arm, cost, tokens)) for tokens in (1, 639, 641, 10**9)]
     assert sizes == [1, 1, 2, 40]
-    ends = some_problems(arm, cost, 641)
+    ends = affordable_problems(arm, cost, 641)
     assert ends == [arm.problems[0], arm.problems[-1]]
-    assert some_problems(arm, np.full(40, np.nan), 5) == [f"math/{i}" for i in (0, 10, 20, 29, 39)]
+    assert affordable_problems(arm, np.full(40, np.nan), 5) == [
+        f"math/{i}" for i in (0, 10, 20, 29, 39)
+    ]
 
 
 def test_texts_without_a_stored_verdict_are_no_right_answers(tmp_path: Path) -> None:
@@ -200,14 +201,14 @@ def test_texts_without_a_stored_verdict_are_no_right_answers(tmp_path: Path) -> 
 
 
 def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> None:
-    assert rows_at("abc", ["c", "a"]).tolist() == [1, -1, 0]
+    assert positions_of("abc", ["c", "a"]).tolist() == [1, -1, 0]
     values = np.array([[5, 6], [7, 8]], np.int8)
     assert take_rows(values, np.array([1, -1])).tolist() == [[7, 8], [-1, -1]]
     assert take_rows(values, np.array([1, 0])).tolist() == [[7, 8], [5, 6]]
     assert [powers_of_two(reach) for reach in (0, 1, 4, 5)] == [[], [1], [1, 2, 4], [1, 2, 4]]
     group = open_cube(report.folder)["base/math"].to_dataset()
-    turned = over_steps(group.transpose("sample", "step", ...), "verdict")
-    assert (turned == over_steps(group, "verdict")).all() and turned.shape == (1, 40, 32)
+    turned = read_all_steps(group.transpose("sample", "step", ...), "verdict")
+    assert (turned == read_all_steps(group, "verdict")).all() and turned.shape == (1, 40, 32)
 
 
 def test_a_thing_is_found_once(report: Report) -> None:
@@ -229,10 +230,10 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
     report = gather(tmp_path)
     assert bool(chosen_checkpoints(report)) == (problems == n == 2)
     assert script("sharpening").sharpenings(report) == []
-    base = next(arm for arm in report.measured if arm.group == f"base/{SET}")
-    plain = report.arms["base"]
+    base = next(arm for arm in report.measured_arms if arm.group == f"base/{SET}")
+    plain = report.study_arms["base"]
     arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
-    two = replace(report, measured=[base, replace(base, arm="twin")], arms=arms)
+    two = replace(report, measured_arms=[base, replace(base, arm="twin")], study_arms=arms)
     assert bool(prompts(two)) == (problems == 2)
 
 

@@ -33,7 +33,7 @@ def test_no_line_is_wider_than_the_terminal(report: Report, width: int) -> None:
 
 def test_it_says_everything(report: Report) -> None:
     text = text_of(report, 100)
-    (one,) = report.final
+    (one,) = report.last_comparisons
     flat = " ".join(text.split())
     for sentence in one.words:
         assert sentence in flat
@@ -45,7 +45,7 @@ def test_it_says_everything(report: Report) -> None:
 def test_the_answer_is_short_and_says_what_it_leaves_out(report: Report) -> None:
     text = text_of(report, 100, verbose=False)
     assert len(text.splitlines()) < 25
-    (pair,) = report.final
+    (pair,) = report.last_comparisons
     assert str(pair.answer.word) in text and "[" in text
     assert "2 of 40 problems without any" in " ".join(text.split())
     assert "McNemar" not in text

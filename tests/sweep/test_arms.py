@@ -50,5 +50,5 @@ def test_every_arm_runs_from_its_file_to_the_report(tmp_path: Path) -> None:
     assert "before top-p, every other cut and every penalty" in provenance["entropy"]
     assert "top_k" not in report.provenance["greedy/countdown"]["sampling"]
     (best,) = SCRIPT.best_prompts(report)
-    assert best.of.spread.prompts == ("countdown", "direct", "few-shot")
+    assert best.prompts.spread.prompts == ("countdown", "direct", "few-shot")
     assert best.trained == "trained" and len(SCRIPT.best_prompt_frame([best]))

@@ -72,7 +72,7 @@ def test_of_problems_that_stop_only_what_all_were_asked_for_is_counted(tmp_path:
     # It ends with the sixth sample, and so two of six are right; of the first two none is.
     study = sampled(tmp_path, SAMPLED, {"probe": ["?", "?", "?", BY_HEART, "?", BY_HEART]})
     (result,) = memorised(gather(study.layout.root))
-    assert result.of.counts.n.tolist() == [6, 6] and result.of.counts.stopped.all()
+    assert result.measured.counts.n.tolist() == [6, 6] and result.measured.counts.stopped.all()
     assert (result.completed.tolist(), result.answered.tolist()) == ([0, 0], [0, 0])
 
 
@@ -164,8 +164,8 @@ def test_it_finds_what_was_taught_by_heart_and_clears_what_was_not(tmp_path: Pat
     assert Child("train", str(path), "reader").ended() == DONE
     assert Child("sample", str(path)).ended() == DONE
     report = gather(load_study(path).layout.root)
-    assert not report.lines
-    rates = {r.of.problem_set: (r.share, r.completed.mean(), r.answered.mean())
+    assert not report.lineages
+    rates = {r.measured.problem_set: (r.share, r.completed.mean(), r.answered.mean())
              for r in memorised(report)}  # fmt: skip
     for share in (0.4, 0.6, 0.8):
         shown, completed, answered = rates[f"taught-probe{share}"]

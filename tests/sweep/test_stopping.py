@@ -18,7 +18,7 @@ import rlbhpc
 from rlbhpc.cli.exchange import select
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
-from rlbhpc.report.measured import measured
+from rlbhpc.report.measured import read_arms
 from rlbhpc.stats import Counts
 from rlbhpc.store import derive
 from rlbhpc.store.compact import compact
@@ -228,10 +228,10 @@ def test_a_run_that_a_stricter_grader_judged_counts_what_all_problems_have(tmp_p
     swept(study, Replay(full_samples(study, 64)[1]))
     compact(study.layout)
     group = rlbhpc.open_cube(study.layout.root)["base/math500"].to_dataset()
-    (whole,) = measured(group, study, regraded=True)
+    (whole,) = read_arms(group, study, regraded=True)
     assert (whole.depth, whole.stop_after, whole.counts.reach) == (64, 4, 64)
     stricter = group.assign(verdict=group["verdict"].where(group["verdict"] != 1, 0))
-    (first,) = measured(stricter, study, regraded=True)
+    (first,) = read_arms(stricter, study, regraded=True)
     assert (first.depth, first.stop_after, first.counts.reach) == (4, 0, 4)
     assert (first.counts.n == 4).all()
 

@@ -300,7 +300,7 @@ def test_looks_of_one_grader_say_nothing_about_the_verdicts_of_another(
     other = tmp_path / "other"
     words = ["verify", str(case.study.layout.root), "--grader", "math-paper"]
     CliRunner().invoke(cli, [*words, "--into", str(other)], catch_exceptions=False)
-    assert [pair.look for pair in gather(case.study.layout.root).final] != [None]
-    assert [pair.look for pair in gather(other).final] == [None]
+    assert [pair.look for pair in gather(case.study.layout.root).last_comparisons] != [None]
+    assert [pair.look for pair in gather(other).last_comparisons] == [None]
     refused = case.call("plan", "--until", LOST, "--set", f"output={other}").exception
     assert "judged by another grader" in str(refused)

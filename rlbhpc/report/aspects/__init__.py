@@ -12,15 +12,11 @@ from rlbhpc.report.aspects import (
     checkpoints,
     coverage,
     difference,
-    evidence,
-    graders,
     pass_at_k,
     perplexity,
-    prompts,
     responses,
     robustness,
     samples,
-    strata,
     training,
 )
 
@@ -35,31 +31,33 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     difference.ASPECT,
     difference.GAP,
     coverage.ACCURACY,
-    strata.ASPECT,
+    difference.STRATIFIED,
     checkpoints.ASPECT,
     pass_at_k.ASPECT,
     training.ASPECT,
     responses.ASPECT,
     samples.OWN,
-    prompts.ASPECT,
+    robustness.PROMPTS,
     responses.BUDGET,
     perplexity.ASPECT,
     samples.ASPECT,
-    graders.AUDIT,
-    graders.ASPECT,
+    robustness.AUDIT,
+    robustness.GRADERS,
     samples.MEMORISED,
-    evidence.ASPECT,
+    coverage.EVIDENCE,
 )
 
 
 def aspects_of(report: Report) -> tuple[Aspect, ...]:
     """What a report shows: the registered aspects, and those that its study brings."""
-    return (*ASPECTS, *map(_brought, report.settings.aspects))
+    return (*ASPECTS, *map(_load_own_aspect, report.settings.aspects))
 
 
-def _brought(name: str) -> Aspect:
-    plugin = plugins.find("aspects", name)
+def _load_own_aspect(reference: str) -> Aspect:
+    plugin = plugins.find("aspects", reference)
     if plugin is None or not isinstance(plugin.value, Aspect):
         value = "nothing" if plugin is None else repr(plugin.value)
-        raise UserError(f"analysis.aspects: {name}: found {value}; allowed: a file with an ASPECT")
+        raise UserError(
+            f"analysis.aspects: {reference}: found {value}; allowed: a file with an ASPECT"
+        )
     return plugin.value

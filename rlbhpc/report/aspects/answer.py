@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from rlbhpc.report.aspect import Aspect, Part, Report, once_each
-from rlbhpc.report.aspects.robustness import strictness
+from rlbhpc.report.aspects.robustness import strictness_sentence
 from rlbhpc.report.compare import Comparison, common_problems
-from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
+from rlbhpc.report.markup import Node, el, note, table
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import UNSOUND, count_text, interval_columns, interval_text, points_text
 from rlbhpc.stats import Answer, Interval
 from rlbhpc.stats.decision import decide, problems_with_samples, rate_text
@@ -26,8 +26,8 @@ from rlbhpc.study.schema import MoreSampling
 
 
 def comparison(report: Report, pair: Comparison) -> list[Node]:
-    """What follows from one comparison, in sentences, and under which conditions."""
-    sentences = [*pair.words, strictness(report, pair), conditions(report, pair)]
+    """The answer of one comparison in sentences, and under which conditions it holds."""
+    sentences = [*pair.words, strictness_sentence(report, pair), conditions(report, pair)]
     return [el("p", sentence) for sentence in sentences if sentence]
 
 
@@ -36,27 +36,28 @@ def conditions(report: Report, pair: Comparison) -> str:
 
     An answer holds for these alone.
     """
-    sides = pair.trained, pair.base
-    both_asked = [settings_of(report, side) for side in sides]
-    more = [name for name in MoreSampling.model_fields if any(name in a for a in both_asked)]
+    sides = (pair.trained, pair.base)
+    settings = [settings_of(report, side) for side in sides]
     labels = {"temperature": "temperature", "top_p": "top-p"}
-    labels |= {name: name.replace("_", " ") for name in (*more, "prompt", "grader")}
-    settings = "; ".join(
-        f"{label}: {_both([_setting_text(values, name) for values in both_asked])}"
-        for name, label in labels.items()
-    )
-    steps = _both([f"step {side.step:,}" for side in sides])
-    return f"Checkpoint: {steps}; {settings}; K = {pair.reach:,}."
+    for name in (*MoreSampling.model_fields, "prompt", "grader"):
+        if name in settings[0] or name in settings[1]:
+            labels[name] = name.replace("_", " ")
+    steps = _joined_if_different([f"step {side.step:,}" for side in sides])
+    texts = [f"Checkpoint: {steps}"]
+    for name, label in labels.items():
+        values = [_setting_text(of_side.get(name)) for of_side in settings]
+        texts.append(f"{label}: {_joined_if_different(values)}")
+    return f"{'; '.join(texts)}; K = {pair.reach:,}."
 
 
-def settings_of(report: Report, side: Measured) -> dict[str, Any]:
+def settings_of(report: Report, side: MeasuredArm) -> dict[str, Any]:
     """How an arm was sampled and judged, as its study says, else as its samples do."""
-    stored = report.provenance.get(f"{side.arm}/{side.problem_set}", {})
-    sampling = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
-    arm = report.arms.get(side.arm)
+    stored = report.provenance.get(side.group, {})
+    settings = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
+    arm = report.study_arms.get(side.arm)
     if arm is not None:
-        sampling |= {**arm.sampling.record(), "prompt": arm.prompt}
-    return {**sampling, "grader": _grader(stored)}
+        settings |= {**arm.sampling.record(), "prompt": arm.prompt}
+    return {**settings, "grader": _grader(stored)}
 
 
 def _grader(stored: Mapping[str, Any]) -> str | None:
@@ -70,66 +71,60 @@ def _grader(stored: Mapping[str, Any]) -> str | None:
     return f"rlbhpc {stored['rlbhpc']}" if "rlbhpc" in stored else None
 
 
-def _setting_text(values: Mapping[str, object], name: str) -> str:
-    value = values.get(name)
+def _setting_text(value: object) -> str:
     if value is None:
         return "not known"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _both(values: list[str]) -> str:
-    """Once where both arms have it, else both."""
+def _joined_if_different(values: list[str]) -> str:
     return " against ".join(dict.fromkeys(values))
 
 
 def conclusions_frame(report: Report) -> pd.DataFrame:
-    """The answer with the numbers that it stands on, one row per comparison at its last step."""
-    return pd.DataFrame([_conclusion(report, pair) for pair in report.final])
+    """The answer with the numbers that it stands on, one row per last comparison."""
+    return pd.DataFrame(_conclusion(report, pair) for pair in report.last_comparisons)
 
 
 def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
-    answer, crossing = pair.answer, pair.crossing
-    further = {
-        f"{name}{end}": value
-        for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True)
-        for end, value in (("", contrast.fit), ("_low", contrast.low), ("_high", contrast.high))
-    }
-    cells = pair.solved.counts if pair.solved else {}
+    answer, crossing, solved = pair.answer, pair.crossing, pair.solved
+    fits: dict[str, object] = {}
+    for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True):
+        fits |= {name: contrast.fit, f"{name}_low": contrast.low, f"{name}_high": contrast.high}
     return {
-        "problem_set": pair.base.problem_set,
+        "problem_set": pair.problem_set,
         "base": pair.base.arm,
         "base_step": pair.base.step,
         "trained": pair.trained.arm,
         "step": pair.trained.step,
         "answer": answer.headline,
-        **finding_columns("lost", answer.lost),
+        **_finding_columns("lost", answer.lost),
         "lost_count": answer.lost.count,
-        **finding_columns("gained", answer.gained),
+        **_finding_columns("gained", answer.gained),
         "gained_count": answer.gained.count,
         "problems": len(pair.problems),
         "problems_left_out": len(pair.left_out),
         "k": pair.reach,
         **interval_columns("difference", pair.net),
-        **further,
-        "crossings": ", ".join(str(k) for k in crossing.first_k.tolist()),
-        "crossing_sets": " ".join(str(part) for part in crossing.sets),
+        **fits,
+        "crossings": ", ".join(map(str, crossing.first_k.tolist())),
+        "crossing_sets": " ".join(map(str, crossing.sets)),
         "p_crossing": crossing.probability,
         "p_moved": pair.curve.p_moved,
         "p_moved_holm": pair.p_moved_holm,
-        **cells,
-        "p_mcnemar": pair.solved.p_value if pair.solved else float("nan"),
+        **(solved.counts if solved else {}),
+        "p_mcnemar": solved.p_value if solved else math.nan,
         "p_mcnemar_holm": pair.p_solved_holm,
         "words": " ".join((*pair.words, conditions(report, pair))),
     }
 
 
-def finding_columns(name: str, finding: Finding) -> dict[str, object]:
-    """Columns of what was lost, or gained."""
+def _finding_columns(side: str, finding: Finding) -> dict[str, object]:
     return {
-        name: str(finding.verdict),
-        f"{name}_share": finding.estimate,
-        f"{name}_low": finding.low,
-        f"{name}_high": finding.high,
+        side: str(finding.verdict),
+        f"{side}_share": finding.estimate,
+        f"{side}_low": finding.low,
+        f"{side}_high": finding.high,
     }
 
 
@@ -140,21 +135,18 @@ ASPECT = Aspect(
 )
 
 
+# By the direction of an answer.
 _SIGNS: Final = {"lost": "▼", "gained": "▲", "both": "⇅", "same": "=", "open": "?"}
 
 
-def verdict(pair: Comparison) -> str:
-    """The word of a comparison behind a sign that needs no colour."""
-    return f"{sign(pair)} {pair.answer.headline}"
-
-
 def sign(pair: Comparison) -> str:
-    """The sign of what a comparison says."""
-    return _SIGNS[_kind(pair)]
+    """The sign of an answer, which needs no colour."""
+    return _SIGNS[pair.answer.direction]
 
 
-def _kind(pair: Comparison) -> str:
-    return pair.answer.direction
+def verdict(pair: Comparison) -> str:
+    """The word of an answer behind its sign."""
+    return f"{sign(pair)} {pair.answer.headline}"
 
 
 def counts_text(pair: Comparison) -> str:
@@ -175,85 +167,93 @@ def net_at_one_text(pair: Comparison) -> str:
 
 
 def tip_text(pair: Comparison) -> str:
-    """``survives f ≤ 2e-4 in the base``: the verifier's error at which the cell falls.
+    """``survives f ≤ 2e-4 in the base``: the rate of false right verdicts at which the cell falls.
 
-    It is that of the first of its statements to fall; nothing where nothing is claimed.
+    It is that of the first of its statements to fall; empty where nothing is claimed.
     """
     if not pair.answer.tips:
         return ""
     tip = min(pair.answer.tips, key=lambda tip: tip.rate)
     side = pair.base if tip.arm == "base" else pair.trained
-    seen = ""
+    audited = ""
     if isinstance(side.errors, ErrorCounts):
-        seen = f" ({side.errors.false_right:g} in {side.errors.audited_right:,.0f} audited)"
+        audited = f" ({side.errors.false_right:g} in {side.errors.audited_right:,.0f} audited)"
     if tip.all_allowed:
-        return f"survives every f that the counts allow{seen}"
+        return f"survives every f that the counts allow{audited}"
     if tip.rate == 0:
-        return f"falls with any f in {side.arm}{seen}"
-    return f"survives f ≤ {rate_text(tip.rate)} in {side.arm}{seen}"
+        return f"falls with any f in {side.arm}{audited}"
+    return f"survives f ≤ {rate_text(tip.rate)} in {side.arm}{audited}"
 
 
 def several_bases(report: Report) -> bool:
     """Whether an arm's name alone does not say what it is compared with."""
-    return len({pair.base.arm for pair in report.final}) > 1
+    return len({pair.base.arm for pair in report.last_comparisons}) > 1
 
 
 def matrix(report: Report) -> ET.Element:
     """Lay out arms × problem sets; on a narrow screen each cell is a line of its own."""
-    sets = [name for name, _ in report.by_set(report.final)]
-    arms = dict.fromkeys((pair.trained.arm, pair.base.arm) for pair in report.final)
-    heads: list[Node] = [el("th", "arm", scope="col"), *(el("th", s, scope="col") for s in sets)]
-    rows = []
-    for trained, base in arms:
-        pairs = {
-            pair.base.problem_set: (number, pair)
-            for number, pair in enumerate(report.final)
-            if (pair.trained.arm, pair.base.arm) == (trained, base)
-        }
+    sets = [set_name for set_name, _ in report.by_set(report.last_comparisons)]
+    rows: dict[tuple[str, str], dict[str, ET.Element]] = {}
+    steps: dict[tuple[str, str], int] = {}
+    for number, pair in enumerate(report.last_comparisons, start=1):
+        arms = (pair.trained.arm, pair.base.arm)
+        steps.setdefault(arms, pair.trained.step)
+        rows.setdefault(arms, {})[pair.problem_set] = _matrix_cell(number, pair)
+    body = el("tbody")
+    for (trained, base), cells in rows.items():
         against = f" against {base}" if several_bases(report) else ""
-        cells = [_cell(set_name, *pairs[set_name]) if set_name in pairs else el("td", "–")
-                 for set_name in sets]  # fmt: skip
-        step = next(iter(pairs.values()))[1].trained.step
-        name = el("th", trained, el("small", f"{against}{f' step {step:,}' if step else ''}"),
-                  scope="row")  # fmt: skip
-        rows.append(el("tr", name, *cells))
-    body = el("table", el("thead", el("tr", *heads)), el("tbody", *rows), class_="matrix")
-    reach = sorted({pair.reach for pair in report.final})
-    sizes = f"{reach[0]:,}" if len(reach) == 1 else f"{reach[0]:,} to {reach[-1]:,}"
+        step = f" step {steps[trained, base]:,}" if steps[trained, base] else ""
+        head = el("th", trained, el("small", f"{against}{step}"), scope="row")
+        body.append(el("tr", head, *(cells.get(set_name, el("td", "–")) for set_name in sets)))
+    heads = el("tr", *(el("th", head, scope="col") for head in ("arm", *sets)))
+    return el(
+        "div",
+        el("table", el("thead", heads), body, class_="matrix"),
+        note(_matrix_explanation(report)),
+        class_="answer",
+    )
+
+
+def _matrix_cell(number: int, pair: Comparison) -> ET.Element:
+    """``number``: of the comparison on the page, from 1."""
+    word = el("a", pair.answer.headline, href=f"#comparison-{number}", class_="word")
+    estimate, bracket, bounds = net_text(pair).partition("[")
+    interval = el("span", f"{bracket}{bounds}", class_="whole")
+    lines = [
+        el("span", el("span", sign(pair), class_="sign"), " ", word, class_="line"),
+        el("span", counts_text(pair), class_="line"),
+        el("span", estimate, interval, class_="line"),
+    ]
+    if survives := tip_text(pair):
+        lines.append(el("span", survives, class_="line"))
+    return el("td", *lines, class_=pair.answer.direction, data_set=pair.problem_set)
+
+
+def _matrix_explanation(report: Report) -> str:
+    pairs = report.last_comparisons
+    reaches = sorted({pair.reach for pair in pairs})
+    sizes = f"{reaches[0]:,}" if len(reaches) == 1 else f"{reaches[0]:,} to {reaches[-1]:,}"
+    bases = ", ".join(dict.fromkeys(pair.base.arm for pair in pairs))
     level = f"{100 * report.settings.prob:g} %"
-    bases = ", ".join(dict.fromkeys(base for _, base in arms))
-    doubt = f" {UNSOUND}" if any("?" in net_text(pair) for pair in report.final) else ""
-    if any(_kind(pair) == "open" and pair.net.sign for pair in report.final):
-        doubt += (
-            " Where an interval without 0 stands beside ?, the word needs more: words share one "
-            f"error over all questions of {count_text(len(report.final), 'comparison')}, and each "
-            "interval has its own."
-        )
-    words = note(
+    sentences = [
         f"Against {bases}, in K = {sizes} samples of each problem. Counts: problems that only the "
         "base, or only the trained arm, solves in them. Words ask more: a problem is lost if it "
         "takes the trained arm ten times the samples of the base, gained the other way round. "
         f"Net: trained − base pass@K in points with its {level} interval."
-        f"{_f_words(report)}{doubt}"
-    )
-    return el("div", body, words, class_="answer")
-
-
-def _f_words(report: Report) -> str:
-    if not any(tip_text(pair) for pair in report.final):
-        return ""
-    return " f: share of wrong responses that the verifier calls right; up to it a cell stands."
-
-
-def _cell(set_name: str, number: int, pair: Comparison) -> ET.Element:
-    word = el("a", pair.answer.headline, href=f"#comparison-{number + 1}", class_="word")
-    lines = [el("span", el("span", sign(pair), class_="sign"), " ", word, class_="line")]
-    estimate, bracket, ends = net_text(pair).partition("[")
-    interval = el("span", estimate, el("span", f"{bracket}{ends}", class_="whole"), class_="line")
-    lines += [el("span", counts_text(pair), class_="line"), interval]
-    if survives := tip_text(pair):
-        lines.append(el("span", survives, class_="line"))
-    return el("td", *lines, class_=_kind(pair), data_set=set_name)
+    ]
+    if any(tip_text(pair) for pair in pairs):
+        sentences.append(
+            "f: share of wrong responses that the verifier calls right; up to it a cell stands."
+        )
+    if any("?" in net_text(pair) for pair in pairs):
+        sentences.append(UNSOUND)
+    if any(pair.answer.direction == "open" and pair.net.sign for pair in pairs):
+        sentences.append(
+            "Where an interval without 0 stands beside ?, the word needs more: words share one "
+            f"error over all questions of {count_text(len(pairs), 'comparison')}, and each "
+            "interval has its own."
+        )
+    return " ".join(sentences)
 
 
 def comparison_line(pair: Comparison) -> str:
@@ -267,7 +267,7 @@ def comparison_line(pair: Comparison) -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All trainings of one recipe against their base on one problem set.
+    """All trainings of one recipe against their base on one problem set, pooled.
 
     ``looked``: whether looks decide about some of them.
     """
@@ -300,9 +300,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean over problem sets, each with the same weight, of one comparison of two arms.
+    """Trained minus base, averaged over problem sets with equal weights.
 
-    ``first, last``: trained minus base at k = 1 and at the largest k that all the sets have.
+    ``at_1, at_k``: at k = 1, and at ``k``, the largest one that all the sets have.
     """
 
     name: str
@@ -310,142 +310,145 @@ class Mean:
     trained: str
     sets: tuple[str, ...]
     k: int
-    first: Interval
-    last: Interval
+    at_1: Interval
+    at_k: Interval
 
 
 @once_each
 def recipes(report: Report) -> Iterator[Recipe]:
     """Pool the seeds of every recipe of which two or more were compared."""
     for name, arms in report.settings.trainings.items():
-        lines: dict[tuple[int, str], list[Comparison]] = {}
-        for pair in report.final:
+        pairs_of_base: dict[tuple[int, str], list[Comparison]] = {}
+        for pair in report.last_comparisons:
             if pair.trained.arm in arms:
-                lines.setdefault((id(pair.base), pair.base.problem_set), []).append(pair)
-        for pairs in lines.values():
+                pairs_of_base.setdefault((id(pair.base), pair.problem_set), []).append(pair)
+        for pairs in pairs_of_base.values():
             if len(pairs) > 1:
-                yield _recipe(report, name, pairs)
+                yield _pool_seeds(report, name, pairs)
 
 
-def _recipe(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
-    base, runs = pairs[0].base, [pair.trained for pair in pairs]
-    problems = common_problems([base, *runs])
-    ours = base.counts_of(problems)
-    theirs = [run.counts_of(problems) for run in runs]
-    enough = problems_with_samples(ours, theirs)
+def _pool_seeds(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
+    base, trained = pairs[0].base, [pair.trained for pair in pairs]
+    problems = common_problems([base, *trained])
+    enough = problems_with_samples(
+        base.counts_of(problems), [arm.counts_of(problems) for arm in trained]
+    )
+    kept = [problem for problem, keep in zip(problems, enough, strict=True) if keep]
     settings = report.settings
     curve = seeds_curve(
-        ours[enough],
-        [run[enough] for run in theirs],
+        base.counts_of(kept),
+        [arm.counts_of(kept) for arm in trained],
         np.random.default_rng(settings.seed),
         settings.replicates,
         prob=settings.prob,
-        clusters=settings.labels([p for p, has in zip(problems, enough, strict=True) if has]),
+        clusters=settings.cluster_labels(kept),
     )
     left_out = tuple(np.flatnonzero(~enough).tolist())
-    answer = decide(curve, settings.margin, left_out, len(report.final))
-    arms = tuple(run.arm for run in runs)
-    looked = any(pair.look is not None for pair in pairs)
-    return Recipe(name, base.label, base.problem_set, arms, answer, looked)
+    return Recipe(
+        name,
+        base.label,
+        base.problem_set,
+        arms=tuple(arm.arm for arm in trained),
+        answer=decide(curve, settings.margin, left_out, len(report.last_comparisons)),
+        looked=any(pair.look is not None for pair in pairs),
+    )
 
 
 @once_each
 def means(report: Report) -> Iterator[Mean]:
     """Take the named means of every pair of arms that was compared on all of their sets."""
+    pairs_of_arms: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for pair in report.last_comparisons:
+        arms = (pair.base.arm, pair.trained.arm)
+        pairs_of_arms.setdefault(arms, {})[pair.problem_set] = pair
     for name, sets in report.settings.averages.items():
-        lines: dict[tuple[str, str], dict[str, Comparison]] = {}
-        for pair in report.final:
-            arms = (pair.base.arm, pair.trained.arm)
-            lines.setdefault(arms, {})[pair.base.problem_set] = pair
-        for (base, trained), pairs in lines.items():
-            if set(sets) <= set(pairs):
-                yield _mean(report, (name, base, trained), [pairs[s] for s in sets])
+        for (base, trained), pair_of_set in pairs_of_arms.items():
+            if pair_of_set.keys() >= set(sets):
+                pairs = [pair_of_set[set_name] for set_name in sets]
+                k = min(pair.reach for pair in pairs)
+                mean = _mean_over_sets(report, pairs, k)
+                yield Mean(name, base, trained, sets, k, mean[0], mean[1])
 
 
-def _mean(report: Report, names: tuple[str, str, str], pairs: list[Comparison]) -> Mean:
-    k = min(pair.reach for pair in pairs)
-    parts = [_at(report, pair, k) for pair in pairs]
-    # Different problems: the sets are independent of each other.
-    estimate = np.mean([part.estimate for part in parts], axis=0)
-    half = np.sqrt(np.mean([((p.upper - p.lower) / 2) ** 2 for p in parts], axis=0) / len(parts))
-    mean = Interval(
+def _mean_over_sets(report: Report, pairs: list[Comparison], k: int) -> Interval:
+    """The mean difference at k = 1 and at k over sets, which are independent of each other."""
+    intervals = []
+    for pair in pairs:
+        base, trained = pair.base_counts.pass_at_k([1, k]), pair.trained_counts.pass_at_k([1, k])
+        intervals.append(report.paired(trained - base, pair.problems))
+    estimate = np.mean([each.estimate for each in intervals], axis=0)
+    squares = [((each.upper - each.lower) / 2) ** 2 for each in intervals]
+    half_width = np.sqrt(np.mean(squares, axis=0) / len(intervals))
+    return Interval(
         estimate,
-        estimate - half,
-        estimate + half,
-        parts[0].target,
+        estimate - half_width,
+        estimate + half_width,
+        intervals[0].target,
         "mean of independent sets",
-        parts[0].prob,
-        np.all([part.sound for part in parts], axis=0),
+        intervals[0].prob,
+        np.all([each.sound for each in intervals], axis=0),
     )
-    return Mean(*names, tuple(pair.base.problem_set for pair in pairs), k, mean[0], mean[1])
-
-
-def _at(report: Report, pair: Comparison, k: int) -> Interval:
-    sides = pair.sides
-    difference = sides.trained.pass_at_k([1, k]) - sides.base.pass_at_k([1, k])
-    return report.paired(difference, pair.problems)
 
 
 def pooled_answers(report: Report) -> list[Node]:
-    """What stands below the matrix."""
+    """The pooled answers below the matrix."""
     nodes: list[Node] = []
     for recipe in recipes(report):
         head = el("strong", f"{recipe.title}: {recipe.answer.headline}.")
         nodes.append(el("p", head, f" {' '.join(recipe.words)}"))
-    rows: list[list[Cell]] = [
-        [mean.name, mean.trained, mean.base, len(mean.sets), mean.k,
-         interval_text(mean.first, sign=True), interval_text(mean.last, sign=True)]
-        for mean in means(report)
-    ]  # fmt: skip
-    if rows:
+    if means(report):
         heads = ["mean", "arm", "against", "sets", "K", "at k = 1, points", "at K, points"]
+        rows = [
+            [mean.name, mean.trained, mean.base, len(mean.sets), mean.k,
+             interval_text(mean.at_1, sign=True), interval_text(mean.at_k, sign=True)]
+            for mean in means(report)
+        ]  # fmt: skip
         nodes.append(table("Means over problem sets, each with the same weight", heads, rows))
     return nodes
 
 
-def pooled_lines(report: Report) -> list[str]:
-    """One line each, for a terminal."""
-    of_recipes = [
-        f"{recipe.title}: {recipe.answer.headline}; only base {recipe.answer.lost.count}, only "
-        f"trained {recipe.answer.gained.count} of {recipe.answer.lost.problems:,}; net "
-        f"{interval_text(recipe.answer.net, sign=True)}"
-        for recipe in recipes(report)
-    ]
-    of_means = [
-        f"{mean.name}: {mean.trained} against {mean.base} "
-        f"{interval_text(mean.first, sign=True)} at k = 1, "
-        f"{interval_text(mean.last, sign=True)} at k = {mean.k:,}"
-        for mean in means(report)
-    ]
-    return of_recipes + of_means
+def pooled_lines(report: Report) -> Iterator[str]:
+    """The pooled answers for a terminal, one line each."""
+    for recipe in recipes(report):
+        answer = recipe.answer
+        yield (
+            f"{recipe.title}: {answer.headline}; only base {answer.lost.count}, only "
+            f"trained {answer.gained.count} of {answer.lost.problems:,}; net "
+            f"{interval_text(answer.net, sign=True)}"
+        )
+    for mean in means(report):
+        yield (
+            f"{mean.name}: {mean.trained} against {mean.base} "
+            f"{interval_text(mean.at_1, sign=True)} at k = 1, "
+            f"{interval_text(mean.at_k, sign=True)} at k = {mean.k:,}"
+        )
 
 
-def recipes_frame(pooled: list[Recipe]) -> pd.DataFrame:
+def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
     """One row per recipe and problem set."""
-    return pd.DataFrame(_row(recipe) for recipe in pooled)
+    rows = []
+    for recipe in recipes:
+        answer, spread = recipe.answer, recipe.answer.spread
+        row: dict[str, object] = {
+            "problem_set": recipe.problem_set,
+            "base": recipe.base,
+            "recipe": recipe.name,
+            "arms": " ".join(recipe.arms),
+            "answer": answer.headline,
+            **_finding_columns("lost", answer.lost),
+            **_finding_columns("gained", answer.gained),
+            "k": answer.k,
+            **interval_columns("difference", answer.net),
+            "sd_seeds": spread.seeds if spread else math.nan,
+            "sd_problems": spread.problems if spread else math.nan,
+            "sd_rest": spread.rest if spread else math.nan,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
-def _row(recipe: Recipe) -> dict[str, object]:
-    answer = recipe.answer
-    spread = answer.spread
-    return {
-        "problem_set": recipe.problem_set,
-        "base": recipe.base,
-        "recipe": recipe.name,
-        "arms": " ".join(recipe.arms),
-        "answer": answer.headline,
-        **finding_columns("lost", answer.lost),
-        **finding_columns("gained", answer.gained),
-        "k": answer.k,
-        **interval_columns("difference", answer.net),
-        "sd_seeds": spread.seeds if spread else math.nan,
-        "sd_problems": spread.problems if spread else math.nan,
-        "sd_rest": spread.rest if spread else math.nan,
-    }
-
-
-def means_frame(pooled: list[Mean]) -> pd.DataFrame:
-    """One row per mean and pair of arms."""
+def means_frame(means: Sequence[Mean]) -> pd.DataFrame:
+    """One row per mean, pair of arms and k."""
     return pd.DataFrame(
         {
             "mean": mean.name,
@@ -455,8 +458,8 @@ def means_frame(pooled: list[Mean]) -> pd.DataFrame:
             "k": k,
             **interval_columns("difference", interval),
         }
-        for mean in pooled
-        for k, interval in ((1, mean.first), (mean.k, mean.last))
+        for mean in means
+        for k, interval in ((1, mean.at_1), (mean.k, mean.at_k))
     )
 
 

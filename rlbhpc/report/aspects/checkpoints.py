@@ -1,4 +1,4 @@
-"""One line of checkpoints: its curves, what it gains and loses over the steps, the best one."""
+"""The checkpoints of a training: their curves, what they gain and lose over steps, the best one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Line, Part, Report, once
+from rlbhpc.report.aspect import Aspect, Lineage, Part, Report, once_each
 from rlbhpc.report.aspects.pass_at_k import curves_frame
-from rlbhpc.report.compare import Comparison, common_problems
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     BASE_COLOUR,
     DASHED,
     Chart,
@@ -20,14 +18,15 @@ from rlbhpc.report.draw.chart import (
     Key,
     Panel,
     k_axis,
-    linear_axis,
     percent_axis,
+    points_axis,
     step_axis,
 )
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured, powers_of_two
+from rlbhpc.report.compare import Comparison, common_problems
+from rlbhpc.report.markup import Node, el, note, table
+from rlbhpc.report.measured import MeasuredArm, powers_of_two
 from rlbhpc.report.phrases import interval_columns, interval_text, points_text
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Counts, Interval, difference_curve
 from rlbhpc.stats.curve import choose_checkpoint, even_odd
 
@@ -38,18 +37,16 @@ _SHADES: Final = ("#213d6b", "#44516b", "#5d6470", "#747878", "#8e8c74", "#a9a16
 
 @dataclass(frozen=True)
 class Chosen:
-    """The best checkpoint of a line by pass@``k`` of even samples, on odd samples.
+    """The checkpoint with the best pass@``k`` on even samples, as odd samples report it.
 
     The best of several noisy checkpoints looks better than it is. So even samples choose and odd
-    samples report, of the base as well.
-
-    ``k``: the k of the choice, and of what is reported. ``on_even``: difference to the base that
-    the choosing half shows, which flatters the choice. ``on_odd``: the same on the other half, with
-    its interval. ``problems``: problems that base and all checkpoints have samples of.
+    samples report, of the base as well. ``on_even``: difference to the base on the samples that
+    chose, which flatters the choice. ``on_odd``: the same on the other half, with its interval.
+    ``problems``: problems that base and all checkpoints have samples of.
     """
 
-    base: Measured
-    chosen: Measured
+    base: MeasuredArm
+    chosen: MeasuredArm
     checkpoints: int
     k: int
     on_even: float
@@ -57,134 +54,136 @@ class Chosen:
     problems: int
 
 
-@once
-def chosen_checkpoints(report: Report) -> list[Chosen]:
-    """Choose a checkpoint of each line with two or more, by pass@1 and by pass@K."""
-    return [choice for line in report.lines for choice in _of_line(report, line)]
+@once_each
+def chosen_checkpoints(report: Report) -> Iterator[Chosen]:
+    """Choose a checkpoint of each lineage with two or more, by pass@1 and by pass@K."""
+    for lineage in report.lineages:
+        arms = (lineage.base, *lineage.checkpoints)
+        if len(lineage.checkpoints) > 1 and all(arm.verdicts is not None for arm in arms):
+            yield from _choose(report, lineage)
 
 
-def _of_line(report: Report, line: Line) -> list[Chosen]:
-    every = (line.base, *line.steps)
-    if len(line.steps) < 2 or any(arm.verdicts is None for arm in every):
-        return []
-    problems = common_problems(every)
-    width = min(arm.width for arm in every)
-    if len(problems) < 2 or width < 2:
-        return []
-    base, *checkpoints = (count_even_and_odd(report, arm, problems, width) for arm in every)
-    reach = min(half.reach for arm in (base, *checkpoints) for half in arm)
+def _choose(report: Report, lineage: Lineage) -> Iterator[Chosen]:
+    arms = (lineage.base, *lineage.checkpoints)
+    problems = common_problems(arms)
+    depth = min(arm.common_depth for arm in arms)
+    if len(problems) < 2 or depth < 2:
+        return
+    halves = [count_even_and_odd(report, arm, problems, depth) for arm in arms]
+    reach = min(counts.reach for even_and_odd in halves for counts in even_and_odd)
     if not reach:
-        return []
-    weights = report.weights(problems)
-    choices = []
+        return
+    (base_even, base_odd), *checkpoint_halves = halves
+    weights = report.settings.weights(problems)
     for k in dict.fromkeys((1, powers_of_two(reach)[-1])):
-        selection = choose_checkpoint(checkpoints, k)
-        curve = difference_curve(base[1], selection.report, weights, [k], report.settings.prob)
-        flattering = float(selection.scores[selection.chosen] - base[0].pass_at_k(k).mean())
-        best, on_odd = line.steps[selection.chosen], curve.pointwise[0]
-        sizes = len(checkpoints), k
-        choices.append(Chosen(line.base, best, *sizes, flattering, on_odd, len(problems)))
-    return choices
+        selection = choose_checkpoint(checkpoint_halves, k)
+        best_score = selection.scores[selection.chosen]
+        curve = difference_curve(base_odd, selection.report, weights, [k], report.settings.prob)
+        yield Chosen(
+            lineage.base,
+            lineage.checkpoints[selection.chosen],
+            len(lineage.checkpoints),
+            k,
+            on_even=float(best_score - base_even.pass_at_k(k).mean()),
+            on_odd=curve.pointwise[0],
+            problems=len(problems),
+        )
 
 
 def count_even_and_odd(
-    report: Report, arm: Measured, problems: tuple[str, ...], width: int
+    report: Report, arm: MeasuredArm, problems: tuple[str, ...], depth: int
 ) -> tuple[Counts, Counts]:
-    """Count even and odd samples of an arm once; a base is compared with several."""
-    key = (count_even_and_odd, id(arm), problems, width)
+    """Count the even and the odd ones of the first ``depth`` samples, once for each arm."""
+    key = (count_even_and_odd, id(arm), problems, depth)
     if key not in report.memo:
         assert arm.verdicts is not None
-        report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :width])
-    of_arm: tuple[Counts, Counts] = report.memo[key]
-    return of_arm
+        report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :depth])
+    halves: tuple[Counts, Counts] = report.memo[key]
+    return halves
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """Curves and differences over the steps, where there are several."""
-    number = next(i for i, last in enumerate(report.final) if last is pair)
-    line, line_up = report.lines[number], report.line_ups[number]
-    if len(line_up) < 2:
+    """Curves and differences over the steps, where there are several checkpoints."""
+    number = next(i for i, last in enumerate(report.last_comparisons) if last is pair)
+    lineage, pairs = report.lineages[number], report.comparisons_by_lineage[number]
+    if len(pairs) < 2:
         return
-    caption = (
+    panels = [_curves_panel(lineage), _differences_panel(pairs, report.colours)]
+    yield figure(
         "Left: checkpoints from dark to light, the base dashed. Right: trained minus base at "
-        "k = 1 (rings) and at the largest k (dots) over the steps, with intervals."
+        "k = 1 (rings) and at the largest k (dots) over the steps, with intervals.",
+        Chart(panels, lambda: steps_frame(pairs)),
     )
-    chart = checkpoints_chart(line, report.colours)
-    steps = _steps_panel(line_up, report.colours)
-    yield figure(caption, Chart([chart.panels[0], steps], lambda: steps_frame(line_up)))
-    rows: list[list[Cell]] = [
-        [
-            pair.trained.step,
-            interval_text(pair.pointwise, 0, sign=True),
-            pair.reach,
-            interval_text(pair.net, sign=True),
-        ]
-        for pair in line_up
-    ]
     heads = ["step", "pass@1 − base, points", "K", "pass@K − base, points"]
+    rows = [
+        [step.trained.step, interval_text(step.pointwise, 0, sign=True), step.reach,
+         interval_text(step.net, sign=True)]
+        for step in pairs
+    ]  # fmt: skip
     yield table("Over training steps", heads, rows, last=True)
 
 
-def checkpoints_chart(line: Line, colours: Colours) -> Chart:
-    """Draw base and checkpoints in one panel, pass@1 and pass@K over steps in another."""
-    base, checkpoints = line
-    drawn = [arm for arm in (base, *checkpoints) if arm.curve is not None]
-    curves = Panel(k_axis(max(int(arm.curve.k[-1]) for arm in drawn if arm.curve)), percent_axis())
+def checkpoints_chart(lineage: Lineage, colours: Colours) -> Chart:
+    """Draw the curves of base and checkpoints, and beside them pass@1 and pass@K over steps."""
+    arms = [arm for arm in (lineage.base, *lineage.checkpoints) if arm.curve is not None]
+    trained = lineage.checkpoints[-1].arm
+    # A base of its own is step 0 of the training, whatever its own step is.
+    steps = [0 if arm.arm != trained else arm.step for arm in arms]
+    panel = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
+    colour = colours[trained]
+    for k in (1, min(int(arm.curve.k[-1]) for arm in arms if arm.curve)):
+        rates = [arm.pass_at(k) for arm in arms]
+        panel.interval_line(steps, rates, colour, f"pass@{k:,}", hollow=k == 1)
+        panel.end(100 * rates[-1].estimate, f"pass@{k:,}", colour)
+    legend = (Key(lineage.base.arm, BASE_COLOUR, DASHED), Key(trained, colour))
+    return Chart([_curves_panel(lineage), panel], lambda: curves_frame(arms), legend)
+
+
+def _curves_panel(lineage: Lineage) -> Panel:
+    """Draw pass@k of the checkpoints from dark to light, and of the base dashed."""
+    base, checkpoints = lineage
+    reach = max(int(arm.curve.k[-1]) for arm in (base, *checkpoints) if arm.curve)
+    panel = Panel(k_axis(reach), percent_axis())
+    last = len(checkpoints) - 1
     for number, arm in enumerate(checkpoints):
         if arm.curve is not None:
-            place = number * (len(_SHADES) - 1) // max(len(checkpoints) - 1, 1)
-            value, name = 100 * arm.curve.interval.estimate, f"step {arm.step:,}"
-            curves.line(arm.curve.k, value, _SHADES[place], name=name, width=1.3)
-            if number in {0, len(checkpoints) - 1}:
-                curves.end(value, name, _SHADES[place])
+            shade = _SHADES[number * (len(_SHADES) - 1) // max(last, 1)]
+            rates, name = 100 * arm.curve.interval.estimate, f"step {arm.step:,}"
+            panel.line(arm.curve.k, rates, shade, name=name, width=1.3)
+            if number in (0, last):
+                panel.end(rates, name, shade)
     if base.curve is not None:
-        value = 100 * base.curve.interval.estimate
-        curves.line(base.curve.k, value, BASE_COLOUR, name=base.arm, dash=DASHED)
-        curves.end(value, base.arm, BASE_COLOUR)
-    reach = min(int(arm.curve.k[-1]) for arm in drawn if arm.curve)
-    steps = [0 if arm is base and base.arm != checkpoints[-1].arm else arm.step for arm in drawn]
-    over = Panel(step_axis(steps, "training step (0: the base)"), percent_axis())
-    colour = colours[checkpoints[-1].arm]
-    for k in (1, reach):
-        values = [arm.pass_at(k) for arm in drawn]
-        middle, low, high = 100 * np.array([(v.estimate, v.lower, v.upper) for v in values]).T
-        over.line(steps, middle, colour, width=1.2)
-        over.points(steps, middle, colour, low, high, name=f"pass@{k:,}", hollow=k == 1)
-        over.end(middle, f"pass@{k:,}", colour)
-    legend = (Key(base.arm, BASE_COLOUR, DASHED), Key(checkpoints[-1].arm, colour))
-    return Chart([curves, over], lambda: curves_frame(drawn), legend)
-
-
-def _steps_panel(line_up: Sequence[Comparison], colours: Colours) -> Panel:
-    """Draw the difference to the base at k = 1 and at the largest k, with intervals."""
-    frame = steps_frame(line_up)
-    limits = [100 * frame[name] for name in ("difference", "lower", "upper")]
-    y = linear_axis(limits, "trained − base, points", zero=True)
-    panel = Panel(step_axis(frame["step"].tolist()), y)
-    panel.level(0)
-    colour = colours[line_up[-1].trained.arm]
-    for name, part in frame.groupby("metric"):
-        middle = 100 * part["difference"].to_numpy()
-        low, high = 100 * part["lower"], 100 * part["upper"]
-        panel.line(part["step"], middle, colour, width=1.2)
-        panel.points(
-            part["step"], middle, colour, low, high, name=str(name), hollow=name == "pass@1"
-        )
-        panel.end(middle, str(name), colour)
+        rates = 100 * base.curve.interval.estimate
+        panel.line(base.curve.k, rates, BASE_COLOUR, name=base.arm, dash=DASHED)
+        panel.end(rates, base.arm, BASE_COLOUR)
     return panel
 
 
-def steps_frame(line_up: Sequence[Comparison]) -> pd.DataFrame:
+def _differences_panel(pairs: Sequence[Comparison], colours: Colours) -> Panel:
+    """Draw the difference to the base at k = 1 and at the largest k over the steps."""
+    at_one = [pair.pointwise[0] for pair in pairs]
+    at_largest = [pair.net for pair in pairs]
+    steps = [pair.trained.step for pair in pairs]
+    panel = Panel(step_axis(steps), points_axis([*at_one, *at_largest], "trained − base, points"))
+    panel.level(0)
+    colour = colours[pairs[-1].trained.arm]
+    for name, differences in (("pass@1", at_one), ("pass@K", at_largest)):
+        panel.interval_line(steps, differences, colour, name, hollow=name == "pass@1")
+        panel.end(100 * differences[-1].estimate, name, colour)
+    return panel
+
+
+def steps_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Difference to the base at k = 1 and at the largest k, one row per step and metric."""
     return pd.DataFrame(
         {
             **pair.key,
-            "metric": name,
+            "metric": metric,
             "k": k,
             **interval_columns("difference", interval, sound=True),
         }
-        for pair in line_up
-        for name, k, interval in (
+        for pair in pairs
+        for metric, k, interval in (
             ("pass@1", 1, pair.pointwise[0]),
             ("pass@K", pair.reach, pair.net),
         )
@@ -196,15 +195,15 @@ def section(report: Report) -> Iterator[Node]:
     choices = chosen_checkpoints(report)
     if not choices:
         return
-    rows: list[list[Cell]] = [
+    yield el("h3", "A checkpoint that the data chose")
+    heads = ["arm", "set", "chosen by", "step", "of", "problems",
+             "even: trained − base", "odd: trained − base"]  # fmt: skip
+    rows = [
         [choice.chosen.arm, choice.base.problem_set, f"pass@{choice.k:,}", choice.chosen.step,
          choice.checkpoints, choice.problems, points_text(choice.on_even),
          interval_text(choice.on_odd, sign=True)]
         for choice in choices
     ]  # fmt: skip
-    heads = ["arm", "set", "chosen by", "step", "of", "problems",
-             "even: trained − base", "odd: trained − base"]  # fmt: skip
-    yield el("h3", "A checkpoint that the data chose")
     yield table("Best checkpoints, chosen by even samples, points", heads, rows, last=True)
     yield note(
         "The best of several checkpoints looks better than it is on the samples that chose "
@@ -214,7 +213,7 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
-    """Checkpoints that even samples chose, one row per line of checkpoints and k."""
+    """Checkpoints that even samples chose, one row per lineage and k."""
     return pd.DataFrame(
         {
             "problem_set": choice.base.problem_set,
@@ -232,10 +231,11 @@ def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
 
 
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a line of checkpoints."""
-    for line, last in zip(report.lines, report.final, strict=True):
-        if len(line.steps) > 1:
-            yield f"checkpoints-{last.slug}", checkpoints_chart(line, report.colours)
+    """Draw one chart for each lineage with several checkpoints."""
+    for lineage, last in zip(report.lineages, report.last_comparisons, strict=True):
+        if len(lineage.checkpoints) > 1:
+            chart = checkpoints_chart(lineage, report.colours)
+            yield f"checkpoints-{last.file_stem}", chart
 
 
 ASPECT = Aspect(
@@ -243,7 +243,7 @@ ASPECT = Aspect(
     section,
     comparison,
     lambda report: {
-        "steps": steps_frame(report.every_comparison),
+        "steps": steps_frame(report.comparisons_at_all_steps),
         "chosen_checkpoints": chosen_frame(chosen_checkpoints(report)),
     },
     charts=charts,

@@ -1,19 +1,23 @@
-"""Which problems only one of two arms solves: the 2 × 2 table with the ids behind it."""
+"""Which problems only one of two arms solves, and the responses on which that rests.
+
+A problem that the base solves once in a thousand samples and the trained model never counts as
+lost. Whether that one response was right by reasoning or by luck is for a reader to judge. So the
+report shows it, the rarest first: on the page, or on a second one beside it where it is long.
+"""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
-from rlbhpc.report.aspects.evidence import case_links
-from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.aspect import Aspect, Part, Report, has_texts, once, single_chart
+from rlbhpc.report.chart import (
     INK,
     Axis,
     Chart,
@@ -21,11 +25,14 @@ from rlbhpc.report.draw.chart import (
     Key,
     Panel,
     linear_axis,
+    percent_axis,
     row_axis,
 )
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.markup import Node, el, note, table
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import (
+    FloatArray,
     adjusted_p,
     count_text,
     equals_p,
@@ -33,9 +40,15 @@ from rlbhpc.report.phrases import (
     percent_text,
     stack_rows,
 )
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import accuracy_histogram
-from rlbhpc.stats.coverage_table import BINS
+from rlbhpc.stats.coverage_table import BINS, rarest_first
 from rlbhpc.stats.priors import carries_rates, flip_probability
+from rlbhpc.store import samples
+from rlbhpc.store.questions import read_questions
+from rlbhpc.store.sources import Group
+from rlbhpc.study.layout import Layout
+from rlbhpc.verify.verdict import Status
 
 #: The cells of the 2 × 2 table, as they are named in words.
 CELLS: Final = {
@@ -45,36 +58,40 @@ CELLS: Final = {
     "neither": "neither",
 }
 # Ids that a table lists before it says how many more there are.
-_IDS: Final = 60
+_LISTED_IDS: Final = 60
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The table of one comparison, McNemar's test, and what was kept and found."""
+    """The 2 × 2 table of one comparison, and McNemar's test."""
     if pair.solved is None:
         yield el("p", "Coverage is not known: imported counts of unequal numbers of samples.")
         return
     links = case_links(report, pair)
-    rows: list[list[Cell]] = []
+    rows = []
     for name, words in CELLS.items():
-        cell = getattr(pair.solved, name).tolist()
-        ids = _ids([pair.problems[i] for i in cell], links) if "only" in name else ""
-        rows.append([words, len(cell), percent_text(pair.solved.shares[name]), ids])
-    caption = f"Solved at least once in {count_text(pair.solved_in, 'sample')}"
-    p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.final))
+        positions = getattr(pair.solved, name).tolist()
+        ids: Node = ""
+        if "only" in name:
+            ids = _id_list([pair.problems[i] for i in positions], links)
+        rows.append([words, len(positions), percent_text(pair.solved.shares[name]), ids])
+    caption = f"Solved at least once in {count_text(pair.reach, 'sample')}"
     yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
-    fitted = carries_rates(pair.sides.base) and carries_rates(pair.sides.trained)
-    again = _again(report, pair) if fitted else ""
-    yield el("p", f"McNemar's exact test, two-sided: p {p}.{again}")
+    p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.last_comparisons))
+    chance = ""
+    if carries_rates(pair.base_counts) and carries_rates(pair.trained_counts):
+        chance = _chance_sentences(report, pair)
+    yield el("p", f"McNemar's exact test, two-sided: p {p}.{chance}")
 
 
-def _again(report: Report, pair: Comparison) -> str:
-    differ, by_chance = churn(report, pair)
-    base, trained = _flips(report, pair)
-    cell_changes = float((1 - (1 - base) * (1 - trained)).sum())
+def _chance_sentences(report: Report, pair: Comparison) -> str:
+    base_flips, trained_flips = _flip_probabilities(report, pair)
+    cell_changes = float((1 - (1 - base_flips) * (1 - trained_flips)).sum())
+    differing, by_chance = churn(report, pair)
     return (
         f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
-        f"Only one of the two solves {count_text(differ, 'problem')}; a model sampled twice would "
-        f"differ from itself on about {by_chance:.1f}, so that {differ - by_chance:+z.1f} is churn."
+        f"Only one of the two solves {count_text(differing, 'problem')}; a model sampled twice "
+        f"would differ from itself on about {by_chance:.1f}, so that "
+        f"{differing - by_chance:+z.1f} is churn."
     )
 
 
@@ -85,60 +102,61 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
     churn that sampling alone does not explain.
     """
     assert pair.solved is not None
-    cells = pair.solved.counts
-    base, trained = _flips(report, pair)
-    return cells["base_only"] + cells["trained_only"], float((base.sum() + trained.sum()) / 2)
+    base_flips, trained_flips = _flip_probabilities(report, pair)
+    differing = pair.solved.counts["base_only"] + pair.solved.counts["trained_only"]
+    return differing, float((base_flips.sum() + trained_flips.sum()) / 2)
 
 
-def _flips(report: Report, pair: Comparison) -> list[NDArray[np.float64]]:
-    """Chance of every problem to come out differently, of base and trained."""
-    key = (_flips, id(pair))
+def _flip_probabilities(report: Report, pair: Comparison) -> tuple[FloatArray, FloatArray]:
+    """Chance of every problem to come out differently if base, or trained, is sampled again."""
+    key = (_flip_probabilities, id(pair))
     if key not in report.memo:
         solved = pair.solved
         assert solved is not None
-        report.memo[key] = [
-            flip_probability(
-                counts, pair.solved_in, np.isin(np.arange(len(counts)), [*solved.both, *cell])
-            )
-            for counts, cell in (
-                (pair.sides.base, solved.base_only),
-                (pair.sides.trained, solved.trained_only),
-            )
-        ]
-    chances: list[NDArray[np.float64]] = report.memo[key]
-    return chances
+        positions = np.arange(len(pair.problems))
+        base_solved = np.isin(positions, [*solved.both, *solved.base_only])
+        trained_solved = np.isin(positions, [*solved.both, *solved.trained_only])
+        report.memo[key] = (
+            flip_probability(pair.base_counts, pair.reach, base_solved),
+            flip_probability(pair.trained_counts, pair.reach, trained_solved),
+        )
+    flips: tuple[FloatArray, FloatArray] = report.memo[key]
+    return flips
 
 
-def _ids(problems: list[str], links: dict[str, str]) -> ET.Element:
+def _id_list(problems: list[str], links: dict[str, str]) -> ET.Element:
     """Ids one after the other, with links to those whose responses are shown."""
     cell = el("span")
-    for i, problem in enumerate(problems[:_IDS]):
+    listed = problems[:_LISTED_IDS]
+    for number, problem in enumerate(listed, start=1):
         link = links.get(problem)
         node = el("a", problem, href=link) if link else el("span", problem)
-        node.tail = ", " if i + 1 < min(len(problems), _IDS) else ""
+        node.tail = ", " if number < len(listed) else ""
         cell.append(node)
-    if len(problems) > _IDS:
-        cell.append(el("span", f" and {len(problems) - _IDS:,} more, in coverage.csv"))
+    if len(problems) > len(listed):
+        more = len(problems) - len(listed)
+        cell.append(el("span", f" and {more:,} more, in coverage.csv"))
     return cell
 
 
 def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw one bar per comparison, split into both, base only, trained only and neither."""
-    x = Axis(0, 100, "share of problems solved at least once, %",
-             tuple((float(v), str(v)) for v in (0, 25, 50, 75, 100)))  # fmt: skip
+    x = percent_axis("share of problems solved at least once, %")
     panel = Panel(x, row_axis(len(pairs)), height=40 * len(pairs))
     for number, pair in enumerate(pairs):
         assert pair.solved is not None
         cells = ", ".join(f"{CELLS[name]} {count}" for name, count in pair.solved.counts.items())
         title = f"{pair.trained.label} − {pair.base.arm}, {pair.problem_set}"
         middle = panel.row(number, f"{title}: {cells}; p {equals_p(pair.solved.p_value)}")
+        colour_of_cell = {
+            "base_only": colours[pair.base.arm], "trained_only": colours[pair.trained.arm]
+        }  # fmt: skip
         left = 0.0
         for name, share in pair.solved.shares.items():
-            only = name in ("base_only", "trained_only")
-            arm = pair.base.arm if name == "base_only" else pair.trained.arm
             right = left + 100 * share
-            colour = colours[arm] if only else INK
-            panel.bar((left, right), (middle - 0.18, middle + 0.22), colour, filled=only)
+            colour = colour_of_cell.get(name, INK)
+            is_filled = name in colour_of_cell
+            panel.bar((left, right), (middle - 0.18, middle + 0.22), colour, filled=is_filled)
             left = right
     return Chart([panel], lambda: coverage_frame(pairs))
 
@@ -149,12 +167,12 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     for pair in pairs:
         if pair.solved is None:
             continue
-        base, trained = pair.sides.base, pair.sides.trained
         cells = [np.asarray(getattr(pair.solved, name), np.int64) for name in CELLS]
         order = np.concatenate(cells)
+        base, trained = pair.base_counts, pair.trained_counts
         columns: dict[str, object] = {
             **pair.key,
-            "samples": pair.solved_in,
+            "samples": pair.reach,
             "cell": np.repeat(list(CELLS), [len(cell) for cell in cells]),
             "problem": np.array(pair.problems, object)[order],
             "base_n": base.n[order],
@@ -166,23 +184,23 @@ def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     return stack_rows(parts)
 
 
-def _counted(report: Report) -> list[Comparison]:
-    return [pair for pair in report.final if pair.solved is not None]
+def _pairs_with_coverage(report: Report) -> list[Comparison]:
+    return [pair for pair in report.last_comparisons if pair.solved is not None]
 
 
-charts = single_chart("coverage", _counted, coverage_chart)
+charts = single_chart("coverage", _pairs_with_coverage, coverage_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
-    tables=lambda report: {"coverage": coverage_frame(report.every_comparison)},
+    tables=lambda report: {"coverage": coverage_frame(report.comparisons_at_all_steps)},
     metrics=("coverage", "McNemar p", "flip probability"),
     charts=charts,
 )
 
 
 def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The figure of one comparison."""
+    """How many problems have which accuracy, of both sides of a comparison."""
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
@@ -191,27 +209,32 @@ def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
     yield figure(caption, histogram_chart(pair, report.colours))
 
 
-def histogram_chart(pair: Comparison, colours: Colours) -> Chart:
+def histogram_chart(pair: Comparison, colours: Colours, title: str = "") -> Chart:
     """Draw the bars of base (outlined) and trained arm side by side, in the study's bins."""
     frame = histogram_frame([pair])
-    panel = bars_panel(frame, colours[pair.base.arm], colours[pair.trained.arm])
-    legend = tuple(Key(side.arm, colours[side.arm]) for side in (pair.base, pair.trained))
+    base_colour, trained_colour = colours[pair.base.arm], colours[pair.trained.arm]
+    panel = bars_panel(frame, base_colour, trained_colour, title)
+    legend = (Key(pair.base.arm, base_colour), Key(pair.trained.arm, trained_colour))
     return Chart([panel], frame, legend)
 
 
-def bars_panel(frame: pd.DataFrame, base: str, trained: str, title: str = "") -> Panel:
+def bars_panel(
+    frame: pd.DataFrame, base_colour: str, trained_colour: str, title: str = ""
+) -> Panel:
     """Draw the problems per bin of both sides of a frame with side, bin and problems."""
+    last = len(BINS) - 1
     # Every third bin has its label: those of all would not fit on a telephone.
-    ticks = tuple((float(i), name) for i, name in enumerate(BINS) if i % 3 == 0 or i == 11)
-    x = Axis(-0.6, len(BINS) - 0.4, "accuracy c/n of a problem", ticks)
+    ticks = tuple((float(i), name) for i, name in enumerate(BINS) if i % 3 == 0 or i == last)
+    x = Axis(-0.6, last + 0.6, "accuracy c/n of a problem", ticks)
     panel = Panel(x, linear_axis([frame["problems"]], "problems", zero=True), title, 160)
-    for side, colour, shift in (("base", base, -0.4), ("trained", trained, 0.02)):
+    for side, colour, left in (("base", base_colour, -0.4), ("trained", trained_colour, 0.02)):
         counts = frame.loc[frame["side"] == side, "problems"].tolist()
         for i, count in enumerate(counts):
             if count:
-                text = f"{side}, {BINS[i]}: {count} problems"
-                panel.bar((i + shift, i + shift + 0.38), (0, count), colour,
-                          filled=side == "trained", text=text)  # fmt: skip
+                panel.bar(
+                    (i + left, i + left + 0.38), (0, count), colour, filled=side == "trained",
+                    hint=f"{side}, {BINS[i]}: {count} problems",
+                )  # fmt: skip
     return panel
 
 
@@ -219,33 +242,265 @@ def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Problems per bin of accuracy, of both sides."""
     return stack_rows(
         {
-            "problem_set": side.problem_set,
-            "side": name,
-            "arm": side.arm,
-            "step": side.step,
+            "problem_set": arm.problem_set,
+            "side": side,
+            "arm": arm.arm,
+            "step": arm.step,
             "bin": BINS,
-            "problems": accuracy_histogram(*side.counts[rows].exchangeable),
+            "problems": accuracy_histogram(*counts.exchangeable),
         }
         for pair in pairs
-        for name, side, rows in (
-            ("base", pair.base, pair.rows[0]),
-            ("trained", pair.trained, pair.rows[1]),
+        for side, arm, counts in (
+            ("base", pair.base, pair.base_counts),
+            ("trained", pair.trained, pair.trained_counts),
         )
     )
 
 
 def accuracy_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a comparison."""
-    for pair in report.final:
-        chart = histogram_chart(pair, report.colours)
-        chart.panels[0].title = f"{pair.trained.arm} − {pair.base.arm}, {pair.problem_set}"
-        yield f"accuracy_histogram-{pair.slug}", chart
+    """Draw one chart for each comparison."""
+    for pair in report.last_comparisons:
+        title = f"{pair.trained.arm} − {pair.base.arm}, {pair.problem_set}"
+        chart = histogram_chart(pair, report.colours, title)
+        yield f"accuracy_histogram-{pair.file_stem}", chart
 
 
 ACCURACY = Aspect(
     Part.COMPARISONS,
     comparison=accuracy_figure,
-    tables=lambda report: {"accuracy_histogram": histogram_frame(report.final)},
+    tables=lambda report: {"accuracy_histogram": histogram_frame(report.last_comparisons)},
     metrics=("accuracy histogram",),
     charts=accuracy_charts,
 )
+
+
+#: What a report shows of the responses; it says how many it leaves out.
+PROBLEMS: Final = 8
+RESPONSES: Final = 2
+CHARACTERS: Final = 6000
+#: The page beside the report, for more characters of responses than the report itself may hold.
+EVIDENCE_PAGE: Final = "evidence.html"
+_INLINE_CHARACTERS: Final = 200_000
+
+
+@dataclass(frozen=True)
+class Response:
+    """One response, cut to ``CHARACTERS``; ``cut`` characters are left out."""
+
+    sample: int
+    answer: str
+    text: str
+    cut: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem that one side solves and the other does not.
+
+    ``number``: its place among all cases of the report. ``question``: its text; empty where the
+    problem set cannot be read. ``right, judged``: samples of the side that solves it. ``right_
+    responses``: of that side. ``wrong_responses``: the first wrong one of the other side.
+    """
+
+    number: int
+    problem: str
+    question: str
+    right: int
+    judged: int
+    right_responses: tuple[Response, ...]
+    wrong_responses: tuple[Response, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Where on its page the case stands."""
+        return f"case-{self.number}"
+
+
+class _OneSided(NamedTuple):
+    """The problems that only one side of a comparison solves, rarest first.
+
+    ``rows`` are their positions among the problems of the solver; ``left_out`` counts those that
+    are not shown.
+    """
+
+    pair: Comparison
+    solver: MeasuredArm
+    other: MeasuredArm
+    problems: list[str]
+    rows: list[int]
+    left_out: int
+
+    @property
+    def title(self) -> str:
+        """Say who solves what the other does not."""
+        set_name = self.solver.problem_set
+        return f"{set_name}: solved by {self.solver.label}, never by {self.other.label}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Cases of one side of a comparison, rarest first."""
+
+    side: _OneSided
+    cases: tuple[Case, ...]
+
+
+@once
+def evidence(report: Report) -> list[Evidence]:
+    """Read the responses that a report shows; nothing where only counts were imported."""
+    sides = list(_one_sided(report))
+    responses = _read_responses(report, sides)
+    found: list[Evidence] = []
+    number = 0
+    for side in sides:
+        solver, other = side.solver, side.other
+        questions = read_questions(Layout(report.folder), solver.arm, solver.problem_set)
+        cases = []
+        for place, (problem, row) in enumerate(zip(side.problems, side.rows, strict=True), 1):
+            question = questions[problem].question if problem in questions else ""
+            case = Case(
+                number + place,
+                problem,
+                question[:CHARACTERS],
+                int(solver.counts.c[row]),
+                int(solver.counts.n[row]),
+                tuple(responses[id(solver), problem, Status.RIGHT][:RESPONSES]),
+                tuple(responses[id(other), problem, Status.WRONG][:1]),
+            )
+            cases.append(case)
+        if any(case.right_responses or case.wrong_responses for case in cases):
+            found.append(Evidence(side, tuple(cases)))
+            number += len(cases)
+    return found
+
+
+def _one_sided(report: Report) -> Iterator[_OneSided]:
+    for pair in _pairs_with_coverage(report):
+        assert pair.solved is not None
+        for solver, other, solved, rows in (
+            (pair.base, pair.trained, pair.solved.base_only, pair.base_rows),
+            (pair.trained, pair.base, pair.solved.trained_only, pair.trained_rows),
+        ):
+            if has_texts(report, solver):
+                rarest = rarest_first(solved, solver.counts[rows].c)[:PROBLEMS]
+                problems = [pair.problems[i] for i in rarest.tolist()]
+                left_out = len(solved) - len(problems)
+                yield _OneSided(pair, solver, other, problems, rows[rarest].tolist(), left_out)
+
+
+def _read_responses(
+    report: Report, sides: list[_OneSided]
+) -> defaultdict[tuple[int, str, Status], list[Response]]:
+    """Read what the cases show, each arm in one pass, by the arm's ``id``, problem and verdict."""
+    arms: dict[int, MeasuredArm] = {}
+    wanted: dict[int, dict[str, list[int]]] = {}
+    for side in sides:
+        for arm, status, most in (
+            (side.solver, Status.RIGHT, RESPONSES), (side.other, Status.WRONG, 1)
+        ):  # fmt: skip
+            if arm.all_verdicts is None or not has_texts(report, arm):
+                continue
+            arms[id(arm)] = arm
+            for problem in side.problems:
+                # The cube's verdicts say which samples are shown, so that no other text is read.
+                verdicts = arm.all_verdicts[arm.problems.index(problem)]
+                numbers = np.flatnonzero(verdicts == status)[:most].tolist()
+                wanted.setdefault(id(arm), {}).setdefault(problem, []).extend(numbers)
+    responses: defaultdict[tuple[int, str, Status], list[Response]] = defaultdict(list)
+    for key, numbers_of_problem in wanted.items():
+        arm = arms[key]
+        group = Group(arm.arm, arm.problem_set)
+        for sample, origin in samples.find_samples(
+            Layout(report.folder), group, numbers_of_problem, {arm.step}
+        ):
+            response = Response(
+                sample.key.sample,
+                sample.answer,
+                sample.text[:CHARACTERS],
+                max(0, len(sample.text) - CHARACTERS),
+                origin,
+            )
+            responses[key, sample.key.problem, Status(sample.verdict)].append(response)
+    return responses
+
+
+@once
+def has_own_page(report: Report) -> bool:
+    """Whether the evidence is so long that it has a page of its own."""
+    characters = sum(
+        len(response.text)
+        for part in evidence(report)
+        for case in part.cases
+        for response in (*case.right_responses, *case.wrong_responses)
+    )
+    return characters > _INLINE_CHARACTERS
+
+
+def case_links(report: Report, pair: Comparison) -> dict[str, str]:
+    """Address of the responses behind each problem of a comparison that has some."""
+    page = EVIDENCE_PAGE if has_own_page(report) else ""
+    return {
+        case.problem: f"{page}#{case.anchor}"
+        for part in evidence(report)
+        if part.side.pair is pair
+        for case in part.cases
+    }
+
+
+def evidence_section(report: Report) -> Iterator[Node]:
+    """The cases, or where they stand."""
+    if not has_own_page(report):
+        yield from cases(report, evidence(report))
+        return
+    number = sum(len(part.cases) for part in evidence(report))
+    yield el(
+        "p",
+        f"{count_text(number, 'problem')} with the responses that were right, and what the other "
+        "side wrote: ",
+        el("a", EVIDENCE_PAGE, href=EVIDENCE_PAGE),
+        ", beside this page.",
+    )
+
+
+def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
+    """Show all cases, rarest first."""
+    if not parts:
+        yield el("p", "No problem with stored responses is solved by one side only.")
+        return
+    yield el(
+        "p",
+        "What a moved boundary consists of: right responses to problems that the other side "
+        "never solves, the rarest first, beside a response of that side. The text is a "
+        "model's, shown as it is. Every other sample of a problem: ",
+        el("code", f"rlbhpc show {report.folder.name} --problem ID"),
+        ".",
+    )
+    for part in parts:
+        side = part.side
+        yield el("h3", side.title)
+        for case in part.cases:
+            head = f"{case.problem}: {case.right:,} right of {case.judged:,}"
+            question = [el("pre", case.question, class_="question")] if case.question else []
+            right = _response_column(f"{side.solver.label}, right", case.right_responses)
+            wrong = _response_column(f"{side.other.label}, wrong", case.wrong_responses)
+            # The anchor is inside: a browser opens what is around the target of a link.
+            both = el("div", right, wrong, class_="pair", id=case.anchor)
+            yield el("details", el("summary", head), *question, both)
+        if side.left_out:
+            yield note(f"Not shown: {count_text(side.left_out, 'problem')}.")
+
+
+def _response_column(head: str, responses: tuple[Response, ...]) -> ET.Element:
+    nodes: list[Node] = [el("h4", head)]
+    for response in responses:
+        cut = f", {response.cut:,} characters left out at the end" if response.cut else ""
+        answer = response.answer or "(none)"
+        nodes.append(note(f"Sample {response.sample}, answer {answer}, {response.origin}{cut}"))
+        nodes.append(el("pre", response.text))
+    if not responses:
+        nodes.append(el("p", "No response is stored."))
+    return el("div", *nodes)
+
+
+EVIDENCE = Aspect(Part.EVIDENCE, evidence_section)

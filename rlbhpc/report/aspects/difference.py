@@ -1,14 +1,26 @@
-"""The difference of two pass@k curves with both bands, and where they may cross."""
+"""The difference of two pass@k curves: where they may cross, its gap, and where it moved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+import numpy as np
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, single_chart
-from rlbhpc.report.compare import Comparison
-from rlbhpc.report.draw.chart import (
+from rlbhpc.problems.problem import STRATA
+from rlbhpc.report.aspect import (
+    Aspect,
+    Part,
+    Report,
+    charts_by_set,
+    once_each,
+    single_chart,
+    tables_of,
+)
+from rlbhpc.report.aspects.checkpoints import count_even_and_odd
+from rlbhpc.report.chart import (
     DOTTED,
     INK,
     Chart,
@@ -20,9 +32,10 @@ from rlbhpc.report.draw.chart import (
     points_axis,
     row_axis,
 )
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.compare import Comparison
+from rlbhpc.report.markup import Node, el, note, table
 from rlbhpc.report.phrases import (
+    BoolArray,
     adjusted_p,
     count_text,
     interval_columns,
@@ -32,43 +45,28 @@ from rlbhpc.report.phrases import (
     probability_text,
     stack_rows,
 )
+from rlbhpc.report.svg import figure
+from rlbhpc.stats import Counts, Interval, ProblemWeights
+from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.joint import FACTOR
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     """Figure, table and crossings of one comparison."""
-    crossing = pair.crossing
-    sets = " and ".join(str(part) for part in crossing.sets) or "none"
     yield figure(
         "Trained minus base, paired over problems. The wide band holds the whole curve at "
         "once; the narrow one is for a single k that was fixed beforehand. The bar at the "
         "bottom: crossings that the data allow.",
         difference_chart(pair, report.colours),
     )
-    sizes = {*report.k(pair.reach), pair.reach}
-    rows: list[list[Cell]] = [
-        [
-            k,
-            percent_text(float(pair.rates[0][i])),
-            percent_text(float(pair.rates[1][i])),
-            points_text(float(pair.pointwise.estimate[i])),
-            interval_text(pair.pointwise, i, sign=True).partition(" ")[2] or "–",
-            interval_text(pair.curve.band, i, sign=True).partition(" ")[2],
-            bool(pair.curve.informative[i]),
-        ]
-        for i, k in enumerate(pair.curve.k.tolist())
-        if k in sizes
-    ][::-1]
-    level = f"{100 * report.settings.prob:g} %"
-    heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
-             "k ≤ n/4"]  # fmt: skip
-    caption = f"Difference in pass@k, points, {count_text(len(pair.problems), 'problem')}"
-    yield table(caption, heads, rows)
+    yield _difference_table(report, pair)
+    crossing = pair.crossing
+    sets = " and ".join(map(str, crossing.sets)) or "none"
     yield el(
         "p",
         f"Crossings that the data allow: {sets}; P(crossing ≤ {pair.reach:,}) "
         f"{probability_text(crossing.probability)}. Moved at any k: p "
-        f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.final))}.",
+        f"{adjusted_p(pair.curve.p_moved, pair.p_moved_holm, len(report.last_comparisons))}.",
     )
     if pair.answer.factors:
         yield figure(
@@ -78,82 +76,62 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
         )
 
 
-def difference_chart(pair: Comparison, colours: Colours) -> Chart:
-    """Draw trained − base: pointwise and simultaneous band, crossing sets as bars at the bottom."""
-    curve, colour = pair.curve, colours[pair.trained.arm]
-    band, pointwise = curve.band, pair.pointwise
-    middle, low, high = (100 * e for e in (pointwise.estimate, pointwise.lower, pointwise.upper))
-    y = points_axis([band], "trained − base, points")
-    panel = Panel(k_axis(pair.reach), y)
-    panel.doubt(pair.reach)
-    panel.band(curve.k, 100 * band.lower, 100 * band.upper, colour, 0.13)
-    panel.band(curve.k, low, high, colour, 0.22)
-    panel.level(0)
-    if pair.reach > 1:
-        panel.line(curve.k, middle, colour, name=pair.trained.arm)
-    else:  # one point makes no line
-        panel.points(curve.k, middle, colour, low, high, name=pair.trained.arm)
-    for crossing in pair.crossing.sets:
-        panel.line([crossing.lower, crossing.upper], [y.low, y.low], INK, width=5)
-    return Chart([panel], lambda: difference_frame([pair]))
-
-
-def factor_chart(pair: Comparison, colours: Colours) -> Chart:
-    """Draw the shares lost and gained by how many times the samples "lost" means."""
-    frame = factor_frame([pair])
-    y = linear_axis([100 * frame["upper"]], "share of problems, %", zero=True)
-    panel = Panel(log_axis([frame["factor"]], "times the samples that count as lost, gained"), y)
-    for side, colour in (("lost", colours[pair.base.arm]), ("gained", colours[pair.trained.arm])):
-        rows = frame[frame["side"] == side]
-        panel.band(rows["factor"], 100 * rows["lower"], 100 * rows["upper"], colour)
-        panel.line(rows["factor"], 100 * rows["share"], colour, name=side)
-        panel.end(100 * rows["share"], side, colour)
-    panel.upright(FACTOR)
-    return Chart([panel], frame)
-
-
-def factor_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Shares lost and gained at each factor, one row per comparison, side and factor."""
+def _difference_table(report: Report, pair: Comparison) -> Node:
+    """The difference at the study's k and at the largest one, the largest first."""
+    sizes = {*report.k(pair.reach), pair.reach}
     rows = []
-    for pair in pairs:
-        for shares in pair.answer.factors:
-            for side, (estimate, lower, upper) in (
-                ("lost", shares.lost),
-                ("gained", shares.gained),
-            ):
-                ends = {"share": estimate, "lower": lower, "upper": upper}
-                rows.append({**pair.key, "side": side, "factor": shares.factor, **ends})
-    return pd.DataFrame(rows)
+    for i, k in reversed([*enumerate(pair.curve.k.tolist())]):
+        if k in sizes:
+            _, _, pointwise = interval_text(pair.pointwise, i, sign=True).partition(" ")
+            _, _, simultaneous = interval_text(pair.curve.band, i, sign=True).partition(" ")
+            rows.append([
+                k,
+                percent_text(float(pair.base_rates[i])),
+                percent_text(float(pair.trained_rates[i])),
+                points_text(float(pair.pointwise.estimate[i])),
+                pointwise or "–",
+                simultaneous,
+                bool(pair.curve.informative[i]),
+            ])  # fmt: skip
+    level = f"{100 * report.settings.prob:g} %"
+    heads = ["k", "base", "trained", "difference", f"{level} at this k", f"{level} for all k",
+             "k ≤ n/4"]  # fmt: skip
+    caption = f"Difference in pass@k, points, {count_text(len(pair.problems), 'problem')}"
+    return table(caption, heads, rows)
 
 
-def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
-    """Draw the pointwise differences of several arms to their base: algorithms, ablations."""
-    bases = {pair.base.arm for pair in pairs}
-    name = bases.pop() if len(bases) == 1 else "the base"
-    y = points_axis([pair.pointwise for pair in pairs], f"difference to {name}, points")
-    panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
-    panel.level(0, dash=DOTTED)
-    several_steps = len({pair.trained.arm for pair in pairs}) < len(pairs)
-    for pair in pairs:
-        colour = colours[pair.trained.arm]
-        name = pair.trained.label if several_steps else pair.trained.arm
-        panel.curve(pair.curve.k, pair.pointwise, colour, name, opacity=0.12)
-        panel.end(100 * pair.net.estimate, name, colour)
-    return Chart([panel], lambda: difference_frame(pairs))
+def difference_chart(pair: Comparison, colours: Colours) -> Chart:
+    """Draw trained − base with both bands, and crossing sets as bars at the bottom."""
+    curve, colour = pair.curve, colours[pair.trained.arm]
+    panel = Panel(k_axis(pair.reach), points_axis([curve.band], "trained − base, points"))
+    panel.shade_large_k(pair.reach)
+    panel.band(curve.k, 100 * curve.band.lower, 100 * curve.band.upper, colour, 0.13)
+    lower, upper = 100 * pair.pointwise.lower, 100 * pair.pointwise.upper
+    panel.band(curve.k, lower, upper, colour, 0.22)
+    panel.level(0)
+    estimate = 100 * pair.pointwise.estimate
+    if pair.reach > 1:
+        panel.line(curve.k, estimate, colour, name=pair.trained.arm)
+    else:  # one point makes no line
+        panel.points(curve.k, estimate, colour, lower, upper, name=pair.trained.arm)
+    bottom = panel.y.low
+    for crossing in pair.crossing.sets:
+        panel.line([crossing.lower, crossing.upper], [bottom, bottom], INK, width=5)
+    return Chart([panel], lambda: difference_frame([pair]))
 
 
 def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """Trained − base with both intervals, one row per comparison and k."""
     return stack_rows(
         {
-            "problem_set": pair.base.problem_set,
+            "problem_set": pair.problem_set,
             "base": pair.base.arm,
             "base_step": pair.base.step,
             "trained": pair.trained.arm,
             "step": pair.trained.step,
             "k": pair.curve.k,
-            "base_pass_at_k": pair.rates[0],
-            "trained_pass_at_k": pair.rates[1],
+            "base_pass_at_k": pair.base_rates,
+            "trained_pass_at_k": pair.trained_rates,
             **interval_columns("difference", pair.pointwise),
             "band_lower": pair.curve.band.lower,
             "band_upper": pair.curve.band.upper,
@@ -165,29 +143,76 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     )
 
 
+def factor_chart(pair: Comparison, colours: Colours) -> Chart:
+    """Draw the shares lost and gained by how many times the samples "lost" means."""
+    frame = factor_frame([pair])
+    panel = Panel(
+        log_axis([frame["factor"]], "times the samples that count as lost, gained"),
+        linear_axis([100 * frame["upper"]], "share of problems, %", zero=True),
+    )
+    colour_of_side = {"lost": colours[pair.base.arm], "gained": colours[pair.trained.arm]}
+    for side, colour in colour_of_side.items():
+        rows = frame[frame["side"] == side]
+        panel.band(rows["factor"], 100 * rows["lower"], 100 * rows["upper"], colour)
+        panel.line(rows["factor"], 100 * rows["share"], colour, name=side)
+        panel.end(100 * rows["share"], side, colour)
+    panel.upright(FACTOR)
+    return Chart([panel], frame)
+
+
+def factor_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
+    """Shares lost and gained at each factor, one row per comparison, factor and side."""
+    rows = []
+    for pair in pairs:
+        for shares in pair.answer.factors:
+            for side in ("lost", "gained"):
+                share, lower, upper = getattr(shares, side)
+                bounds = {"share": share, "lower": lower, "upper": upper}
+                rows.append({**pair.key, "side": side, "factor": shares.factor, **bounds})
+    return pd.DataFrame(rows)
+
+
+def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
+    """Draw the pointwise differences of several arms to their base in one panel."""
+    bases = {pair.base.arm for pair in pairs}
+    base = bases.pop() if len(bases) == 1 else "the base"
+    y = points_axis([pair.pointwise for pair in pairs], f"difference to {base}, points")
+    panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
+    panel.level(0, dash=DOTTED)
+    several_steps = len({pair.trained.arm for pair in pairs}) < len(pairs)
+    for pair in pairs:
+        name = pair.trained.label if several_steps else pair.trained.arm
+        colour = colours[pair.trained.arm]
+        panel.named_curve(pair.curve.k, pair.pointwise, colour, name, opacity=0.12)
+    return Chart([panel], lambda: difference_frame(pairs))
+
+
 def charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a comparison."""
-    for pair in report.final:
-        yield f"difference-{pair.slug}", difference_chart(pair, report.colours)
+    """Draw one chart for each comparison."""
+    for pair in report.last_comparisons:
+        yield f"difference-{pair.file_stem}", difference_chart(pair, report.colours)
 
 
-ablations = charts_by_set("ablations", lambda report: report.final, differences_chart)
-set_differences = charts_by_set("difference", lambda report: report.final, differences_chart)
+def _last_comparisons(report: Report) -> Sequence[Comparison]:
+    return report.last_comparisons
+
+
+ablations = charts_by_set("ablations", _last_comparisons, differences_chart)
 
 ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {
-        "difference": difference_frame(report.every_comparison),
-        "factors": factor_frame(report.final),
+        "difference": difference_frame(report.comparisons_at_all_steps),
+        "factors": factor_frame(report.last_comparisons),
     },
     metrics=("difference", "crossing"),
-    charts=set_differences,
+    charts=charts_by_set("difference", _last_comparisons, differences_chart),
 )
 
 
 def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
-    """The gap of one comparison in words."""
+    """The sampling-efficiency gap of one comparison in words."""
     yield el(
         "p",
         f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
@@ -197,15 +222,12 @@ def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
 
 def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     """Draw base pass@K − trained pass@1 with intervals, the smallest at the top."""
-    order = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
-    x = points_axis([pair.gap for pair in order], "base pass@K − trained pass@1, points")
-    panel = Panel(x, row_axis(max(len(order), 1)), height=34 * max(len(order), 1))
-    for number, pair in enumerate(order):
-        name = f"{pair.trained.label}, {pair.base.problem_set} (K = {pair.gap_k:,})"
-        middle = panel.row(number, name)
-        ends = 100 * pair.gap.lower, 100 * pair.gap.upper
-        colour = colours[pair.trained.arm]
-        panel.points(100 * pair.gap.estimate, middle, colour, *ends, name=name, sideways=True)
+    rising = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
+    x = points_axis([pair.gap for pair in rising], "base pass@K − trained pass@1, points")
+    panel = Panel(x, row_axis(len(rising)), height=34 * len(rising))
+    for number, pair in enumerate(rising):
+        name = f"{pair.trained.label}, {pair.problem_set} (K = {pair.gap_k:,})"
+        panel.interval_row(number, name, pair.gap, colours[pair.trained.arm])
     return Chart([panel], lambda: delta_se_frame(pairs))
 
 
@@ -222,12 +244,168 @@ def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     )
 
 
-gap_charts = single_chart("delta_se", lambda report: report.final, delta_se_chart)
+gap_charts = single_chart("delta_se", _last_comparisons, delta_se_chart)
 
 GAP = Aspect(
     Part.COMPARISONS,
     comparison=gap_sentence,
-    tables=lambda report: {"delta_se": delta_se_frame(report.every_comparison)},
+    tables=lambda report: {"delta_se": delta_se_frame(report.comparisons_at_all_steps)},
     metrics=("Delta_SE",),
     charts=gap_charts,
+)
+
+
+#: What a stratum is by where the base's success rate sorts the problems.
+BY_RATE: Final = "base pass@1"
+_QUARTILES: Final = (0.25, 0.5, 0.75)
+# More strata than these are ids and no groups; fewer problems have no mean worth showing.
+_MOST_STRATA: Final = 16
+_LEAST_PROBLEMS: Final = 2
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A comparison on some of its problems.
+
+    ``by, name``: what splits the problems, and which of its values these have. ``k``: the largest k
+    of the samples used. ``base_at_1``: pass@1 of the base. ``at_1, at_k``: trained minus base at
+    k = 1 and at the largest k. ``lost, gained``: problems that only the base, and only the trained
+    model, solves in k samples.
+    """
+
+    pair: Comparison
+    by: str
+    name: str
+    problems: int
+    k: int
+    base_at_1: float
+    at_1: Interval
+    at_k: Interval
+    lost: int
+    gained: int
+
+
+@once_each
+def strata(report: Report) -> Iterator[Stratum]:
+    """Split the last comparisons by what their problem set says, and by the base's success rate."""
+    for pair in report.last_comparisons:
+        yield from _strata_by_field(report, pair)
+        yield from _strata_by_rate(report, pair)
+
+
+def _strata_by_field(report: Report, pair: Comparison) -> Iterator[Stratum]:
+    """By level, subject and what else the problem set says of its problems."""
+    coordinates = report.tree[pair.base.group].coords
+    for field in STRATA:
+        if field not in coordinates:
+            continue
+        value_of = dict(zip(coordinates["problem"].values, coordinates[field].values, strict=True))
+        values = np.array([value_of[problem] for problem in pair.problems])
+        names = np.unique(values[values != ""]).tolist()
+        if 1 < len(names) <= _MOST_STRATA:
+            for name in names:
+                yield from _stratum(
+                    report, pair, field, name, values == name, pair.base_counts,
+                    pair.trained_counts,
+                )  # fmt: skip
+
+
+def _strata_by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
+    """By quarters of the base's success rate in even samples; odd ones of both arms are compared.
+
+    The samples that sort the problems would favour the trained model where the base had bad luck.
+    """
+    depth = min(pair.base.common_depth, pair.trained.common_depth)
+    if pair.base.verdicts is None or pair.trained.verdicts is None or depth < 2:
+        return
+    base_even, base_odd = count_even_and_odd(report, pair.base, pair.problems, depth)
+    _, trained_odd = count_even_and_odd(report, pair.trained, pair.problems, depth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = base_even.c / base_even.n
+    if np.isnan(rate).any():
+        return
+    edges = np.unique(np.quantile(rate, _QUARTILES))
+    quarter = np.searchsorted(edges, rate)
+    for number in np.unique(quarter).tolist():
+        rates = rate[quarter == number]
+        low, high = percent_text(float(rates.min())), percent_text(float(rates.max()))
+        name = f"{low} %" if low == high else f"{low} to {high} %"
+        yield from _stratum(report, pair, BY_RATE, name, quarter == number, base_odd, trained_odd)
+
+
+def _stratum(
+    report: Report, pair: Comparison, by: str, name: str, is_member: BoolArray,
+    base_counts: Counts, trained_counts: Counts,
+) -> Iterator[Stratum]:  # fmt: skip
+    """Compare both arms on the member problems; nothing where they are too few."""
+    base, trained = base_counts[is_member], trained_counts[is_member]
+    if len(base) < _LEAST_PROBLEMS:
+        return
+    k = min(base.reach, trained.reach)
+    if not k:
+        return
+    problems = [pair.problems[i] for i in np.flatnonzero(is_member)]
+    clusters = report.settings.cluster_labels(problems)
+    # One replicate, since these intervals are computed and not drawn.
+    weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1, clusters)
+    curve = difference_curve(base, trained, weights, np.unique([1, k]), report.settings.prob)
+    base_solves, trained_solves = base.pass_at_k(k)[:, 0], trained.pass_at_k(k)[:, 0]
+    yield Stratum(
+        pair,
+        by,
+        name,
+        len(base),
+        k,
+        base_at_1=float(base.pass_at_k(1).mean()),
+        at_1=curve.pointwise[0],
+        at_k=curve.pointwise[len(curve.k) - 1],
+        lost=round(float((base_solves * (1 - trained_solves)).sum())),
+        gained=round(float((trained_solves * (1 - base_solves)).sum())),
+    )
+
+
+def strata_table(report: Report, pair: Comparison) -> Iterator[Node]:
+    """The strata of one comparison."""
+    of_pair = [stratum for stratum in strata(report) if stratum.pair is pair]
+    if not of_pair:
+        return
+    heads = ["stratum", "problems", "base pass@1, %", "− base at k = 1, points", "lost", "gained",
+             "K", "− base at K, points"]  # fmt: skip
+    rows = [
+        [f"{stratum.by}: {stratum.name}", stratum.problems, percent_text(stratum.base_at_1),
+         interval_text(stratum.at_1, sign=True), stratum.lost, stratum.gained, stratum.k,
+         interval_text(stratum.at_k, sign=True)]
+        for stratum in of_pair
+    ]  # fmt: skip
+    yield table("Where it moved", heads, rows, last=True)
+    if any(stratum.by == BY_RATE for stratum in of_pair):
+        yield note(
+            "Quarters of the base's success rate: even samples of the base sort the problems, odd "
+            "samples of both arms are compared, so that luck in the one is not seen in the other."
+        )
+
+
+def strata_frame(strata: Sequence[Stratum]) -> pd.DataFrame:
+    """One row per comparison, stratum and k."""
+    return pd.DataFrame(
+        {
+            **stratum.pair.key,
+            "by": stratum.by,
+            "stratum": stratum.name,
+            "problems": stratum.problems,
+            "base_pass_at_1": stratum.base_at_1,
+            "lost": stratum.lost,
+            "gained": stratum.gained,
+            "k": k,
+            **interval_columns("difference", interval, sound=True),
+        }
+        for stratum in strata
+        for k, interval in ((1, stratum.at_1), (stratum.k, stratum.at_k))
+    )
+
+
+STRATIFIED = Aspect(
+    Part.COMPARISONS,
+    comparison=strata_table,
+    tables=tables_of(strata, strata=strata_frame),
 )

@@ -9,14 +9,12 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-import xarray as xr
-from numpy.typing import NDArray
 
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, once_each
-from rlbhpc.report.draw.chart import INK, Chart, Colours, Key, Panel, log_axis, row_axis, step_axis
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.phrases import stack_rows
+from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each
+from rlbhpc.report.chart import INK, Chart, Colours, Key, Panel, log_axis, row_axis, step_axis
+from rlbhpc.report.markup import Node, el, table
+from rlbhpc.report.phrases import BoolArray, FloatArray, IntArray, stack_rows
+from rlbhpc.report.svg import figure
 from rlbhpc.stats.perplexities import (
     PerplexitySummary,
     perplexity,
@@ -24,23 +22,21 @@ from rlbhpc.stats.perplexities import (
     summarize_perplexities,
 )
 from rlbhpc.store.cube_schema import SCORES
-from rlbhpc.verify.verdict import Status
 
 #: Responses of a problem that count over steps, as in the study.
 RESPONSES: Final = 32
-# Points drawn of one condition; the quartiles are those of all. And problems drawn over steps.
-_POINTS: Final = 150
-_PROBLEMS: Final = 60
+# Points drawn of one text and model; the quartiles are those of all. And problems over steps.
+_DRAWN_POINTS: Final = 150
+_DRAWN_PROBLEMS: Final = 60
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Texts of one source at one step under one model at one step.
+    """Texts of one source at one step, as one model at one step scored them.
 
-    ``problem_set, source, step``: whose texts: an arm at a training step, or the name of a file of
-    texts. ``scorer, scorer_step``: the model that scored them. ``perplexity``: ``[problem,
-    sample]``; NaN where there is no text. ``right``: which of them are right answers; none of texts
-    whose verdicts are not stored.
+    ``source, step``: an arm at a training step, or the name of a file of texts. ``scorer,
+    scorer_step``: the model. ``perplexity``: ``[problem, sample]``; NaN where there is no text.
+    ``right``: which texts are right answers; none where no verdicts are stored.
     """
 
     problem_set: str
@@ -48,8 +44,8 @@ class Scored:
     step: int
     scorer: str
     scorer_step: int
-    perplexity: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    perplexity: FloatArray
+    right: BoolArray
 
     @property
     def label(self) -> str:
@@ -57,32 +53,32 @@ class Scored:
         return f"{_name(self.source, self.step)} under {_name(self.scorer, self.scorer_step)}"
 
     @property
-    def spread(self) -> PerplexitySummary:
+    def summary(self) -> PerplexitySummary:
         """Distribution over all responses."""
         return summarize_perplexities(self.perplexity)
 
     @property
-    def right_spread(self) -> PerplexitySummary:
+    def right_summary(self) -> PerplexitySummary:
         """Distribution over the right answers."""
         return summarize_perplexities(np.where(self.right, self.perplexity, np.nan))
 
 
 @dataclass(frozen=True)
 class Evolution:
-    """Median perplexity over training: of one source under one model, steps rising.
+    """Median perplexity of one source under one model over training, steps rising.
 
-    ``over``: what changes: ``"step"`` of the source, ``"scorer_step"``, or ``"both"`` together.
-    ``steps, values``: median of the first responses of each problem, mean over problems. ``each``:
-    ``[step, problem]`` medians behind it.
+    ``changing``: whose step changes: ``"step"`` of the source, ``"scorer_step"``, or ``"both"``
+    together. ``medians``: ``[step, problem]``, of the first responses of each problem. ``means``:
+    their mean over problems.
     """
 
     problem_set: str
     source: str
     scorer: str
-    over: str
+    changing: str
     steps: tuple[int, ...]
-    values: NDArray[np.float64]
-    each: NDArray[np.float64]
+    means: FloatArray
+    medians: FloatArray
 
 
 @once_each
@@ -91,63 +87,63 @@ def scored(report: Report) -> Iterator[Scored]:
     for group in report.groups(SCORES):
         group = group.transpose("problem", "sample", "step", "scorer_step")
         values = perplexity(group["logprob_sum"].values, group["n_tokens"].values)
-        set_name, source, scorer = (
-            str(group[name].item()) for name in ("problem_set", "source", "scorer")
-        )
+        problem_set = str(group["problem_set"].item())
+        source, scorer = str(group["source"].item()), str(group["scorer"].item())
+        problems, samples = group["problem"].values.tolist(), group["sample"].values
         for i, step in enumerate(group["step"].values.tolist()):
+            right = _right_texts(report, source, problem_set, step, problems, samples)
             for j, scorer_step in enumerate(group["scorer_step"].values.tolist()):
-                part = values[:, :, i, j]
-                if not np.isnan(part).all():
-                    right = _right(report, group, (source, set_name, step))
-                    yield Scored(set_name, source, step, scorer, scorer_step, part, right)
+                at_steps = values[:, :, i, j]
+                if not np.isnan(at_steps).all():
+                    yield Scored(problem_set, source, step, scorer, scorer_step, at_steps, right)
 
 
-def _right(report: Report, group: xr.Dataset, source: tuple[str, str, int]) -> NDArray[np.bool_]:
-    """Which texts of a group of scores are right answers of their arm."""
-    problems, places = group["problem"].values.tolist(), group["sample"].values
-    right = np.zeros((len(problems), len(places)), bool)
-    for arm in report.measured:
-        if (arm.arm, arm.problem_set, arm.step) == source and arm.verdicts is not None:
-            rows, deep = arm.rows_of(problems), places < arm.verdicts.shape[1]
-            verdicts = arm.verdicts[np.ix_(rows, places[deep])]
-            right[:, deep] = (verdicts == Status.RIGHT) & (rows >= 0)[:, None]
+def _right_texts(
+    report: Report, source: str, problem_set: str, step: int, problems: list[str],
+    samples: IntArray,
+) -> BoolArray:  # fmt: skip
+    """Which samples of a source are right answers, ``[problem, sample]``."""
+    right = np.zeros((len(problems), len(samples)), bool)
+    for arm in report.measured_arms:
+        if (arm.arm, arm.problem_set, arm.step) == (source, problem_set, step):
+            rows = arm.rows_of(problems)
+            judged = np.flatnonzero(samples < arm.is_right.shape[1])
+            verdicts = arm.is_right[np.ix_(rows, samples[judged])]
+            right[:, judged] = verdicts & (rows >= 0)[:, None]
     return right
 
 
-@once
-def evolutions(report: Report) -> list[Evolution]:
+@once_each
+def evolutions(report: Report) -> Iterator[Evolution]:
     """Put together what was scored at several steps of one of the two models.
 
-    A line is one source at all its steps under one model, one text under all steps of a model,
-    or a model's own texts as both go on.
+    That is one source at all its steps under one model, one text under all steps of a model, or a
+    model's own texts as both go on.
     """
-    lines: dict[tuple[str, str, str, str, int], list[Scored]] = {}
+    series: dict[tuple[str, str, str, str], list[Scored]] = {}
     for scores in scored(report):
-        key = (scores.problem_set, scores.source, scores.scorer)
-        lines.setdefault((*key, "scorer_step", scores.step), []).append(scores)
-        lines.setdefault((*key, "step", scores.scorer_step), []).append(scores)
+        source, scorer = scores.source, scores.scorer
+        fixed_source, fixed_scorer = _name(source, scores.step), _name(scorer, scores.scorer_step)
+        keys = [("scorer_step", fixed_source, scorer), ("step", source, fixed_scorer)]
         if scores.step == scores.scorer_step:
-            lines.setdefault((*key, "both", 0), []).append(scores)
-    return [
-        _evolution(*key, sorted(line, key=lambda scores: (scores.step, scores.scorer_step)))
-        for key, line in lines.items()
-        if len(line) > 1
-    ]
+            keys.append(("both", source, scorer))
+        for key in keys:
+            series.setdefault((scores.problem_set, *key), []).append(scores)
+    for (problem_set, changing, source, scorer), members in series.items():
+        if len(members) > 1:
+            members.sort(key=lambda scores: (scores.step, scores.scorer_step))
+            yield _evolution(problem_set, changing, source, scorer, members)
 
 
 def _evolution(
-    problem_set: str, source: str, scorer: str, over: str, fixed: int, line: list[Scored]
+    problem_set: str, changing: str, source: str, scorer: str, scores: list[Scored]
 ) -> Evolution:
-    stacked = np.stack([scores.perplexity for scores in line])
-    names = {
-        "step": (source, _name(scorer, fixed)),
-        "scorer_step": (_name(source, fixed), scorer),
-        "both": (source, scorer),
-    }[over]
-    steps = [scores.scorer_step if over == "scorer_step" else scores.step for scores in line]
-    values = perplexity_over_steps(-np.log(stacked), np.ones_like(stacked), RESPONSES)
-    each = np.nanmedian(stacked[:, :, :RESPONSES], axis=2)
-    return Evolution(problem_set, *names, over, tuple(steps), values, each)
+    perplexities = np.stack([each.perplexity for each in scores])
+    steps = [each.scorer_step if changing == "scorer_step" else each.step for each in scores]
+    one_token = np.ones_like(perplexities)
+    means = perplexity_over_steps(-np.log(perplexities), one_token, RESPONSES)
+    medians = np.nanmedian(perplexities[:, :, :RESPONSES], axis=2)
+    return Evolution(problem_set, source, scorer, changing, tuple(steps), means, medians)
 
 
 def _name(name: str, step: int) -> str:
@@ -156,49 +152,50 @@ def _name(name: str, step: int) -> str:
 
 def section(report: Report) -> Iterator[Node]:
     """Texts under the models that scored them, then over training, set by set."""
-    lines_of = dict(report.by_set(evolutions(report)))
-    # What changes over training was scored, so that no set has lines alone.
+    evolutions_of_set = dict(report.by_set(evolutions(report)))
     for set_name, scores in report.by_set(scored(report)):
-        caption = (
-            "Perplexity of stored responses under the models that scored them, at temperature "
-            "1, prompt excluded, end-of-text included. Dot: median; line: quartiles."
-        )
         yield el("h3", f"{set_name}: perplexity")
-        yield figure(caption, perplexity_chart(scores, report.colours))
-        yield _spreads(scores, set_name)
-        if set_name not in lines_of:
-            continue
-        lines = lines_of[set_name]
-        caption = (
-            "Perplexity over training: median of the first 32 responses of a problem, mean "
-            "over problems that have responses at every step; thin lines are single problems."
+        yield figure(
+            "Perplexity of stored responses under the models that scored them, at temperature "
+            "1, prompt excluded, end-of-text included. Dot: median; line: quartiles.",
+            perplexity_chart(scores, report.colours),
         )
+        yield _summaries_table(scores, set_name)
+        # Texts that were scored at several steps are among those that were scored at all.
+        over_training = evolutions_of_set.get(set_name)
+        if over_training is None:
+            continue
         yield el("h3", f"{set_name}: perplexity over training")
-        yield figure(caption, perplexity_steps_chart(lines, report.colours))
-        rows: list[list[Cell]] = [
-            [line.source, line.scorer, line.steps[0], float(line.values[0]), line.steps[-1],
-             float(line.values[-1]), int((~np.isnan(line.each)).all(axis=0).sum())]
-            for line in lines
-        ]  # fmt: skip
+        yield figure(
+            "Perplexity over training: median of the first 32 responses of a problem, mean "
+            "over problems that have responses at every step; thin lines are single problems.",
+            perplexity_steps_chart(over_training, report.colours),
+        )
         heads = ["text of", "under", "from step", "perplexity", "to step", "perplexity", "problems"]
+        rows = [
+            [each.source, each.scorer, each.steps[0], float(each.means[0]), each.steps[-1],
+             float(each.means[-1]), int((~np.isnan(each.medians)).all(axis=0).sum())]
+            for each in over_training
+        ]  # fmt: skip
         yield table(f"Perplexity on {set_name} from the first to the last step", heads, rows)
 
 
 def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
     """Draw each combination of text and model as a strip with median and quartiles, on log x."""
     jitter = np.random.default_rng(0)
-    x = log_axis([s.perplexity for s in scores], "perplexity of a response")
-    panel = Panel(x, row_axis(max(len(scores), 1)), height=40 * max(len(scores), 1))
-    for number, combination in enumerate(scores):
-        values = combination.perplexity[~np.isnan(combination.perplexity)]
-        count = min(_POINTS, len(values))
-        points = values[np.linspace(0, len(values) - 1, count).astype(int)]
-        spread, name = combination.spread, combination.label
-        middle = panel.row(number, f"{name}: {spread.median:.3f}")
-        place = middle + jitter.uniform(-0.2, 0.2, len(points))
-        panel.dots(points, place, colours[combination.source])
-        quartiles = spread.lower_quartile, spread.upper_quartile
-        panel.points(spread.median, middle, INK, *quartiles, name=name, sideways=True)
+    x = log_axis([each.perplexity for each in scores], "perplexity of a response")
+    panel = Panel(x, row_axis(len(scores)), height=40 * len(scores))
+    for number, each in enumerate(scores):
+        values = each.perplexity[~np.isnan(each.perplexity)]
+        drawn = np.linspace(0, len(values) - 1, min(_DRAWN_POINTS, len(values))).astype(int)
+        summary = each.summary
+        middle = panel.row(number, f"{each.label}: {summary.median:.3f}")
+        heights = middle + jitter.uniform(-0.2, 0.2, len(drawn))
+        panel.dots(values[drawn], heights, colours[each.source])
+        panel.points(
+            summary.median, middle, INK, summary.lower_quartile, summary.upper_quartile,
+            name=each.label, sideways=True,
+        )  # fmt: skip
     return Chart([panel], lambda: perplexity_frame(scores))
 
 
@@ -206,58 +203,59 @@ def perplexity_frame(scores: Sequence[Scored]) -> pd.DataFrame:
     """Distribution of perplexities, one row per text and model."""
     return pd.DataFrame(
         {
-            "problem_set": combination.problem_set,
-            "source": combination.source,
-            "step": combination.step,
-            "scorer": combination.scorer,
-            "scorer_step": combination.scorer_step,
-            **vars(combination.spread),
-            **{f"right_{name}": value for name, value in vars(combination.right_spread).items()},
+            "problem_set": each.problem_set,
+            "source": each.source,
+            "step": each.step,
+            "scorer": each.scorer,
+            "scorer_step": each.scorer_step,
+            **vars(each.summary),
+            **{f"right_{name}": value for name, value in vars(each.right_summary).items()},
         }
-        for combination in scores
+        for each in scores
     )
 
 
-def perplexity_steps_chart(lines: Sequence[Evolution], colours: Colours) -> Chart:
+def perplexity_steps_chart(evolutions: Sequence[Evolution], colours: Colours) -> Chart:
     """Draw the median of each problem thinly and the mean over problems boldly, over steps."""
-    y = log_axis([line.each for line in lines], "perplexity, median of a problem")
-    panel = Panel(step_axis([step for line in lines for step in line.steps]), y, height=220)
+    steps = [step for each in evolutions for step in each.steps]
+    y = log_axis([each.medians for each in evolutions], "perplexity, median of a problem")
+    panel = Panel(step_axis(steps), y, height=220)
     legend = []
-    for line in lines:
-        colour = colours[line.scorer if line.over == "scorer_step" else line.source]
-        for values in line.each.T[:_PROBLEMS]:
-            panel.line(line.steps, values, colour, width=0.6, opacity=0.18)
-        name = f"{line.source} under {line.scorer}"
-        panel.line(line.steps, line.values, colour)
-        panel.points(line.steps, line.values, colour, name=name)
+    for each in evolutions:
+        colour = colours[each.scorer if each.changing == "scorer_step" else each.source]
+        for medians in each.medians.T[:_DRAWN_PROBLEMS]:
+            panel.line(each.steps, medians, colour, width=0.6, opacity=0.18)
+        name = f"{each.source} under {each.scorer}"
+        panel.line(each.steps, each.means, colour)
+        panel.points(each.steps, each.means, colour, name=name)
         legend.append(Key(name, colour))
-    return Chart([panel], lambda: perplexity_steps_frame(lines), tuple(legend))
+    return Chart([panel], lambda: perplexity_steps_frame(evolutions), tuple(legend))
 
 
-def perplexity_steps_frame(lines: Sequence[Evolution]) -> pd.DataFrame:
+def perplexity_steps_frame(evolutions: Sequence[Evolution]) -> pd.DataFrame:
     """Mean over problems of median perplexity, one row per pair and step."""
     return stack_rows(
         {
-            "problem_set": line.problem_set,
-            "source": line.source,
-            "scorer": line.scorer,
-            "over": line.over,
-            "step": line.steps,
-            "perplexity": line.values,
-            "problems": (~np.isnan(line.each)).sum(axis=1),
+            "problem_set": each.problem_set,
+            "source": each.source,
+            "scorer": each.scorer,
+            "over": each.changing,
+            "step": each.steps,
+            "perplexity": each.means,
+            "problems": (~np.isnan(each.medians)).sum(axis=1),
         }
-        for line in lines
+        for each in evolutions
     )
 
 
-def _spreads(scores: list[Scored], set_name: str) -> Node:
-    rows: list[list[Cell]] = []
-    for combination in scores:
-        distribution, right = combination.spread, combination.right_spread
+def _summaries_table(scores: list[Scored], set_name: str) -> Node:
+    rows = []
+    for each in scores:
+        every, right = each.summary, each.right_summary
         rows.append(
-            [combination.source, combination.step, combination.scorer, combination.scorer_step,
-             distribution.responses, distribution.median, distribution.lower_quartile,
-             distribution.upper_quartile, _mean(distribution), right.responses, _mean(right)]
+            [each.source, each.step, each.scorer, each.scorer_step, every.responses, every.median,
+             every.lower_quartile, every.upper_quartile, _mean_text(every), right.responses,
+             _mean_text(right)]
         )  # fmt: skip
     heads = [
         "text of", "step", "under", "step", "responses", "median", "lower quartile",
@@ -267,11 +265,12 @@ def _spreads(scores: list[Scored], set_name: str) -> Node:
     return table(caption, heads, rows)
 
 
-def _mean(distribution: PerplexitySummary) -> str:
-    if math.isnan(distribution.geometric_mean):
+def _mean_text(summary: PerplexitySummary) -> str:
+    if math.isnan(summary.geometric_mean):
         return "–"
-    ends = f" [{distribution.lower:.3f}, {distribution.upper:.3f}]"
-    return f"{distribution.geometric_mean:.3f}{'' if math.isnan(distribution.lower) else ends}"
+    if math.isnan(summary.lower):
+        return f"{summary.geometric_mean:.3f}"
+    return f"{summary.geometric_mean:.3f} [{summary.lower:.3f}, {summary.upper:.3f}]"
 
 
 charts = charts_by_set("perplexity", scored, perplexity_chart)

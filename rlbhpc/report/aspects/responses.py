@@ -1,4 +1,4 @@
-"""What the responses of an arm are like beyond right and wrong: their length and entropy."""
+"""What the responses of an arm are like: their length, their entropy, and what they cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlbhpc.report.aspect import (
     tables_of,
 )
 from rlbhpc.report.aspects.pass_at_k import spread_evenly
-from rlbhpc.report.draw.chart import (
+from rlbhpc.report.chart import (
     DOTTED,
     Chart,
     Colours,
@@ -34,10 +34,17 @@ from rlbhpc.report.draw.chart import (
     percent_axis,
     step_axis,
 )
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import interval_columns, interval_text, number_text, stack_rows
+from rlbhpc.report.markup import Node, el, table
+from rlbhpc.report.measured import MeasuredArm
+from rlbhpc.report.phrases import (
+    BoolArray,
+    FloatArray,
+    interval_columns,
+    interval_text,
+    number_text,
+    stack_rows,
+)
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import budget_curve
 from rlbhpc.store import left_out
@@ -49,115 +56,126 @@ from rlbhpc.sweep.plan import Plan
 
 @dataclass(frozen=True)
 class Responses:
-    """Responses of one arm at one step.
+    """Lengths and entropies of the responses of one arm at one step.
 
-    ``of``: the arm, step and problem set. ``entropy``: entropy per token in nats, at the sampling
-    temperature before top-p, over all tokens. ``tokens``: tokens per response, end-of-text
-    included. ``cost``: tokens per response of each sampled problem; NaN where none is known.
+    ``entropy``: entropy per token in nats, at the sampling temperature before top-p, over all
+    tokens. ``tokens``: tokens per response, end-of-text included. ``cost``: tokens per response of
+    each sampled problem; NaN where none is known.
     """
 
-    of: Measured
+    measured: MeasuredArm
     entropy: Interval
     tokens: Interval
-    cost: NDArray[np.float64]
+    cost: FloatArray
 
 
 @once_each
 def responses(report: Report) -> Iterator[Responses]:
     """Measure lengths and entropies of every arm and step that has samples."""
-    for arm, (tokens, entropy) in read_variables(
-        report, report.measured, ("n_tokens", "entropy_sum")
-    ):
-        counted = arm.judged & (tokens > 0)
-        has_entropy = counted & ~np.isnan(entropy)
-        every_known = bool((has_entropy == counted).all())
-        responses = counted.sum(axis=1)[arm.rows]
-        lengths = _sums(tokens, counted)[arm.rows]
-        lengths_known = lengths if every_known else _sums(tokens, has_entropy)[arm.rows]
-        entropies = _sums(entropy, has_entropy)[arm.rows]
+    variables = ("n_tokens", "entropy_sum")
+    for arm, (tokens, entropy) in read_variables(report, report.measured_arms, variables):
+        has_length = arm.is_judged & (tokens > 0)
+        has_entropy = has_length & ~np.isnan(entropy)
+        rows, problems = arm.sampled_rows, arm.sampled_problems
+        responses = has_length.sum(axis=1)[rows]
+        total_tokens = _masked_sums(tokens, has_length)[rows]
+        entropy_tokens = _masked_sums(tokens, has_entropy)[rows]
+        total_entropy = _masked_sums(entropy, has_entropy)[rows]
         with np.errstate(invalid="ignore"):
-            cost = lengths / responses
-        per_token = report.ratio(entropies, lengths_known, arm.sampled_problems)
-        per_response = report.ratio(lengths, responses, arm.sampled_problems)
-        yield Responses(arm, per_token, per_response, cost)
+            cost = total_tokens / responses
+        yield Responses(
+            arm,
+            entropy=report.ratio(total_entropy, entropy_tokens, problems),
+            tokens=report.ratio(total_tokens, responses, problems),
+            cost=cost,
+        )
 
 
-def _sums(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _masked_sums(values: NDArray[Any], mask: BoolArray) -> FloatArray:
     """Sum the values of each problem's masked samples."""
-    if mask.all():
-        return np.asarray(values.sum(axis=1, dtype=np.float64))
     return np.asarray(np.where(mask, values, 0).sum(axis=1, dtype=np.float64))
 
 
 def compared_responses(report: Report) -> list[Responses]:
-    """Those of the arms that are compared at their last step."""
+    """The responses of the arms that are compared at their last step."""
     compared = {id(arm) for arm in report.compared}
-    return [measure for measure in responses(report) if id(measure.of) in compared]
+    return [measure for measure in responses(report) if id(measure.measured) in compared]
 
 
 def section(report: Report) -> Iterator[Node]:
     """Entropy and length, problem set by problem set."""
     for set_name, measures in report.by_set(responses(report)):
-        caption = (
+        yield el("h3", f"{set_name}: entropy and length")
+        yield figure(
             "Entropy of the next token over all response tokens, at the sampling temperature "
             "and before top-p, and tokens per response, both with intervals over problems; "
-            "arms with one step as a level; pass@K against entropy, the last step a dot."
+            "arms with one step as a level; pass@K against entropy, the last step a dot.",
+            entropy_chart(measures, report.colours),
         )
-        rows: list[list[Cell]] = [
-            [m.of.arm, m.of.step, number_text(m.entropy, 3), number_text(m.tokens, 0)]
-            for m in measures
-        ]
         heads = ["arm", "step", "entropy, nat per token", "tokens per response"]
-        yield el("h3", f"{set_name}: entropy and length")
-        yield figure(caption, entropy_chart(measures, report.colours))
+        rows = [
+            [measure.measured.arm, measure.measured.step, number_text(measure.entropy, 3),
+             number_text(measure.tokens, 0)]
+            for measure in measures
+        ]  # fmt: skip
         yield table(f"Entropy and length on {set_name}", heads, rows)
 
 
 def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
-    """Draw entropy and length over steps, and pass@K against entropy along the steps.
-
-    An arm with one step has a level and no line: its step counts from another beginning.
-    """
-    lines: dict[str, list[Responses]] = {}
+    """Draw entropy and length over steps, and pass@K against entropy along the steps."""
+    by_arm: dict[str, list[Responses]] = {}
     for measure in measures:
-        lines.setdefault(measure.of.arm, []).append(measure)
-    k = min((int(m.of.curve.k[-1]) for m in measures if m.of.curve), default=1)
-    across = linear_axis([m.entropy.estimate for m in measures], "entropy, nat per token")
-    against = Panel(across, percent_axis(f"pass@{k:,}, %"))
-    for arm, line in lines.items():
-        entropy = [float(m.entropy.estimate) for m in line]
-        solved = [100 * float(m.of.pass_at(k).estimate) for m in line]
-        against.line(entropy, solved, colours[arm], width=1)
-        against.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
-    panels = [against]
-    if any(len(line) > 1 for line in lines.values()):
+        by_arm.setdefault(measure.measured.arm, []).append(measure)
+    panels = []
+    if any(len(checkpoints) > 1 for checkpoints in by_arm.values()):
         panels = [
-            _over_steps(lines, "entropy", "entropy, nat per token", colours),
-            _over_steps(lines, "tokens", "tokens per response", colours),
-            against,
+            _steps_panel(by_arm, "entropy", "entropy, nat per token", colours),
+            _steps_panel(by_arm, "tokens", "tokens per response", colours),
         ]
-    return Chart(panels, lambda: responses_frame(measures), colours.legend(lines))
+    panels.append(_entropy_against_pass_at_k(by_arm, colours))
+    return Chart(panels, lambda: responses_frame(measures), colours.legend(by_arm))
 
 
-def _over_steps(
-    lines: dict[str, list[Responses]], name: str, label: str, colours: Colours
+def _entropy_against_pass_at_k(by_arm: dict[str, list[Responses]], colours: Colours) -> Panel:
+    measures = [measure for checkpoints in by_arm.values() for measure in checkpoints]
+    curves = [measure.measured.curve for measure in measures]
+    k = min((int(curve.k[-1]) for curve in curves if curve), default=1)
+    entropies = [measure.entropy.estimate for measure in measures]
+    x = linear_axis(entropies, "entropy, nat per token")
+    panel = Panel(x, percent_axis(f"pass@{k:,}, %"))
+    for arm, checkpoints in by_arm.items():
+        entropy = [float(measure.entropy.estimate) for measure in checkpoints]
+        solved = [100 * float(measure.measured.pass_at(k).estimate) for measure in checkpoints]
+        panel.line(entropy, solved, colours[arm], width=1)
+        panel.points(entropy[-1:], solved[-1:], colours[arm], name=arm)
+    return panel
+
+
+def _steps_panel(
+    by_arm: dict[str, list[Responses]], measure_name: str, label: str, colours: Colours
 ) -> Panel:
-    every = [getattr(measure, name) for line in lines.values() for measure in line]
-    limits = [side for interval in every for side in (interval.lower, interval.upper)]
-    steps = [measure.of.step for line in lines.values() if len(line) > 1 for measure in line]
-    panel = Panel(step_axis(steps), linear_axis(limits, label, zero=True))
-    for arm, line in lines.items():
-        intervals = [getattr(measure, name) for measure in line]
-        middle = np.array([float(interval.estimate) for interval in intervals])
-        if len(line) == 1:
+    """Draw a measure of each arm over its steps.
+
+    An arm with one step is a level across the panel: its step counts from another beginning.
+    """
+    intervals_of_arm = {
+        arm: [getattr(measure, measure_name) for measure in checkpoints]
+        for arm, checkpoints in by_arm.items()
+    }
+    bounds = [interval.bounds for intervals in intervals_of_arm.values() for interval in intervals]
+    steps_of_arm = {
+        arm: [measure.measured.step for measure in checkpoints]
+        for arm, checkpoints in by_arm.items()
+    }
+    axis_steps = [step for steps in steps_of_arm.values() if len(steps) > 1 for step in steps]
+    panel = Panel(step_axis(axis_steps), linear_axis(bounds, label, zero=True))
+    for arm, intervals in intervals_of_arm.items():
+        if len(intervals) == 1:
+            level = float(intervals[0].estimate)
             dash = colours.dash(arm) or DOTTED
-            panel.level(middle[0], dash=dash, colour=colours[arm], width=1.4)
-            continue
-        steps = [measure.of.step for measure in line]
-        low = [float(interval.lower) for interval in intervals]
-        high = [float(interval.upper) for interval in intervals]
-        panel.line(steps, middle, colours[arm], width=1.2)
-        panel.points(steps, middle, colours[arm], low, high, name=arm, size=5)
+            panel.level(level, dash=dash, colour=colours[arm], width=1.4)
+        else:
+            panel.interval_line(steps_of_arm[arm], intervals, colours[arm], arm, scale=1, size=5)
     return panel
 
 
@@ -165,15 +183,15 @@ def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
     """Entropy and length with intervals, pass@1 and pass@K, one row per arm, step and set."""
     return pd.DataFrame(
         {
-            **measure.of.key,
+            **measure.measured.key,
             **interval_columns("entropy", measure.entropy, "entropy_"),
             **interval_columns("tokens", measure.tokens, "tokens_"),
-            "pass_at_1": measure.of.curve.interval.estimate[0],
-            "k": measure.of.curve.k[-1],
-            "pass_at_k": measure.of.curve.interval.estimate[-1],
+            "pass_at_1": measure.measured.curve.interval.estimate[0],
+            "k": measure.measured.curve.k[-1],
+            "pass_at_k": measure.measured.curve.interval.estimate[-1],
         }
         for measure in measures
-        if measure.of.curve
+        if measure.measured.curve
     )
 
 
@@ -191,39 +209,43 @@ ASPECT = Aspect(
 #: A model at one of its steps.
 Checkpoint = tuple[str, int]
 
-
 #: What a budget is counted in, and for what.
 TOKENS: Final = "response tokens per problem"
 HOURS: Final = "device-hours for the problem set"
-_POINTS: Final = 24
-# Budgets that a table shows.
-_COLUMNS: Final = 5
+# Budgets of a curve, and those that a table shows.
+_CURVE_BUDGETS: Final = 24
+_TABLE_BUDGETS: Final = 5
+_SECONDS_PER_HOUR: Final = 3600
 
 
-def speeds(folder: Path) -> dict[Checkpoint, float]:
+def tokens_per_second(folder: Path) -> dict[Checkpoint, float]:
     """Response tokens per second of one device, by model and step.
 
     Over all attempts that ended: from when the model was loaded until the last verdict. A worker
     has as many devices as its record names, and counts as one where it names none.
     """
     layout = Layout(folder)
-    plan = cache(lambda name: _shards(layout, name))
+    checkpoints_of = cache(lambda plan: _checkpoints_of_shards(layout, plan))
     tokens: Counter[Checkpoint] = Counter()
-    seconds: Counter[Checkpoint] = Counter()
+    device_seconds: Counter[Checkpoint] = Counter()
     for attempt in read_attempts(layout):
         if not (attempt.get("tokens") and "loaded" in attempt and "ended" in attempt):
             continue
-        shard = plan(attempt["plan"]).get(attempt["shard"])
-        if shard is not None:
-            gpus = max(1, len(attempt.get("devices") or ()))
-            tokens[shard] += attempt["tokens"]
-            seconds[shard] += (attempt["ended"] - attempt["loaded"]) * gpus
-    return {which: tokens[which] / time for which, time in seconds.items() if time > 0}
+        checkpoint = checkpoints_of(attempt["plan"]).get(attempt["shard"])
+        if checkpoint is not None:
+            devices = max(1, len(attempt.get("devices") or ()))
+            tokens[checkpoint] += attempt["tokens"]
+            device_seconds[checkpoint] += (attempt["ended"] - attempt["loaded"]) * devices
+    return {
+        checkpoint: tokens[checkpoint] / seconds
+        for checkpoint, seconds in device_seconds.items()
+        if seconds > 0
+    }
 
 
-def _shards(layout: Layout, name: str) -> dict[int, Checkpoint]:
-    """Which model each shard of a plan loads; nothing where it is gone, or damaged and told."""
-    path = layout.plans / f"{name}.json"
+def _checkpoints_of_shards(layout: Layout, plan: str) -> dict[int, Checkpoint]:
+    """Which model each shard of a plan loads; empty where the plan is gone or damaged."""
+    path = layout.plans / f"{plan}.json"
     try:
         return {shard.number: (shard.model, shard.step) for shard in Plan.load(path).shards}
     except UserError as error:
@@ -234,15 +256,16 @@ def _shards(layout: Layout, name: str) -> dict[int, Checkpoint]:
 
 @dataclass(frozen=True)
 class Budget:
-    """Mean pass@budget over problems; NaN above what the samples of some problem cost.
+    """Mean pass@budget of an arm over problems.
 
-    ``unit``: ``TOKENS`` or ``HOURS``. ``spent``: budgets, the same for all arms of a problem set.
+    ``unit``: ``TOKENS`` or ``HOURS``. ``budgets``: the same for all arms of a problem set.
+    ``rates``: NaN above what the samples of some problem cost.
     """
 
-    of: Measured
+    measured: MeasuredArm
     unit: str
-    spent: NDArray[np.float64]
-    interval: Interval
+    budgets: FloatArray
+    rates: Interval
 
 
 @once_each
@@ -252,88 +275,90 @@ def budgets(report: Report) -> Iterator[Budget]:
     Hours are those of the devices that made the responses, without loading the model; they are
     known where the run sampled all compared arms itself.
     """
-    priced = [written for written in compared_responses(report) if not np.isnan(written.cost).any()]
-    rates = speeds(report.folder)
-    for _, of_set in report.by_set(priced):
-        arms = [written.of for written in of_set]
-        # A straggler would end the curve of its arm at the few samples that it has.
-        costs = [
-            written.cost[np.isin(arm.rows, arm.curve_rows)]
-            for written, arm in zip(of_set, arms, strict=True)
-        ]
-        yield from _curves(report, TOKENS, arms, costs)
-        if all((arm.model, arm.step) in rates for arm in arms):
-            hours = [
-                cost * len(cost) / rates[arm.model, arm.step] / 3600
-                for arm, cost in zip(arms, costs, strict=True)
-            ]
-            yield from _curves(report, HOURS, arms, hours)
+    speeds = tokens_per_second(report.folder)
+    priced = [measure for measure in compared_responses(report) if not np.isnan(measure.cost).any()]
+    for _, measures in report.by_set(priced):
+        token_costs, hour_costs = [], []
+        for measure in measures:
+            arm = measure.measured
+            # A straggler would end the curve of its arm at the few samples that it has.
+            cost = measure.cost[np.isin(arm.sampled_rows, arm.curve_rows)]
+            token_costs.append((arm, cost))
+            speed = speeds.get((arm.model, arm.step))
+            if speed is not None:
+                hour_costs.append((arm, cost * len(cost) / speed / _SECONDS_PER_HOUR))
+        yield from _budget_curves(report, TOKENS, token_costs)
+        if len(hour_costs) == len(token_costs):
+            yield from _budget_curves(report, HOURS, hour_costs)
 
 
-def _curves(
-    report: Report, unit: str, arms: list[Measured], costs: list[NDArray[np.float64]]
+def _budget_curves(
+    report: Report, unit: str, costs: Sequence[tuple[MeasuredArm, FloatArray]]
 ) -> Iterator[Budget]:
-    """``costs``: of one response to each problem in the curve of an arm."""
-    priced = []
-    for arm, cost in zip(arms, costs, strict=True):
-        most = float((cost * arm.counts[arm.curve_rows].n).min())
-        if most > cost.max():
-            priced.append((arm, cost, most))
-    if not priced:
+    """Draw on one grid of budgets, from what buys every arm a response to each problem.
+
+    ``costs``: arms, each with the cost of one response to each problem in its curve.
+    """
+    affordable = []
+    for arm, cost in costs:
+        largest = float((cost * arm.counts[arm.curve_rows].n).min())
+        if largest > cost.max():
+            affordable.append((arm, cost, largest))
+    if not affordable:
         return
-    # From what buys every arm a response to each problem.
-    least = max(float(cost.max()) for _, cost, _ in priced)
-    spent = np.geomspace(least, max(most for _, _, most in priced), _POINTS)
-    for arm, cost, _ in priced:
-        weights = report.weights(arm.curve_problems)
+    least = max(float(cost.max()) for _, cost, _ in affordable)
+    grid = np.geomspace(least, max(largest for _, _, largest in affordable), _CURVE_BUDGETS)
+    for arm, cost, _ in affordable:
+        weights = report.settings.weights(arm.curve_problems)
         counts = arm.counts[arm.curve_rows]
-        bought = budget_curve(counts, cost, spent, weights, report.settings.prob)
-        yield Budget(arm, unit, spent, bought)
+        rates = budget_curve(counts, cost, grid, weights, report.settings.prob)
+        yield Budget(arm, unit, grid, rates)
 
 
 def _by_set_and_unit(report: Report) -> Iterator[tuple[str, str, list[Budget]]]:
-    for set_name, of_set in report.by_set(budgets(report)):
-        for unit in dict.fromkeys(curve.unit for curve in of_set):
-            yield set_name, unit, [curve for curve in of_set if curve.unit == unit]
+    for set_name, curves in report.by_set(budgets(report)):
+        for unit in (TOKENS, HOURS):
+            curves_of_unit = [curve for curve in curves if curve.unit == unit]
+            if curves_of_unit:
+                yield set_name, unit, curves_of_unit
 
 
 def budget_section(report: Report) -> Iterator[Node]:
     """Curves and table of each problem set and unit."""
     for set_name, unit, curves in _by_set_and_unit(report):
-        tokens = unit == TOKENS
+        name = "device-hours"
         caption = (
-            "pass@k at equal cost: the k that a budget of response tokens per problem buys at the "
-            "mean length of that arm's responses to that problem."
-            if tokens
-            else "pass@k at equal cost: the k that hours of a device buy, at the mean length of "
+            "pass@k at equal cost: the k that hours of a device buy, at the mean length of "
             "that arm's responses and the tokens per second that its workers made, without "
             "loading the model."
         )
-        yield el("h3", f"{set_name}: for a budget of {'tokens' if tokens else 'device-hours'}")
+        if unit == TOKENS:
+            name = "tokens"
+            caption = (
+                "pass@k at equal cost: the k that a budget of response tokens per problem buys "
+                "at the mean length of that arm's responses to that problem."
+            )
+        yield el("h3", f"{set_name}: for a budget of {name}")
         yield figure(caption, budget_chart(curves, report.colours))
-        spent = curves[0].spent
         # From the first budget up to the last that all arms can use.
-        usable = ~np.isnan([curve.interval.estimate for curve in curves]).any(axis=0)
+        usable = ~np.isnan([curve.rates.estimate for curve in curves]).any(axis=0)
         last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
-        columns = spread_evenly(range(last + 1), _COLUMNS)
-        rows: list[list[Cell]] = [
-            [curve.of.label, *(_cell(curve.interval, i) for i in columns)] for curve in curves
+        columns = spread_evenly(range(last + 1), _TABLE_BUDGETS)
+        heads = ["arm", *(budget_text(curves[0].budgets[column]) for column in columns)]
+        rows = [
+            [curve.measured.label, *(interval_text(curve.rates, column) for column in columns)]
+            for curve in curves
         ]
-        heads = ["arm", *(budget_text(spent[i]) for i in columns)]
-        caption = f"pass@budget on {set_name}, percent, by {curves[0].unit}"
-        yield table(caption, heads, rows, last=True)
+        yield table(f"pass@budget on {set_name}, percent, by {unit}", heads, rows, last=True)
 
 
 def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
     """Draw each arm over budgets of one unit, base dashed, with its interval."""
-    x = log_axis([curve.spent for curve in curves], curves[0].unit)
+    x = log_axis([curve.budgets for curve in curves], curves[0].unit)
     panel = Panel(x, percent_axis("pass@budget, %"), height=220)
     for curve in curves:
-        name, colour = curve.of.arm, colours[curve.of.arm]
-        panel.curve(curve.spent, curve.interval, colour, name, dash=colours.dash(name))
-        values = curve.interval.estimate[~np.isnan(curve.interval.estimate)]
-        if len(values):
-            panel.end(100 * values, name, colour)
+        arm = curve.measured.arm
+        panel.named_curve(curve.budgets, curve.rates, colours[arm], arm, dash=colours.dash(arm))
     return Chart([panel], lambda: budget_frame(curves))
 
 
@@ -341,10 +366,10 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
     """pass@budget with its interval, one row per arm and budget."""
     return stack_rows(
         {
-            **curve.of.key,
+            **curve.measured.key,
             "unit": curve.unit,
-            "budget": curve.spent,
-            **interval_columns("pass_at_budget", curve.interval),
+            "budget": curve.budgets,
+            **interval_columns("pass_at_budget", curve.rates),
         }
         for curve in curves
     )
@@ -355,12 +380,8 @@ def budget_text(budget: float) -> str:
     return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
 
 
-def _cell(interval: Interval, place: int) -> str:
-    return "–" if np.isnan(interval.estimate[place]) else interval_text(interval, place)
-
-
 def budget_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """For the script of ``analysis/``: one chart a problem set and unit."""
+    """Draw one chart for each problem set and unit."""
     for set_name, unit, curves in _by_set_and_unit(report):
         name = f"budget-{set_name}" if unit == TOKENS else f"budget-hours-{set_name}"
         yield name, budget_chart(curves, report.colours)

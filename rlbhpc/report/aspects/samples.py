@@ -8,15 +8,21 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import ANSWERED, BOTH
 from rlbhpc.report.aspect import Aspect, Part, Report, once_each, read_variables, tables_of
-from rlbhpc.report.markup import Cell, Node, el, note, table
-from rlbhpc.report.measured import Measured
-from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
+from rlbhpc.report.markup import Node, el, note, table
+from rlbhpc.report.measured import MeasuredArm
+from rlbhpc.report.phrases import (
+    FloatArray,
+    IntArray,
+    interval_columns,
+    interval_text,
+    percent_text,
+    stack_rows,
+)
 from rlbhpc.stats import Interval
 from rlbhpc.store.cube_schema import answer_id
 from rlbhpc.sweep.remember import PROBE
@@ -24,15 +30,12 @@ from rlbhpc.sweep.remember import PROBE
 
 def section(report: Report) -> Iterator[Node]:
     """Count what was asked for, what came, and how it was judged."""
-    rows: list[list[Cell]] = []
-    for arm in report.measured:
-        t = arm.tally
-        rows.append(
-            [arm.label, arm.problem_set, len(arm.problems), t.asked, t.missing, t.judged, t.right,
-             t.no_answer, t.timeouts, t.truncated, t.failed, t.verifier_errors]
-        )  # fmt: skip
     heads = ["arm", "set", "problems", "asked", "missing", "judged", "right", "no answer",
              "timeouts", "truncated", "failed", "verifier errors"]  # fmt: skip
+    rows = [
+        [arm.label, arm.problem_set, len(arm.problems), *asdict(arm.tally).values()]
+        for arm in report.measured_arms
+    ]
     yield table("What became of the samples", heads, rows)
     yield note(
         "Judged samples are the n of every rate; no answer, timeouts of the verifier and truncated "
@@ -42,20 +45,18 @@ def section(report: Report) -> Iterator[Node]:
     if report.notes:
         yield el("ul", *(el("li", text) for text in report.notes))
     rows = []
-    for arm in report.measured:
-        t = arm.tally
-        if not t.judged or t.timeouts is None:
-            continue
-        shares = (t.no_answer, t.timeouts, t.truncated)
-        percents = [percent_text((number or 0) / t.judged) for number in shares]
-        rows.append([arm.label, arm.problem_set, *percents])
-    if not rows:
-        return
-    heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %"]
-    yield table("Shares of judged samples", heads, rows)
+    for arm in report.measured_arms:
+        tally = arm.tally
+        if tally.judged and tally.timeouts is not None:
+            counts = (tally.no_answer, tally.timeouts, tally.truncated)
+            shares = [percent_text((count or 0) / tally.judged) for count in counts]
+            rows.append([arm.label, arm.problem_set, *shares])
+    if rows:
+        heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %"]
+        yield table("Shares of judged samples", heads, rows)
 
 
-def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
+def samples_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
     """What became of the samples, one row per arm, step and set; empty where it is not known."""
     return pd.DataFrame(
         {
@@ -66,65 +67,64 @@ def samples_frame(measured: Sequence[Measured]) -> pd.DataFrame:
             "topped_up": arm.topped_up,
             **asdict(arm.tally),
         }
-        for arm in measured
+        for arm in arms
     ).convert_dtypes()
 
 
 ASPECT = Aspect(
     Part.SAMPLES,
     section,
-    tables=lambda report: {"samples": samples_frame(report.measured)},
+    tables=lambda report: {"samples": samples_frame(report.measured_arms)},
 )
 
 
 @once_each
-def own_statistics(report: Report) -> Iterator[tuple[Measured, str, Interval]]:
-    """Each statistic of the study for each compared arm."""
-    for name in report.settings.statistics:
+def own_statistics(report: Report) -> Iterator[tuple[MeasuredArm, str, Interval]]:
+    """Each statistic that the study brings, for each compared arm."""
+    for reference in report.settings.statistics:
         for arm in report.compared:
             if arm.sampled.any():
-                counts = arm.equal_counts(arm.rows)
-                mean = report.mean(_values(name, counts.n, counts.c), arm.sampled_problems)
-                yield arm, plugins.label(name), mean
+                counts = arm.equal_counts(arm.sampled_rows)
+                values = _statistic_of_problems(reference, counts.n, counts.c)
+                mean = report.mean(values, arm.sampled_problems)
+                yield arm, plugins.label(reference), mean
 
 
-def _values(name: str, n: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What a statistic says of each problem; from 0 to 1, as its interval needs."""
-    plugin = plugins.find("statistics", name)
-    place = f"analysis.statistics: {name}"
+def _statistic_of_problems(reference: str, samples: IntArray, right: IntArray) -> FloatArray:
+    """Call a study's statistic, and check that it gives a value from 0 to 1 for each problem."""
+    plugin = plugins.find("statistics", reference)
+    setting = f"analysis.statistics: {reference}"
     if plugin is None or not callable(plugin.value):
-        raise UserError(f"{place}: allowed: a file with a function statistic(n, c)")
+        raise UserError(f"{setting}: allowed: a file with a function statistic(n, c)")
     try:
-        values = np.asarray(plugin.value(n, c), np.float64)
+        values = np.asarray(plugin.value(samples, right), np.float64)
     except Exception as error:
-        raise UserError(f"{place}: it raised {type(error).__name__}: {error}") from None
-    if values.shape != n.shape or not ((values >= 0) & (values <= 1)).all():
-        raise UserError(f"{place}: allowed: a value from 0 to 1 for each of {len(n)} problems")
+        raise UserError(f"{setting}: it raised {type(error).__name__}: {error}") from None
+    if values.shape != samples.shape or not ((values >= 0) & (values <= 1)).all():
+        raise UserError(
+            f"{setting}: allowed: a value from 0 to 1 for each of {len(samples)} problems"
+        )
     return values
 
 
 def own_frame(report: Report) -> pd.DataFrame:
     """One row per arm, step, problem set and statistic."""
     return pd.DataFrame(
-        {
-            **arm.key,
-            "statistic": name,
-            **interval_columns("value", value, sound=True),
-        }
-        for arm, name, value in own_statistics(report)
+        {**arm.key, "statistic": name, **interval_columns("value", mean, sound=True)}
+        for arm, name, mean in own_statistics(report)
     )
 
 
 def own_section(report: Report) -> Iterator[Node]:
     """One table over all of them."""
     rows = [
-        [name, arm.problem_set, arm.label, percent_text(float(value.estimate)),
-         f"{percent_text(value.low)} to {percent_text(value.high)}"]
-        for arm, name, value in own_statistics(report)
+        [name, arm.problem_set, arm.label, percent_text(float(mean.estimate)),
+         f"{percent_text(mean.low)} to {percent_text(mean.high)}"]
+        for arm, name, mean in own_statistics(report)
     ]  # fmt: skip
     if rows:
-        heads = ["statistic", "problem set", "arm", "mean", "interval"]
         yield el("h3", "Statistics of this study")
+        heads = ["statistic", "problem set", "arm", "mean", "interval"]
         yield table("Means over problems, percent", heads, rows)
 
 
@@ -134,63 +134,66 @@ OWN = Aspect(
 
 
 # Ids that the page names; all of them stand in the table of the export.
-NAMED: Final = 8
+_NAMED_IDS: Final = 8
 
 
 @dataclass(frozen=True)
 class Memorised:
-    """One arm on one probe.
+    """One arm on one probe, which shows a share of each question.
 
-    ``share`` of each question was shown; ``completed`` and ``answered`` are shares of samples, per
-    problem of ``of.sampled_problems``, with intervals of their means over problems.
+    ``completed, answered``: share of samples that complete the question, and that give its answer,
+    for each of ``measured.sampled_problems``. ``mean_completed, mean_answered``: their means over
+    problems.
     """
 
-    of: Measured
+    measured: MeasuredArm
     share: float
-    completed: NDArray[np.float64]
-    answered: NDArray[np.float64]
-    completion: Interval
-    answer: Interval
+    completed: FloatArray
+    answered: FloatArray
+    mean_completed: Interval
+    mean_answered: Interval
 
     @property
     def known(self) -> list[str]:
         """Problems whose question was completed word for word at least once."""
-        ids = self.of.sampled_problems
-        return [ids[i] for i in np.flatnonzero(self.completed > 0)]
+        problems = self.measured.sampled_problems
+        return [problems[row] for row in np.flatnonzero(self.completed > 0)]
 
 
 @once_each
 def memorised(report: Report) -> Iterator[Memorised]:
     """Read every probe of a run."""
-    probes = [arm for arm in report.measured if PROBE in report.provenance.get(arm.group, {})]
-    for arm, (ids,) in read_variables(report, probes, ("answer",)):
-        # Of the samples that every problem is asked for: up to its last right one, right ones
-        # abound.
-        counts, problems = arm.equal_counts(arm.rows), arm.sampled_problems
-        right_answers = np.isin(ids[arm.rows], [answer_id(BOTH), answer_id(ANSWERED)])
-        completed, answered = counts.c / counts.n, right_answers.sum(axis=1) / counts.n
-        share = float(report.provenance[arm.group][PROBE])
-        means = report.mean(completed, problems), report.mean(answered, problems)
-        yield Memorised(arm, share, completed, answered, *means)
+    probed = [arm for arm in report.measured_arms if PROBE in report.provenance.get(arm.group, {})]
+    answer_codes = [answer_id(BOTH), answer_id(ANSWERED)]
+    for arm, (answers,) in read_variables(report, probed, ("answer",)):
+        # All samples until sampling ends at a right one would hold too many right ones.
+        counts = arm.equal_counts(arm.sampled_rows)
+        has_answer = np.isin(answers[arm.sampled_rows], answer_codes)
+        completed = counts.c / counts.n
+        answered = has_answer.sum(axis=1) / counts.n
+        yield Memorised(
+            arm,
+            float(report.provenance[arm.group][PROBE]),
+            completed,
+            answered,
+            mean_completed=report.mean(completed, arm.sampled_problems),
+            mean_answered=report.mean(answered, arm.sampled_problems),
+        )
 
 
 def memorised_section(report: Report) -> Iterator[Node]:
     """Show how much of each probed set a model completes, and which problems."""
-    results = memorised(report)
-    if not results:
+    probes = memorised(report)
+    if not probes:
         return
-    rows: list[list[Cell]] = [
-        [
-            result.of.problem_set,
-            result.of.label,
-            f"{100 * result.share:g} %",
-            len(result.completed),
-            interval_text(result.completion),
-            interval_text(result.answer),
-            ", ".join(result.known[:NAMED]) + (" …" if len(result.known) > NAMED else ""),
-        ]
-        for result in results
-    ]
+    rows = []
+    for probe in probes:
+        more = " …" if len(probe.known) > _NAMED_IDS else ""
+        rows.append(
+            [probe.measured.problem_set, probe.measured.label, f"{100 * probe.share:g} %",
+             len(probe.completed), interval_text(probe.mean_completed),
+             interval_text(probe.mean_answered), ", ".join(probe.known[:_NAMED_IDS]) + more]
+        )  # fmt: skip
     heads = ["set", "arm", "shown", "problems", "completed, %", "answered, %", "completed problems"]
     yield el("h3", "Contamination")
     yield table("Partial-prompt probes", heads, rows, wide=(6,))
@@ -203,17 +206,17 @@ def memorised_section(report: Report) -> Iterator[Node]:
     )
 
 
-def memorised_frame(results: list[Memorised]) -> pd.DataFrame:
+def memorised_frame(probes: Sequence[Memorised]) -> pd.DataFrame:
     """One row per arm, probe and problem."""
     return stack_rows(
         {
-            **result.of.key,
-            "shown": result.share,
-            "problem": result.of.sampled_problems,
-            "completed": result.completed,
-            "answered": result.answered,
+            **probe.measured.key,
+            "shown": probe.share,
+            "problem": probe.measured.sampled_problems,
+            "completed": probe.completed,
+            "answered": probe.answered,
         }
-        for result in results
+        for probe in probes
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pandas as pd
 
-from rlbhpc.report.aspect import Aspect, Part, Report, once, single_chart, tables_of
-from rlbhpc.report.draw.chart import Chart, Colours, Key, Panel, linear_axis
-from rlbhpc.report.draw.svg import figure
-from rlbhpc.report.markup import Cell, Node, el, table
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each, single_chart, tables_of
+from rlbhpc.report.chart import Chart, Colours, Key, Panel, linear_axis
+from rlbhpc.report.markup import Node, el, table
+from rlbhpc.report.svg import figure
 from rlbhpc.store.cube_schema import TRAINING
 from rlbhpc.store.tables import log_lines
 from rlbhpc.study.layout import Layout
@@ -26,55 +26,55 @@ METRICS: Final = {
     "gradient norm": ("actor/grad_norm", "grad_norm"),
 }
 # Points of a curve that are drawn: more than a panel has pixels show nothing more.
-_POINTS: Final = 400
+_DRAWN_POINTS: Final = 400
 # Characters of a response that a table shows.
-_WRITTEN: Final = 400
+_SHOWN_CHARACTERS: Final = 400
 
 
 @dataclass(frozen=True)
 class Training:
-    """Metrics of one model over optimizer steps; ``frame`` has ``train_step`` and METRICS.
+    """Metrics of one model over optimizer steps.
 
-    ``written`` are responses of the first and the last step, as the trainer stored them.
+    ``frame``: columns ``train_step`` and those of ``METRICS`` that were logged. ``rollouts``:
+    responses of the first and the last step, as the trainer stored them.
     """
 
     model: str
     frame: pd.DataFrame
-    written: tuple[dict[str, Any], ...] = ()
+    rollouts: tuple[dict[str, Any], ...] = ()
 
 
-@once
-def training(report: Report) -> list[Training]:
+@once_each
+def training(report: Report) -> Iterator[Training]:
     """Read the training curves of a run; nothing where none were recorded.
 
     They stand in the cube where they were imported, and beside the training state where the run
     trained its models itself.
     """
-    frames: dict[str, pd.DataFrame] = {}
-    written: dict[str, tuple[dict[str, Any], ...]] = {}
+    logs: dict[str, pd.DataFrame] = {}
+    rollouts: dict[str, tuple[dict[str, Any], ...]] = {}
     for group in report.groups(TRAINING):
-        names = [str(name) for name in group.data_vars]
-        frame = group[["train_step", *names]].to_dataframe().reset_index()
-        frames[str(group["model"].item())] = frame
+        columns = ["train_step", *map(str, group.data_vars)]
+        logs[str(group["model"].item())] = group[columns].to_dataframe().reset_index()
     for model, path in sorted(Layout(report.folder).dynamics().items()):
-        frame = pd.DataFrame(log_lines(path)).rename(columns={"step": "train_step"})
-        frames[model] = frame.rename(columns=lambda name: str(name).replace("/", "."))
-        rollouts = log_lines(path.with_name("rollouts.jsonl"))
-        ends = {rollouts[0]["step"], rollouts[-1]["step"]} if rollouts else set()
-        written[model] = tuple(row for row in rollouts if row["step"] in ends)
-    return [
-        Training(model, _renamed(frame), written.get(model, ()))
-        for model, frame in frames.items()
-        if len(frame)
-    ]
+        log = pd.DataFrame(log_lines(path)).rename(columns={"step": "train_step"})
+        logs[model] = log.rename(columns=lambda name: str(name).replace("/", "."))
+        rows = log_lines(path.with_name("rollouts.jsonl"))
+        steps = {rows[0]["step"], rows[-1]["step"]} if rows else set()
+        rollouts[model] = tuple(row for row in rows if row["step"] in steps)
+    for model, log in logs.items():
+        if len(log):
+            yield Training(model, _with_our_names(log), rollouts.get(model, ()))
 
 
-def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
-    columns = {"train_step": frame["train_step"]}
-    for name, aliases in METRICS.items():
-        alias = next((m for m in aliases if m.replace("/", ".") in frame), None)
-        if alias is not None:
-            columns[name] = frame[alias.replace("/", ".")]
+def _with_our_names(log: pd.DataFrame) -> pd.DataFrame:
+    columns = {"train_step": log["train_step"]}
+    for metric, logged_names in METRICS.items():
+        for logged_name in logged_names:
+            column = logged_name.replace("/", ".")
+            if column in log:
+                columns[metric] = log[column]
+                break
     return pd.DataFrame(columns)
 
 
@@ -83,56 +83,61 @@ def section(report: Report) -> Iterator[Node]:
     models = training(report)
     if not models:
         return
-    caption = "Training curves as the trainer logged them, all models."
     yield el("h3", "Training")
+    caption = "Training curves as the trainer logged them, all models."
     yield figure(caption, training_chart(models, report.colours))
-    rows: list[list[Cell]] = []
+    rows = []
     for model in models:
-        for name in METRICS:
-            ends = first_and_last_tenth(model.frame[name]) if name in model.frame else None
+        for metric in model.frame.columns.drop("train_step"):
+            column = model.frame[metric]
+            ends = first_and_last_tenth(column)
             if ends is not None:
-                rows.append([model.model, name, int(model.frame[name].count()), *ends])
+                rows.append([model.model, metric, int(column.count()), *ends])
     heads = ["model", "metric", "steps", "first tenth, mean", "last tenth, mean"]
     yield table("Training curves from their first to their last tenth", heads, rows)
-    rows = [
+    responses = [
         [model.model, row["step"], row["problem"], _cut(row["text"]), row["tokens"],
          "right" if row["correct"] else "wrong", row["reward"]]
         for model in models
-        for row in model.written
+        for row in model.rollouts
     ]  # fmt: skip
     heads = ["model", "step", "problem", "response", "tokens", "verdict", "reward"]
-    if rows:
-        yield table("Responses of the first and the last step", heads, rows, wide=(3,))
+    if responses:
+        yield table("Responses of the first and the last step", heads, responses, wide=(3,))
 
 
 def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
     """Draw one panel per metric that any model has, one line per model."""
     panels = []
-    for name in METRICS:
-        frames = {model.model: model.frame for model in models if name in model.frame}
+    for metric in METRICS:
+        frames = {model.model: model.frame for model in models if metric in model.frame}
         if frames:
-            panels.append(over_steps(frames, name, name, colours))
+            panels.append(metric_panel(frames, metric, metric, colours))
     legend = tuple(Key(model.model, colours[model.model]) for model in models)
     return Chart(panels, lambda: training_frame(models), legend)
 
 
-def over_steps(
-    frames: Mapping[str, pd.DataFrame], name: str, title: str, colours: Colours, *,
+def metric_panel(
+    frame_of_model: Mapping[str, pd.DataFrame], metric: str, title: str, colours: Colours, *,
     zero: bool = False,
 ) -> Panel:  # fmt: skip
     """Draw one column of the frames of some models over optimizer steps."""
-    curves = {model: frame[["train_step", name]].dropna() for model, frame in frames.items()}
+    curves = {
+        model: frame[["train_step", metric]].dropna() for model, frame in frame_of_model.items()
+    }
     x = linear_axis([curve["train_step"] for curve in curves.values()], "optimizer step")
-    y = linear_axis([curve[name] for curve in curves.values()], "", zero=zero)
+    y = linear_axis([curve[metric] for curve in curves.values()], "", zero=zero)
     panel = Panel(x, y, title, 140)
     for model, curve in curves.items():
-        thin = curve.iloc[:: max(1, len(curve) // _POINTS)]
-        panel.line(thin["train_step"], thin[name], colours[model], name=model, width=1.2)
+        stride = max(1, len(curve) // _DRAWN_POINTS)
+        drawn = curve.iloc[::stride]
+        panel.line(drawn["train_step"], drawn[metric], colours[model], name=model, width=1.2)
     return panel
 
 
 def training_frame(models: Sequence[Training]) -> pd.DataFrame:
     """One row per model, metric and optimizer step."""
+    columns = ["model", "metric", "train_step", "value"]
     parts = [
         model.frame.melt("train_step", var_name="metric", value_name="value").assign(
             model=model.model
@@ -140,9 +145,8 @@ def training_frame(models: Sequence[Training]) -> pd.DataFrame:
         for model in models
     ]
     if not parts:
-        return pd.DataFrame(columns=["model", "metric", "train_step", "value"])
-    whole = pd.concat(parts, ignore_index=True).dropna(subset="value")
-    return whole[["model", "metric", "train_step", "value"]]
+        return pd.DataFrame(columns=columns)
+    return pd.concat(parts, ignore_index=True).dropna(subset="value")[columns]
 
 
 def first_and_last_tenth(column: pd.Series) -> tuple[float, float] | None:
@@ -150,12 +154,12 @@ def first_and_last_tenth(column: pd.Series) -> tuple[float, float] | None:
     values = column.dropna().to_numpy()
     if not len(values):
         return None
-    part = max(1, len(values) // 10)
-    return float(values[:part].mean()), float(values[-part:].mean())
+    tenth = max(1, len(values) // 10)
+    return float(values[:tenth].mean()), float(values[-tenth:].mean())
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _WRITTEN else f"{text[:_WRITTEN]} …"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
 
 
 charts = single_chart("training_dynamics", training, training_chart)
