@@ -66,17 +66,17 @@ def test_at_equal_entropy_the_trained_model_lies_between_its_temperatures(
 
 
 def test_the_answer_under_each_prompt_and_temperature(rich: Report) -> None:
-    tried = {one.changed: one.pair.trained.arm for one in conditions_tried(rich)}
+    tried = {one.change: one.outcome.trained.arm for one in conditions_tried(rich)}
     assert tried == {"as asked": "grpo", "temperature 1": "grpo-hot", "prompt boxed": "grpo-boxed"}
 
 
 def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:
     by_one, by_many = chosen_checkpoints(rich)[:2]
     assert by_one.k == 1 and by_many.k == N // 2 and by_one.checkpoints == len(STEPS)
-    line = next(line for line in rich.lines if len(line.steps) > 1)
-    right = [one.verdicts == 1 for one in line.steps if one.verdicts is not None]
+    line = next(line for line in rich.lineages if len(line.checkpoints) > 1)
+    right = [one.verdicts == 1 for one in line.checkpoints if one.verdicts is not None]
     best = int(np.argmax([r[:, ::2].mean() for r in right]))
-    assert by_one.chosen is line.steps[best]
+    assert by_one.chosen is line.checkpoints[best]
     assert line.base.verdicts is not None
     odd = right[best][:, 1::2].mean() - (line.base.verdicts == 1)[:, 1::2].mean()
     assert float(by_one.on_odd.estimate) == pytest.approx(odd)
@@ -153,7 +153,7 @@ def test_a_second_grader_is_compared_sample_by_sample(
     assert (base.gained, base.lost) == (5, 0)
     assert base.own_solved == 0 and base.other_solved > 0
     assert float(base.difference.estimate[0]) == pytest.approx(5 / (PROBLEMS * N))
-    assert float(base.difference.estimate[-1]) == pytest.approx(base.solved[1] / PROBLEMS)
+    assert float(base.difference.estimate[-1]) == pytest.approx(base.other_solved / PROBLEMS)
     assert (found["grpo"].gained, found["grpo"].lost) == (0, 0)
     with pytest.raises(UserError, match="was not written by"):
         lay_beside(report, run)

@@ -128,7 +128,7 @@ def test_envelopes_take_the_best_temperature_of_each_side(rich: Report) -> None:
 
 
 def test_no_envelope_without_a_study(rich: Report) -> None:
-    assert script("temperature").temperatures(replace(rich, arms={})) == []
+    assert script("temperature").temperatures(replace(rich, study_arms={})) == []
 
 
 def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Report) -> None:
@@ -199,7 +199,7 @@ def test_answers_are_counted(rich: Report) -> None:
 
 
 def test_arms_of_the_study_are_known(rich: Report) -> None:
-    assert {name: arm.sampling.temperature for name, arm in rich.arms.items()} == {
+    assert {name: arm.sampling.temperature for name, arm in rich.study_arms.items()} == {
         name: temperature for name, (_, temperature, _) in ARMS.items()
     }
 
