@@ -190,9 +190,7 @@ def test_a_prompt_file_gives_its_stem_to_the_name(tmp_path: Path) -> None:
 
 
 def test_a_cycle_is_named() -> None:
-    with pytest.raises(
-        UserError, match=r"f:\d+: models.(rl|a): a cycle: (rl <- a <- rl|a <- rl <- a)"
-    ):
+    with pytest.raises(UserError, match=r"f:\d+: models.(rl|a): a cycle: (rl|a) <- "):
         expanded({"models/a": {"path": "/m", "base": "rl"}, "models/rl/train/from": "a"})
 
 
