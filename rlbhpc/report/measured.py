@@ -234,20 +234,27 @@ def read_arms(
     other_name = COUNTERPARTS.get(decided_by, "")
     other_verdicts = read_all_steps(group, other_name) if other_name in group else None
     for position, step in steps:
-        at_step = verdicts[position]
+        deciding, ends = verdicts[position], finishes[position]
         step_request = request
-        if regraded and request.ends_early(at_step):
+        if regraded and request.ends_early(deciding):
             step_request = request.without_ends()
-        arm = _arm_of_samples(step_request, step, at_step, finishes[position])
+        arm = _arm_of_samples(step_request, step, deciding, ends)
         if other_verdicts is not None:
-            other = other_verdicts[position]
-            counterpart = None
-            if not ((at_step != _MISSING) & (other == _MISSING)).any():
-                if step_request.ends_early(other):
-                    step_request = step_request.without_ends()
-                counterpart = _arm_of_samples(step_request, step, other, finishes[position])
+            counterpart = _counterpart(step_request, step, deciding, other_verdicts[position], ends)
             arm = replace(arm, decided_by=decided_by, counterpart=counterpart)
         yield arm
+
+
+def _counterpart(
+    request: _Request, step: int, deciding: Codes, other: Codes, finishes: Codes
+) -> MeasuredArm | None:
+    """The same samples by the other verdict; None unless all of them have it."""
+    lacks_other = (deciding != _MISSING) & (other == _MISSING)
+    if lacks_other.any():
+        return None
+    if request.ends_early(other):
+        request = request.without_ends()
+    return _arm_of_samples(request, step, other, finishes)
 
 
 def _read_request(group: xr.Dataset, study: Study | None) -> tuple[_Request, list[tuple[int, int]]]:
@@ -394,6 +401,13 @@ def take_rows(values: NDArray[Any], rows: IntArray) -> NDArray[Any]:
 def powers_of_two(largest: int) -> list[int]:
     """1, 2, 4, … up to ``largest``."""
     return [1 << exponent for exponent in range(largest.bit_length())] if largest else []
+
+
+def short_names(arms: Sequence[MeasuredArm]) -> list[str]:
+    """Names that tell these arms apart, with steps only if one arm is there at several."""
+    if len({arm.arm for arm in arms}) < len(arms):
+        return [arm.label for arm in arms]
+    return [arm.arm for arm in arms]
 
 
 def by_arm_and_set(arms: Sequence[MeasuredArm]) -> dict[tuple[str, str], list[MeasuredArm]]:

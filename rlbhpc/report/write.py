@@ -19,7 +19,7 @@ from rlbhpc.report.aspects.coverage import EVIDENCE_PAGE
 from rlbhpc.report.aspects.pass_at_k import spread_evenly
 from rlbhpc.report.aspects.samples import samples_frame
 from rlbhpc.report.claim import CLAIM, claim_card
-from rlbhpc.report.measured import MeasuredArm
+from rlbhpc.report.measured import MeasuredArm, short_names
 from rlbhpc.report.page import pages
 from rlbhpc.report.phrases import escape_latex, file_number, interval_text, interval_texts
 from rlbhpc.study.layout import Layout
@@ -119,11 +119,9 @@ def latex(report: Report) -> str:
 def _pass_at_k_table(report: Report, set_name: str, arms: Sequence[MeasuredArm]) -> str:
     reach = max(int(arm.curve.k[-1]) for arm in arms if arm.curve)
     sizes = spread_evenly(report.k(reach), _K_COLUMNS)
-    several_steps = len({arm.arm for arm in arms}) < len(arms)
     rows = []
-    for arm in arms:
+    for arm, name in zip(arms, short_names(arms), strict=True):
         assert arm.curve is not None
-        name = arm.label if several_steps else arm.arm
         rows.append([name, *interval_texts(sizes, arm.curve.k, arm.curve.interval)])
     level = f"{100 * report.settings.prob:g} %"
     caption = f"pass@k on {set_name}, percent, with {level} intervals over problems."

@@ -34,6 +34,7 @@ from rlbhpc.report.chart import (
 )
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note, table
+from rlbhpc.report.measured import short_names
 from rlbhpc.report.phrases import (
     BoolArray,
     adjusted_p,
@@ -179,9 +180,8 @@ def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
     y = points_axis([pair.pointwise for pair in pairs], f"difference to {base}, points")
     panel = Panel(k_axis(max(pair.reach for pair in pairs)), y, height=240)
     panel.level(0, dash=DOTTED)
-    several_steps = len({pair.trained.arm for pair in pairs}) < len(pairs)
-    for pair in pairs:
-        name = pair.trained.label if several_steps else pair.trained.arm
+    names = short_names([pair.trained for pair in pairs])
+    for pair, name in zip(pairs, names, strict=True):
         colour = colours[pair.trained.arm]
         panel.named_curve(pair.curve.k, pair.pointwise, colour, name, opacity=0.12)
     return Chart([panel], lambda: difference_frame(pairs))

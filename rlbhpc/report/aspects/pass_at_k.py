@@ -12,7 +12,7 @@ import pandas as pd
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set
 from rlbhpc.report.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.markup import Node, note, table
-from rlbhpc.report.measured import MeasuredArm
+from rlbhpc.report.measured import MeasuredArm, short_names
 from rlbhpc.report.phrases import UNSOUND, interval_columns, interval_texts, stack_rows
 from rlbhpc.report.svg import figure
 
@@ -68,12 +68,10 @@ def set_chart(arms: Sequence[MeasuredArm], colours: Colours) -> Chart:
 
 def _panel(set_name: str, arms: Sequence[MeasuredArm], largest_k: int, colours: Colours) -> Panel:
     panel = Panel(k_axis(largest_k), percent_axis(), set_name)
-    several_steps = len({arm.arm for arm in arms}) < len(arms)
     panel.shade_large_k(_reach(arms))
-    for arm in arms:
+    for arm, name in zip(arms, short_names(arms), strict=True):
         assert arm.curve is not None
         colour, k, rates = colours[arm.arm], arm.curve.k, arm.curve.interval
-        name = arm.label if several_steps else arm.arm
         panel.named_curve(k, rates, colour, name, dash=colours.dash(arm.arm), opacity=0.12)
         estimate = 100 * rates.estimate
         if arm.counterpart is not None and arm.counterpart.curve is not None:
