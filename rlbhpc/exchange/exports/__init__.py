@@ -15,8 +15,12 @@ from typing import Final
 from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
-from rlbhpc.exchange.exports.tables import write_csv, write_json, write_parquet
-from rlbhpc.exchange.exports.tensorboard import write_tensorboard
+from rlbhpc.exchange.exports.tables import (
+    write_csv,
+    write_json,
+    write_parquet,
+    write_tensorboard,
+)
 from rlbhpc.study.layout import Layout
 
 

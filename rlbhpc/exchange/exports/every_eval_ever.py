@@ -22,7 +22,7 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 
 from rlbhpc import __version__
-from rlbhpc.exchange.exports.tables import whole_rows
+from rlbhpc.exchange.exports.tables import read_counted_samples
 from rlbhpc.files import sha256_of
 from rlbhpc.stats.interval import PROB
 from rlbhpc.store.questions import Question, read_questions
@@ -245,7 +245,7 @@ def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) 
     streams: dict[str, IO[str]] = {}
     rows: dict[str, int] = defaultdict(int)
     with contextlib.ExitStack() as stack:
-        for table in whole_rows(layout):
+        for table in read_counted_samples(layout):
             for row in table.to_pylist():
                 if Status(row["verdict"]) in (Status.FAILED, Status.ERROR):
                     continue

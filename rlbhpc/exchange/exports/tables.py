@@ -1,4 +1,4 @@
-"""Tables: counts of every problem, and every sample that counts."""
+"""Tables of counts and of samples, and training curves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlbhpc.store.cube_schema import STOP_AFTER
 from rlbhpc.store.reader import open_cube, purged_notes
 from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.store.sources import Sources
+from rlbhpc.store.tables import log_lines
 from rlbhpc.study.layout import Layout
 
 _COLUMNS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
@@ -44,59 +46,104 @@ def write_json(layout: Layout, sink: files.Sink) -> int:
 
 
 def _count_rows(layout: Layout) -> Iterator[dict[str, Any]]:
-    """Samples and right ones of every problem and step that has samples."""
+    """Samples ``n`` and right ones ``c`` of every problem and step that has samples."""
     for node in open_cube(layout.root).subtree:
         group = node.to_dataset()
         if group.attrs.get("kind") not in {"samples", "counts"}:
             continue
-        names = [str(group[name].item()) for name in ("arm", "model", "problem_set")]
-        table = group.rlb.counts()
-        if "stop_after" in table.coords:
+        arm, model, problem_set = (str(group[x].item()) for x in ("arm", "model", "problem_set"))
+        counts = group.rlb.counts()
+        if "stop_after" in counts.coords:
             raise UserError(
-                f"{'/'.join(names[::2])}: its problems stop at {int(table['stop_after'])} right "
+                f"{arm}/{problem_set}: its problems stop at {int(counts['stop_after'])} right "
                 "samples, which n and c alone cannot say; export its samples instead"
             )
-        n, c = table["n"].values, table["c"].values
-        problems, steps = group["problem"].values.tolist(), group["step"].values.tolist()
-        for j, i in np.argwhere(n.T > 0).tolist():
-            row = (*names, steps[j], problems[i], int(n[i, j]), int(c[i, j]))
-            yield dict(zip(_COLUMNS, row, strict=True))
+        for step in group["step"].values.tolist():
+            at_step = counts.sel(step=step)
+            table = zip(
+                group["problem"].values.tolist(), at_step["n"].values, at_step["c"].values,
+                strict=True,
+            )  # fmt: skip
+            for problem, n, c in table:
+                if n > 0:
+                    values = (arm, model, problem_set, step, problem, int(n), int(c))
+                    yield dict(zip(_COLUMNS, values, strict=True))
 
 
 #: Columns with types that any tool reads, and the right sample at which a problem's sampling ends:
 #: where it is not 0, the share of right rows is no estimate of pass@1.
-PLAIN: Final = sample_rows.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
+SAMPLE_SCHEMA: Final = sample_rows.PLAIN.append(pa.field(STOP_AFTER.name, pa.int32()))
 # Problems whose samples are held at once.
-_PROBLEMS: Final = 64
+_PROBLEM_BATCH: Final = 64
 
 
 def write_parquet(layout: Layout, sink: files.Sink) -> int:
     """Write one row a sample."""
-    written = 0
-    with pq.ParquetWriter(sink, PLAIN, compression="zstd") as writer:
-        for table in whole_rows(layout):
+    row_count = 0
+    with pq.ParquetWriter(sink, SAMPLE_SCHEMA, compression="zstd") as writer:
+        for table in read_counted_samples(layout):
             writer.write_table(table)
-            written += table.num_rows
-    return written
+            row_count += table.num_rows
+    return row_count
 
 
-def whole_rows(layout: Layout) -> Iterator[pa.Table]:
-    """Whole rows that count, some megabytes at a time; what is left out is told."""
+def read_counted_samples(layout: Layout) -> Iterator[pa.Table]:
+    """All samples that count, some megabytes at a time; what is left out is told at the end."""
     sources = Sources.survey(layout, strict=False)
     notes = [*sources.notes, *purged_notes(sources)]
     for files_of_group in sources.files.values():
         grid = files_of_group.grid
         stop_after = grid.provenance.get(STOP_AFTER.name, 0)
-        starts = range(0, len(grid.problems), _PROBLEMS)
-        for step, first in itertools.product(grid.steps, starts):
-            problems = set(grid.problems[first : first + _PROBLEMS])
+        batch_starts = range(0, len(grid.problems), _PROBLEM_BATCH)
+        for step, start in itertools.product(grid.steps, batch_starts):
+            problems = set(grid.problems[start : start + _PROBLEM_BATCH])
             samples = DistinctSamples(
                 files_of_group.snapshot, None, problems=problems, steps={step}
             )
-            counted = list(files_of_group.requested_by_cell(samples).values())
-            if counted:
-                for _, table in samples.read_batches(np.concatenate(counted)):
-                    stops = [[stop_after] * len(table)]
-                    yield table.append_column(STOP_AFTER.name, stops).cast(PLAIN)
+            counted_rows = list(files_of_group.requested_by_cell(samples).values())
+            if counted_rows:
+                for _, table in samples.read_batches(np.concatenate(counted_rows)):
+                    column = [[stop_after] * len(table)]
+                    yield table.append_column(STOP_AFTER.name, column).cast(SAMPLE_SCHEMA)
             notes.extend(samples.notes)
     left_out.warn_left_out(layout.root, notes)
+
+
+# Training curves as event files of TensorBoard, a folder a model, made from the step logs.
+# ``tensorboard --logdir`` lays the models over each other.
+
+
+def write_tensorboard(layout: Layout, folder: Path) -> int:
+    """Write the curves of every model that the run trains; how many steps they have."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    step_count = 0
+    for model, log_file in sorted(layout.dynamics().items()):
+        writer = EventFileWriter(str(folder / model))
+        for step, curves in _finished_steps(log_file.parent):
+            values = [Summary.Value(tag=name, simple_value=value) for name, value in curves.items()]
+            writer.add_event(Event(step=step, summary=Summary(value=values)))
+            step_count += 1
+        writer.close()
+    return step_count
+
+
+def _finished_steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
+    """Numbers of the finished training steps in a training folder, each once and in order."""
+    timings = {row.pop("step"): row for row in log_lines(folder / "timings.jsonl")}
+    is_timed = (folder / "timings.jsonl").exists()  # not in supervised training
+    saved_steps = [
+        int(path.name.removeprefix("step-")) for path in (folder / "state").glob("step-*[0-9]")
+    ]
+    last_finished = max([*timings, *saved_steps], default=0)
+    last_shown = 0
+    for row in log_lines(folder / "dynamics.jsonl"):
+        step = row.pop("step")
+        is_finished = step <= last_finished or not is_timed
+        # A run that goes on writes its last steps once more. A step's times are the last that is
+        # logged of it; a kill may have come before them.
+        if step > last_shown and is_finished:
+            last_shown = step
+            yield step, row | timings.get(step, {})

@@ -11,9 +11,8 @@ from rlbhpc.exchange.formats.code import EvalPlusResults, LiveCodeBenchResults
 from rlbhpc.exchange.formats.form import Form
 from rlbhpc.exchange.formats.harnesses import HelmStats, LmEvalSamples
 from rlbhpc.exchange.formats.inspect_log import InspectLog
-from rlbhpc.exchange.formats.nemo_skills import NemoSkills
+from rlbhpc.exchange.formats.nemo_skills import LimitOfRlvr, NemoSkills, VerlRollouts
 from rlbhpc.exchange.formats.plain_tables import Counts, Scored
-from rlbhpc.exchange.formats.rlvr import LimitOfRlvr, VerlRollouts
 
 #: Formats in the order in which they are tried on a file.
 FORMATS: Final[tuple[Form, ...]] = (

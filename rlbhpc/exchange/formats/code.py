@@ -85,24 +85,26 @@ class LiveCodeBenchResults(Form):
         """Every response to a question."""
         texts = row["output_list"]
         verdicts = row["graded_list"]
-        predicts = "pred_list" in row
-        name = "pred_list" if predicts else "code_list"
-        extracted = row[name]
-        lists = {"output_list": texts, name: extracted, "graded_list": verdicts}
-        gold = row.get("output") if predicts else None
+        predicts_output = "pred_list" in row
+        answers_name = "pred_list" if predicts_output else "code_list"
+        answers = row[answers_name]
+        gold = row.get("output") if predicts_output else None
+        problem = str(row["question_id"])
         # Predicting outputs and executing code have a row a test.
-        question = str(row["question_id"])
         test = row.get("test_id", row.get("id"))
+        if test is not None:
+            problem = f"{problem}/{test}"
+        lists = {"output_list": texts, answers_name: answers, "graded_list": verdicts}
         for number in range(same_length(place, **lists)):
             verdict = as_verdict(verdicts[number], place)
-            if verdict is Status.WRONG and not extracted[number]:
+            if verdict is Status.WRONG and not answers[number]:
                 verdict = Status.NO_ANSWER
             yield Imported(
-                question if test is None else f"{question}/{test}",
+                problem,
                 verdict,
                 number,
                 text=str(texts[number]),
-                answer=str(extracted[number]) if predicts else "",
+                answer=str(answers[number]) if predicts_output else "",
                 gold=gold if isinstance(gold, str) else None,
                 question=str(row.get("question_content") or ""),
             )

@@ -72,7 +72,7 @@ _NOT_SCORES: Final = {
     "doc_hash", "prompt_hash", "target_hash",
 }  # fmt: skip
 
-_QUESTIONS: Final = (
+_QUESTION_FIELDS: Final = (
     "question", "Question", "problem", "query", "input", "prompt", "goal", "sentence",
 )  # fmt: skip
 
@@ -94,36 +94,36 @@ class LmEvalSamples(Form):
         Every filter has a record of each document, with the same responses: they are read once,
         and have no verdict as long as no filter is chosen.
         """
-        score_name, _, filter_name = (metric or "").partition(",")
-        complaint = "" if filter_name else _several_filters(path)
-        read = False
+        score_name, _, chosen_filter = (metric or "").partition(",")
+        complaint = "" if chosen_filter else _complain_of_several_filters(path)
+        has_records = False
         for place, row in json_lines(path):
-            used = _filter_name(row)
-            filter_name = filter_name or used
-            if used != filter_name:
+            chosen_filter = chosen_filter or _filter_name(row)
+            if _filter_name(row) != chosen_filter:
                 continue
-            read = True
+            has_records = True
             with row_of(self.name, place):
                 responses = _responses(row, score_name or None, place)
             if complaint:
                 responses = [replace(response, verdict=complaint) for response in responses]
             yield from responses
-        if not read:
-            raise UserError(f"{path}: no record with the filter {filter_name!r}")
+        if not has_records:
+            raise UserError(f"{path}: no record with the filter {chosen_filter!r}")
 
 
 def _filter_name(row: dict[str, Any]) -> str:
     return str(row.get("filter", "none"))
 
 
-def _several_filters(path: Path) -> str:
+def _complain_of_several_filters(path: Path) -> str:
     """Complain of a second filter; empty where there is none."""
-    first: str | None = None
+    first_filter: str | None = None
     for place, row in json_lines(path):
-        used = _filter_name(row)
-        first = used if first is None else first
-        if used != first:
-            names = ", ".join(sorted((str(first), used)))
+        filter_name = _filter_name(row)
+        if first_filter is None:
+            first_filter = filter_name
+        if filter_name != first_filter:
+            names = ", ".join(sorted((first_filter, filter_name)))
             return (
                 f"{place}: this log has the filters {names}; choose one with --metric SCORE,FILTER"
             )
@@ -135,7 +135,7 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
     problem = str(row["doc_id"])
     gold = _gold(row.get("target"))
     question = _question(row.get("doc"))
-    if any(map(_is_weighed, row["resps"])):
+    if any(_is_weighed(request) for request in row["resps"]):
         verdict = _verdict(row, score_name, place)
         return [Imported(problem, verdict, text=None, question=question)]
     responses = [
@@ -165,7 +165,10 @@ def _question(doc: Any) -> str:
     """The question of a document, under the names that most tasks have for it."""
     if not isinstance(doc, dict):
         return ""
-    return str(next(filter(None, map(doc.get, _QUESTIONS)), ""))
+    for field in _QUESTION_FIELDS:
+        if doc.get(field):
+            return str(doc[field])
+    return ""
 
 
 def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:

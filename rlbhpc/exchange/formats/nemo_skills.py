@@ -1,7 +1,8 @@
-"""Outputs of NeMo-Skills: ``output.jsonl``, or ``output-rs<seed>.jsonl`` for several seeds."""
+"""Outputs of code for training by verifiable rewards: NeMo-Skills, limit-of-RLVR, verl."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from rlbhpc.exchange.formats.form import (
     Imported,
     as_verdict,
     choose_score,
+    same_length,
     single_reference,
 )
 from rlbhpc.exchange.formats.rows import first_names, json_lines
@@ -31,8 +33,9 @@ _SEED: Final = re.compile(r"output-rs(\d+)")
 
 
 class NemoSkills(Form):
-    """One record per problem; the seed in the file's name numbers the responses.
+    """One record per problem in ``output.jsonl``, or in ``output-rs<seed>.jsonl`` for each seed.
 
+    The seed in the file's name numbers the responses.
     A record without an ``id`` or a ``task_id`` is known by its place: files of other seeds have
     the same order. Outputs that NeMo-Skills has not evaluated yet carry no verdict.
     """
@@ -57,15 +60,17 @@ class NemoSkills(Form):
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
         """The response; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
-        number, sample, fields = row
+        number, sample, fields = row  # as `records` gives them
         verdict = _verdict(fields, metric, place)
         answer = fields.get("predicted_answer", "")
         if answer is None and verdict is Status.WRONG:
             verdict = Status.NO_ANSWER
         n_tokens = fields.get("num_generated_tokens")
-        names = (fields[key] for key in ("id", "task_id") if fields.get(key) is not None)
+        problem = fields.get("id")
+        if problem is None:
+            problem = fields.get("task_id", number)
         yield Imported(
-            str(next(names, number)),
+            str(number if problem is None else problem),
             verdict,
             sample,
             text=str(fields.get("generation") or ""),
@@ -97,3 +102,61 @@ def _judgement(text: str) -> Status:
     if not words:
         return Status.ERROR
     return Status.RIGHT if words[-1].lower() == "yes" else Status.WRONG
+
+
+class LimitOfRlvr(Form):
+    """One record per problem: lists of responses (``code``), answers (``pred``) and scores.
+
+    Runs with other seeds are other files; their responses are numbered on in the order of files.
+    """
+
+    name = "limit-of-RLVR or Qwen2.5-Math output (fields idx, code, pred, score)"
+    fields = frozenset({"idx", "code", "pred", "score"})
+
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """Every response to a problem."""
+        texts = row["code"]
+        answers = row["pred"]
+        scores = row["score"]
+        reasons = row.get("finish_reason") or [None] * len(texts)
+        count = same_length(place, code=texts, pred=answers, score=scores, finish_reason=reasons)
+        for number in range(count):
+            yield Imported(
+                str(row["idx"]),
+                as_verdict(scores[number], place),
+                text=str(texts[number]),
+                answer=str(answers[number]),
+                finish=FINISH.get(reasons[number], -1),
+                gold=single_reference(row.get("gt")),
+                question=str(row.get("question") or ""),
+            )
+
+
+class VerlRollouts(Form):
+    """One record per response. A problem has no id there: it is named by a hash of its prompt.
+
+    ``acc`` decides where the reward function gave it, else ``score``, of which 1 is right and 0
+    and −1 are wrong. A shaped score is no verdict; ``--metric`` may name another field.
+    """
+
+    name = "verl rollouts (fields input, output, score)"
+    fields = frozenset({"input", "output", "score"})
+
+    def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
+        """The response of a record."""
+        name = metric or ("acc" if "acc" in row else "score")
+        if name not in row:
+            raise UserError(f"{place}: no score {name!r}; its fields are {', '.join(row)}")
+        score = row[name]
+        verdict = Status.WRONG if score == -1 else as_verdict(score, place)
+        prompt = hashlib.sha256(row["input"].encode()).hexdigest()
+        yield Imported(
+            f"prompt-{prompt[:16]}",
+            verdict,
+            step=int(row.get("step", 0)),
+            text=str(row["output"]),
+            answer=str(row.get("pred") or ""),
+            # What else a reward function takes, such as a table, is no reference answer.
+            gold=single_reference(row.get("gts")),
+            question=row["input"],
+        )
