@@ -21,7 +21,7 @@ from typing import Final
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import get_prompt, render
-from rlbhpc.problems.sets.program_tasks import KINDS, generate_tasks, make_proposing_task
+from rlbhpc.problems.sets.generated import KINDS, generate_tasks, make_proposing_task
 
 HIT: Final = 0.6
 LESSONS: Final = 24_000

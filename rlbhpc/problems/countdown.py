@@ -9,15 +9,17 @@ hash of the problem itself, so that no seed, limit or rule can let one into the 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, cast
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
@@ -25,6 +27,10 @@ from rlbhpc.problems.problemset import FileSet, ProblemSet, Selection, Source
 from rlbhpc.problems.record import Record
 
 OPERATIONS: Final = "+-*/"
+# Draws in a row without a new problem, after which there seem to be no more.
+MAX_FAILED_DRAWS: Final = 1000
+# Of the 256 values of a hash's first byte: one problem in five is for testing.
+_TEST_BYTES: Final = 51
 Numbers = tuple[int, ...]
 Half = Literal["train", "test"]
 
@@ -81,7 +87,8 @@ class Worked(NamedTuple):
 def half_of(numbers: Numbers, target: int) -> Half:
     """The side that a problem belongs to, whoever generates it: one in five is for testing."""
     text = f"{','.join(map(str, sorted(numbers)))}={target}"
-    return "test" if hashlib.sha256(text.encode()).digest()[0] < 51 else "train"
+    first_byte = hashlib.sha256(text.encode()).digest()[0]
+    return "test" if first_byte < _TEST_BYTES else "train"
 
 
 def make_problem(set_name: str, numbers: Numbers, target: int, operations: str) -> Problem:
@@ -105,23 +112,23 @@ def generate(set_name: str, rules: Rules, half: Half, count: int, seed: int) -> 
     seed gives the first of the same problems.
     """
     rng = random.Random(f"countdown/{half}/{seed}")
+    lowest, highest = rules.targets
     problems: dict[tuple[Numbers, int], Problem] = {}
-    barren = 0
+    failed_draws = 0
     while len(problems) < count:
         numbers = _draw_numbers(rng, rules)
-        lowest, highest = rules.targets
-        open_targets = [
-            target
-            for target in reachable(numbers, rules.operations)
-            if lowest <= target <= highest
-            and half_of(numbers, target) == half
-            and (numbers, target) not in problems
-        ]
-        if open_targets:
-            target = rng.choice(open_targets)
+        new_targets = []
+        for target in reachable(numbers, rules.operations):
+            is_in_half = lowest <= target <= highest and half_of(numbers, target) == half
+            if is_in_half and (numbers, target) not in problems:
+                new_targets.append(target)
+        if new_targets:
+            target = rng.choice(new_targets)
             problems[numbers, target] = make_problem(set_name, numbers, target, rules.operations)
-            barren = 0
-        elif (barren := barren + 1) > 1000:
+            failed_draws = 0
+            continue
+        failed_draws += 1
+        if failed_draws > MAX_FAILED_DRAWS:
             raise UserError(
                 f"countdown: the rules allow only about {len(problems)} {half} problems, "
                 f"{count} were asked for; widen the range of numbers or targets"
@@ -141,21 +148,26 @@ def work_traces(set_name: str, rules: Rules, count: int, hit: float, seed: int) 
         raise UserError(f"countdown: fraction of hits {hit}; allowed: 0 to 1")
     rng = random.Random(f"countdown/traces/{seed}")
     for index in range(count):
-        hits = int((index + 1) * hit) > int(index * hit)
-        while True:
-            numbers = _draw_numbers(rng, rules)
-            steps = random_trace(rng, numbers, rules.operations)
-            aim = steps if hits else random_trace(rng, numbers, rules.operations)
-            if not steps or not aim:
-                continue
-            target = aim[-1].result
-            if hits != (steps[-1].result == target):
-                continue
-            lowest, highest = rules.targets
-            if lowest <= target <= highest and half_of(numbers, target) == "train":
-                break
-        problem = make_problem(set_name, numbers, target, rules.operations)
-        yield Worked(problem, trace_text(steps))
+        is_hit = int((index + 1) * hit) > int(index * hit)
+        yield _draw_worked(rng, set_name, rules, is_hit)
+
+
+def _draw_worked(rng: random.Random, set_name: str, rules: Rules, is_hit: bool) -> Worked:
+    """Draw a problem of the training half with a trace that reaches the target, or misses it."""
+    lowest, highest = rules.targets
+    while True:
+        numbers = _draw_numbers(rng, rules)
+        steps = random_trace(rng, numbers, rules.operations)
+        # A missed target is what another trace of the same numbers reaches.
+        target_steps = steps if is_hit else random_trace(rng, numbers, rules.operations)
+        if not steps or not target_steps:
+            continue
+        target = target_steps[-1].result
+        if is_hit != (steps[-1].result == target):
+            continue
+        if lowest <= target <= highest and half_of(numbers, target) == "train":
+            problem = make_problem(set_name, numbers, target, rules.operations)
+            return Worked(problem, trace_text(steps))
 
 
 def trace_text(steps: list[Step]) -> str:
@@ -174,11 +186,12 @@ def random_trace(rng: random.Random, numbers: Numbers, operations: str) -> list[
     while len(numbers_left) > 1:
         a = numbers_left.pop(int(draw() * len(numbers_left)))
         b = numbers_left.pop(int(draw() * len(numbers_left)))
-        step = _possible_steps(a, b, operations[int(draw() * len(operations))])
-        if not step:
+        operation = operations[int(draw() * len(operations))]
+        possible = _possible_steps(a, b, operation)
+        if not possible:
             return []
-        steps += step
-        numbers_left.append(step[0].result)
+        steps += possible
+        numbers_left.append(possible[0].result)
     return steps
 
 
@@ -187,11 +200,11 @@ def solve(numbers: Numbers, target: int, operations: str) -> list[Step] | None:
     if len(numbers) == 1:
         return [] if numbers[0] == target else None
     for i, j in combinations(range(len(numbers)), 2):
-        rest = tuple(n for k, n in enumerate(numbers) if k not in (i, j))
+        unused = tuple(number for k, number in enumerate(numbers) if k not in (i, j))
         for step in _possible_steps(numbers[i], numbers[j], operations):
-            tail = solve((*rest, step.result), target, operations)
-            if tail is not None:
-                return [step, *tail]
+            later_steps = solve((*unused, step.result), target, operations)
+            if later_steps is not None:
+                return [step, *later_steps]
     return None
 
 
@@ -204,19 +217,23 @@ def reachable(numbers: Numbers, operations: str) -> tuple[int, ...]:
     """
     values: dict[Numbers, set[int]] = {}
     for size in range(1, len(numbers) + 1):
-        for part in set(combinations(numbers, size)):
-            values[part] = {part[0]} if size == 1 else set()
-            for split in range(1, size // 2 + 1):
-                for chosen in set(combinations(range(size), split)):
-                    part_numbers = tuple(part[k] for k in chosen)
-                    other = tuple(n for k, n in enumerate(part) if k not in chosen)
-                    values[part] |= {
-                        step.result
-                        for a in values[part_numbers]
-                        for b in values[other]
-                        for step in _possible_steps(a, b, operations)
-                    }
+        for subset in set(combinations(numbers, size)):
+            values[subset] = {subset[0]} if size == 1 else set()
+            for left, right in _splits(subset):
+                for a, b in product(values[left], values[right]):
+                    steps = _possible_steps(a, b, operations)
+                    values[subset].update(step.result for step in steps)
     return tuple(sorted(values[numbers]))
+
+
+def _splits(numbers: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """Every way to cut numbers in two, the smaller half first."""
+    positions = range(len(numbers))
+    for left_size in range(1, len(numbers) // 2 + 1):
+        for chosen in combinations(positions, left_size):
+            left = tuple(numbers[k] for k in chosen)
+            right = tuple(numbers[k] for k in positions if k not in chosen)
+            yield left, right
 
 
 def _draw_numbers(rng: random.Random, rules: Rules) -> Numbers:
@@ -267,23 +284,20 @@ def read_rules(path: Path) -> Rules:
     keys = {field.name for field in fields(Rules)}
     if not isinstance(content, dict) or set(content) - keys:
         raise UserError(f"{path}: rules of Countdown are a mapping with some of {sorted(keys)}")
-    return Rules(**{key: _check_rule(path, key, value) for key, value in content.items()})
+    if type(content.get("counts")) is int:
+        content["counts"] = [content["counts"]]
+    try:
+        # From JSON a list is read as a tuple, and nothing else is converted.
+        return _RULES.validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        raise UserError(
+            f"{path}: {mistake['loc'][0]}: {mistake['input']!r} is not of the right type; see"
+            " docs/problem-sets.md"
+        ) from None
 
 
-def _check_rule(path: Path, key: str, value: Any) -> Any:
-    """A rule's value in the type of its field; one number is a list of one for ``counts``."""
-    if key == "operations":
-        if isinstance(value, str):
-            return value
-    elif key in ("low", "high"):
-        if type(value) is int:
-            return value
-    else:
-        value = [value] if key == "counts" and type(value) is int else value
-        right_length = key == "counts" or (isinstance(value, list) and len(value) == 2)
-        if isinstance(value, list) and right_length and all(type(n) is int for n in value):
-            return tuple(value)
-    raise UserError(f"{path}: {key}: {value!r} is not of the right type; see docs/problem-sets.md")
+_RULES: Final = TypeAdapter(Rules)
 
 
 @dataclass(frozen=True)

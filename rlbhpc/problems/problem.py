@@ -68,29 +68,32 @@ class Problem:
     @property
     def strata(self) -> dict[str, str]:
         """What the set says of how hard the problem is and what it is about, by ``STRATA``."""
-        values = {name: self.extras.get(name) for name in STRATA}
-        return {
-            name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            for name, value in values.items()
-            if value
-        }
+        strata = {}
+        for name in STRATA:
+            value = self.extras.get(name)
+            if isinstance(value, list):
+                value = ", ".join(map(str, value))
+            if value:
+                strata[name] = str(value)
+        return strata
 
     @property
     def pictures(self) -> tuple[bytes, ...]:
         """The images as bytes."""
-        return tuple(i if isinstance(i, bytes) else Path(i).read_bytes() for i in self.images)
+        return tuple(
+            image if isinstance(image, bytes) else Path(image).read_bytes() for image in self.images
+        )
 
     @cached_property
     def content_hash(self) -> str:
         """16 hex digits over all that can change a response or its verdict, the id excluded."""
         verifier = plugins.label(self.verifier)
-        decisive = [dict(self.fields), self.gold, verifier, dict(self.extras)]
-        text = json.dumps(decisive, sort_keys=True, ensure_ascii=False, default=Deferred.digest_of)
+        content = [dict(self.fields), self.gold, verifier, dict(self.extras)]
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=Deferred.digest_of)
         digest = hashlib.sha256(text.encode(errors="surrogatepass"))
         for image in self.images:
-            digest.update(
-                hashlib.sha256(image if isinstance(image, bytes) else image.encode()).digest()
-            )
+            image_bytes = image if isinstance(image, bytes) else image.encode()
+            digest.update(hashlib.sha256(image_bytes).digest())
         return digest.hexdigest()[:16]
 
 
@@ -118,7 +121,7 @@ def make_probe(problem: Problem, share: float) -> Problem:
     words = _WORDS.findall(question)
     if len(words) < 2:
         raise UserError(f"problem {problem.id}: a question of one word cannot be probed")
-    visible = min(max(1, math.ceil(share * len(words))), len(words) - 1)
+    visible_words = min(max(1, math.ceil(share * len(words))), len(words) - 1)
     whole = {
         "question": question,
         "gold": problem.gold,
@@ -127,8 +130,8 @@ def make_probe(problem: Problem, share: float) -> Problem:
     }
     return replace(
         problem,
-        fields={**problem.fields, "question": "".join(words[:visible])},
-        gold="".join(words[visible:]).strip(),
+        fields={**problem.fields, "question": "".join(words[:visible_words])},
+        gold="".join(words[visible_words:]).strip(),
         verifier=VERIFIER,
         extras={"whole": whole},
         solution="",

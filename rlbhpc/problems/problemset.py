@@ -113,20 +113,25 @@ class FileSet(ProblemSet):
             )
         if self.subset_needed and not subset:
             raise UserError(f"problem set {name!r} needs a subset: {self.subset_needed}")
-        steps = subset.split("/") if subset else []
-        wanted = steps.pop(0) if steps and steps[0] in self.splits else None
-        files = _of_split(path, self.splits, wanted)
+        subset_steps = subset.split("/") if subset else []
+        split_name = None
+        if subset_steps and subset_steps[0] in self.splits:
+            split_name = subset_steps.pop(0)
+        files = _files_of_split(path, self.splits, split_name)
         problems = _drop_repeats(self._parse_files(name, files), path, selection.dropped)
-        for step in steps:
-            chosen = split_by_name(problems, step)
-            chosen = self.narrow(problems, step) if chosen is None else chosen
-            if chosen is None:
-                raise UserError(
-                    f"problem set {name!r} has no subset {step!r}; allowed: "
-                    + ", ".join((*self.splits, *self.subsets, "train[N]", "holdout[N]"))
-                )
-            problems = chosen
+        for step in subset_steps:
+            problems = self._take_subset(name, problems, step)
         return draw_limit(problems, selection.limit, selection.seed)
+
+    def _take_subset(self, name: str, problems: list[Problem], subset: str) -> list[Problem]:
+        """The problems of one step of a chain such as ``train/holdout[500]``."""
+        chosen = split_by_name(problems, subset)
+        if chosen is None:
+            chosen = self.narrow(problems, subset)
+        if chosen is None:
+            allowed = ", ".join((*self.splits, *self.subsets, "train[N]", "holdout[N]"))
+            raise UserError(f"problem set {name!r} has no subset {subset!r}; allowed: {allowed}")
+        return chosen
 
     def _parse_files(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
         """The problems of all files, each with the record that it is from."""
@@ -139,8 +144,8 @@ class FileSet(ProblemSet):
 
 
 @contextmanager
-def in_one_line(what: str) -> Iterator[None]:
-    """Tell of what a set raises, mostly one in a file beside the study."""
+def in_one_line(action: str) -> Iterator[None]:
+    """Turn any error of a problem set, mostly of one in a file of the user, into one line."""
     try:
         yield
     except UserError:
@@ -148,7 +153,7 @@ def in_one_line(what: str) -> Iterator[None]:
     except Exception as error:
         # Another try may help where it is a file system that fails.
         code = explain(error, Path()).code if isinstance(error, OSError) else USAGE
-        raise UserError(f"{what}: {plugins.describe_exception(error)}", code) from error
+        raise UserError(f"{action}: {plugins.describe_exception(error)}", code) from error
 
 
 def make_problem(
@@ -177,24 +182,30 @@ def make_problem(
     return replace(problem, id=f"{set_name}/{digest[:16]}")
 
 
-def _of_split(path: Path, splits: tuple[str, ...], wanted: str | None) -> list[Path]:
-    """Find the data files of one split, told apart by the words of their names and folders."""
+def _files_of_split(path: Path, splits: tuple[str, ...], split_name: str | None) -> list[Path]:
+    """Find the data files of one split, told apart by the words of their names and folders.
+
+    Without a name it is the first of the set's splits.
+    """
     files = data_files(path)
-
-    def words(file: Path) -> set[str]:
-        name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        # test2.jsonl is a further part of the split `test`.
-        return {word.rstrip("0123456789") for word in re.split(r"[^a-z0-9]+", name.lower())}
-
-    labelled = [file for file in files if words(file) & set(splits)]
-    if not labelled or (path.is_file() and wanted is None):
+    labelled = [file for file in files if not _words_in_path(file, path).isdisjoint(splits)]
+    is_named_file = path.is_file() and split_name is None
+    if not labelled or is_named_file:
         return files
-    wanted = wanted or splits[0]
-    chosen = [file for file in labelled if wanted in words(file)]
+    split_name = split_name or splits[0]
+    chosen = [file for file in labelled if split_name in _words_in_path(file, path)]
     if not chosen:
         names = ", ".join(str(file.relative_to(path.parent)) for file in labelled[:5])
-        raise UserError(f"{path}: no file of the split {wanted!r} in it; found: {names}")
+        raise UserError(f"{path}: no file of the split {split_name!r} in it; found: {names}")
     return chosen
+
+
+def _words_in_path(file: Path, path: Path) -> set[str]:
+    """The words in the name of a file, and in its folders below ``path``."""
+    name = file.name if path.is_file() else file.relative_to(path).as_posix()
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    # test2.jsonl is a further part of the split `test`.
+    return {word.rstrip("0123456789") for word in words}
 
 
 def _drop_repeats(
@@ -211,29 +222,30 @@ def _drop_repeats(
             raise UserError(f"{record.place}: the question is empty")
         if not problem.id.partition("/")[2].strip() or not problem.id.isprintable():
             raise UserError(f"{record.place}: {problem.id!r} is no usable problem id")
-        if (before := places.get(problem.id)) is not None:
-            is_repeated = problems[problem.id].content_hash == problem.content_hash
-            if dropped is None or not is_repeated:
-                raise UserError(_repeat_complaint(record.place, before, problem.id, is_repeated))
-            dropped.append(record.place)
+        if problem.id not in problems:
+            problems[problem.id] = problem
+            places[problem.id] = record.place
             continue
-        places[problem.id] = record.place
-        problems[problem.id] = problem
+        is_repeated = problems[problem.id].content_hash == problem.content_hash
+        if dropped is None or not is_repeated:
+            first_place = places[problem.id]
+            raise UserError(_repeat_complaint(record.place, first_place, problem.id, is_repeated))
+        dropped.append(record.place)
     if not problems:
         raise UserError(f"{path}: no problem in it")
     return list(problems.values())
 
 
-def _repeat_complaint(place: str, before: str, problem: str, is_repeated: bool) -> str:
+def _repeat_complaint(place: str, first_place: str, problem: str, is_repeated: bool) -> str:
     """What to do about an id that occurs twice."""
     if is_repeated:
         return (
-            f"{place}: the same problem as {before} (id {problem!r}); set `duplicates: drop` for "
-            "this problem set to leave out repeated records, or delete one of the two"
+            f"{place}: the same problem as {first_place} (id {problem!r}); set `duplicates: drop` "
+            "for this problem set to leave out repeated records, or delete one of the two"
         )
     return (
-        f"{place}: another problem than {before} under the same id {problem!r}; give each an `id` "
-        "of its own"
+        f"{place}: another problem than {first_place} under the same id {problem!r}; give each an "
+        "`id` of its own"
     )
 
 
@@ -241,8 +253,7 @@ def _repeat_complaint(place: str, before: str, problem: str, is_repeated: bool) 
 # A problem set of your own without a line of Python: a study says what its fields are called.
 
 
-_QUESTION = "question"
-_PLACES = (_QUESTION, "gold", "id", "solution")
+_PROBLEM_FIELDS: Final = ("question", "gold", "id", "solution")
 
 
 def own_set(fields: Mapping[str, str]) -> FileSet:
@@ -251,17 +262,26 @@ def own_set(fields: Mapping[str, str]) -> FileSet:
     ``fields`` maps ``question``, and possibly ``gold``, ``id`` and ``solution``, to the names of
     the fields in the file. Any other name becomes an extra of the problem.
     """
-    if _QUESTION not in fields:
+    if "question" not in fields:
         raise UserError("`fields` says not which field holds the question: {question: NAME, …}")
-    extras = {name: field for name, field in fields.items() if name not in _PLACES}
 
     def parse(set_name: str, record: Record) -> Problem:
-        gold = record.text(fields["gold"]) if "gold" in fields else ""
-        local_id = record.text(fields["id"]) if "id" in fields else ""
-        question = record.text(fields[_QUESTION])
-        more = {name: record.need(field) for name, field in extras.items()}
-        solution = record.text(fields["solution"]) if "solution" in fields else ""
-        return make_problem(set_name, local_id, question, gold, "math", more, solution=solution)
+        texts = dict.fromkeys(_PROBLEM_FIELDS, "")
+        extras = {}
+        for name, record_field in fields.items():
+            if name in texts:
+                texts[name] = record.text(record_field)
+            else:
+                extras[name] = record.need(record_field)
+        return make_problem(
+            set_name,
+            local_id=texts["id"],
+            question=texts["question"],
+            gold=texts["gold"],
+            verifier="math",
+            extras=extras,
+            solution=texts["solution"],
+        )
 
     return FileSet(parse, Source(), splits=("test", "train"))
 
@@ -328,13 +348,18 @@ def keep_listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
     ids = [line.strip() for line in lines if line.strip()]
     if not ids:
         raise UserError(f"{file}: found no id; needed: one a line")
-    wanted = {line.partition("/")[2] or line for line in ids}
-    kept = [p for p in problems if p.id.partition("/")[2] in wanted]
-    if len(kept) < len(wanted):
-        missing = sorted(wanted - {p.id.partition("/")[2] for p in kept})
+    listed_ids = {line.partition("/")[2] or line for line in ids}
+    kept = []
+    missing = set(listed_ids)
+    for problem in problems:
+        local_id = problem.id.partition("/")[2]
+        if local_id in listed_ids:
+            kept.append(problem)
+            missing.discard(local_id)
+    if missing:
         raise UserError(
-            f"{file}: {len(missing)} of {len(wanted)} ids are no problem "
-            f"of the set, such as {missing[0]}"
+            f"{file}: {len(missing)} of {len(listed_ids)} ids are no problem "
+            f"of the set, such as {min(missing)}"
         )
     return kept
 

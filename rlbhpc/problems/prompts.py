@@ -39,7 +39,7 @@ class Prompt:
     """A prompt template.
 
     ``digest`` is 16 hex digits of SHA-256 over the template's UTF-8 bytes. ``without`` holds texts
-    for the questions that are examples in ``text``, by :func:`same_question`.
+    for the questions that are examples in ``text``, by :func:`question_key`.
     """
 
     name: str
@@ -112,12 +112,12 @@ def render(prompt: Prompt, problem: Problem) -> str:
     question = problem.fields["question"]
     text = prompt.text
     if prompt.without:
-        text = prompt.without.get(same_question(question), text)
+        text = prompt.without.get(question_key(question), text)
     return text.replace(PLACEHOLDER, question)
 
 
-def same_question(question: str) -> str:
-    """What two copies of a question share: its words, whatever the case and the spaces."""
+def question_key(question: str) -> str:
+    """The words of a question, by which copies of it are known, whatever their case and spaces."""
     return " ".join(question.split()).casefold()
 
 
@@ -140,9 +140,10 @@ def check_tokens(
             f"({bos_id}); tokenise without added special tokens, or take it out of the template"
         )
     for mark in prompt.marks:
-        if len(encode(mark)) != 1:
+        token_count = len(encode(mark))
+        if token_count != 1:
             raise UserError(
-                f"prompt {prompt.name!r}: {mark} is {len(encode(mark))} tokens for this model, "
+                f"prompt {prompt.name!r}: {mark} is {token_count} tokens for this model, "
                 "not one, so the template is not in this model's chat format; take the prompt of "
                 "its own format, or `completion` for a base model without one"
             )
@@ -175,12 +176,15 @@ def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> l
 
 def _distinct_shots(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
     """Worked examples of different questions, up to ``count``."""
-    questions: set[str] = set()
+    shown: set[str] = set()
     for problem in problems:
-        question, answer = problem.fields["question"], worked_answer(problem)
-        is_usable = answer and not problem.images and PLACEHOLDER not in question + answer
-        if len(questions) < count and is_usable and same_question(question) not in questions:
-            questions.add(same_question(question))
+        question = problem.fields["question"]
+        answer = worked_answer(problem)
+        has_placeholder = PLACEHOLDER in question or PLACEHOLDER in answer
+        if not answer or problem.images or has_placeholder:
+            continue
+        if len(shown) < count and question_key(question) not in shown:
+            shown.add(question_key(question))
             yield question, answer
 
 

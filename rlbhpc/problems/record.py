@@ -47,17 +47,14 @@ class Record:
     def need(self, *names: str) -> Any:
         """Like :meth:`get`, but a record that has none of these fields is the user's to mend."""
         value = self.get(*names)
-        if value is None:
-            wanted = " or ".join(f"`{name}`" for name in names)
-            present = (
-                ", ".join(
-                    f"{name} (null)" if self.values[name] is None else name
-                    for name in sorted(self.values)
-                )
-                or "no fields at all"
-            )
-            raise UserError(f"{self.place}: no field {wanted}; found: {present}")
-        return value
+        if value is not None:
+            return value
+        wanted = " or ".join(f"`{name}`" for name in names)
+        present = [
+            f"{name} (null)" if self.values[name] is None else name for name in sorted(self.values)
+        ]
+        found = ", ".join(present) or "no fields at all"
+        raise UserError(f"{self.place}: no field {wanted}; found: {found}")
 
     def text(self, *names: str) -> str:
         """Return the first of these fields as a string; see :func:`number_text` for numbers."""
@@ -66,9 +63,9 @@ class Record:
             return value
         if isinstance(value, int | float) and not isinstance(value, bool):
             return number_text(value)
-        name = next(name for name in names if self.values.get(name) is not None)
+        fields = " or ".join(f"`{name}`" for name in names if self.values.get(name) is not None)
         kind = type(value).__name__
-        raise UserError(f"{self.place}: field `{name}` is a {kind}; a text or number belongs there")
+        raise UserError(f"{self.place}: field {fields} is a {kind}; a text or number belongs there")
 
     def optional_text(self, *names: str) -> str:
         """Like :meth:`text`, but empty where there is no such field."""
@@ -167,13 +164,15 @@ def last_balanced(text: str) -> str:
     Escaped braces (``\{``) are text. A box without braces, ``\boxed 5``, holds one token. Reference
     solutions are trusted and short; what models write is read by ``verify``.
     """
-    for start in reversed([match.end() for match in _BOX.finditer(text)]):
-        rest = text[start:]
-        if rest.startswith(" ") and rest.split():
-            return rest.split()[0].strip("$.,")
-        content = content_of_braces(rest, 0) if rest.startswith("{") else None
-        if content is not None:
-            return content.strip()
+    ends = [match.end() for match in _BOX.finditer(text)]
+    for end in reversed(ends):
+        content = text[end:]
+        if content.startswith("{"):
+            in_braces = content_of_braces(content, 0)
+            if in_braces is not None:
+                return in_braces.strip()
+        elif content.startswith(" ") and content.strip():
+            return content.split()[0].strip("$.,")
     return ""
 
 
@@ -181,7 +180,10 @@ def content_of_braces(text: str, start: int) -> str | None:
     """What stands between the brace at ``start`` and the one that closes it, if one does."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
         if depth == 0:
             return text[start + 1 : brace.start()]
     return None
@@ -214,22 +216,21 @@ _NOT_DATA: Final = {
 
 def read_records(file: Path, first: int = 1) -> Iterator[Record]:
     """Stream the records of one file in file order, beginning with record number ``first``."""
-    readers = {
-        ".jsonl": _read_jsonl,
-        ".jsonl.gz": _read_jsonl,
-        ".json": _read_json,
-        ".parquet": _read_parquet,
-        ".arrow": _read_arrow,
-        ".csv": _read_csv,
-    }
-    for suffix, reader in readers.items():
-        if file.name.endswith(suffix):
-            try:
-                yield from reader(file, first)
-            except OSError as error:
-                raise UserError(f"{file}: {error.strerror or error}; fetch it again") from None
-            return
-    raise UserError(f"{file}: not a data file; allowed are {', '.join(SUFFIXES)}")
+    try:
+        if file.name.endswith((".jsonl", ".jsonl.gz")):
+            yield from _read_jsonl(file, first)
+        elif file.suffix == ".json":
+            yield from _read_json(file, first)
+        elif file.suffix == ".parquet":
+            yield from _read_parquet(file, first)
+        elif file.suffix == ".arrow":
+            yield from _read_arrow(file, first)
+        elif file.suffix == ".csv":
+            yield from _read_csv(file, first)
+        else:
+            raise UserError(f"{file}: not a data file; allowed are {', '.join(SUFFIXES)}")
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror or error}; fetch it again") from None
 
 
 def read_again(file: Path, number: int, offset: int | None) -> Record:
@@ -297,15 +298,16 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 def _read_jsonl(file: Path, first: int) -> Iterator[Record]:
     """Records of JSON Lines, with the byte at which each begins where the file is not packed."""
-    zipped = file.name.endswith(".gz")
-    offset = number = 0
-    with gzip.open(file, "rb") if zipped else file.open("rb") as stream:
+    is_packed = file.name.endswith(".gz")
+    offset = 0
+    number = 0
+    with gzip.open(file, "rb") if is_packed else file.open("rb") as stream:
         try:
             for line in stream:
                 if line.strip():
                     number += 1
                     if number >= first:
-                        yield _parse_line(file, number, None if zipped else offset, line)
+                        yield _parse_line(file, number, None if is_packed else offset, line)
                 offset += len(line)
         except (EOFError, zlib.error) as error:
             raise UserError(f"{file}: broken after record {number} ({error})") from None
@@ -325,19 +327,23 @@ def _read_json(file: Path, first: int) -> Iterator[Record]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}: not JSON ({error})") from None
     if isinstance(content, dict) and content:
-        values = list(content.values())
-        if all(isinstance(value, dict) for value in values):
-            # Records by id, as MathVista publishes them; the key is the id where none is inside.
-            content = [{"id": key, **value} for key, value in content.items()]
-        elif len(values) == 1 and isinstance(values[0], list):
-            content = values[0]
-        else:
-            content = [content]
+        content = _records_of_object(content)
     if not isinstance(content, list):
         kind = type(content).__name__
         raise UserError(f"{file}: holds a {kind}; a list of records belongs there")
     for number, value in enumerate(content[first - 1 :], first):
         yield _make_record(value, file, number, None)
+
+
+def _records_of_object(content: dict[str, Any]) -> list[Any]:
+    """The records in the one object of a JSON file."""
+    values = list(content.values())
+    if all(isinstance(value, dict) for value in values):
+        # Records by id, as MathVista publishes them; the key is the id where none is inside.
+        return [{"id": key, **value} for key, value in content.items()]
+    if len(values) == 1 and isinstance(values[0], list):
+        return values[0]
+    return [content]
 
 
 def _read_parquet(file: Path, first: int) -> Iterator[Record]:
@@ -385,11 +391,11 @@ def _read_csv(file: Path, first: int) -> Iterator[Record]:
                 yield _make_record(row, file, number, None)
 
 
-def _batch_records(batch: Any, file: Path, before: int, first: int) -> Iterator[Record]:
-    """Records of one Arrow batch that ``before`` records precede."""
-    for row in range(max(0, first - before - 1), batch.num_rows):
+def _batch_records(batch: Any, file: Path, earlier: int, first: int) -> Iterator[Record]:
+    """Records of an Arrow batch from number ``first`` on; ``earlier`` records precede it."""
+    for row in range(max(0, first - earlier - 1), batch.num_rows):
         values = batch.slice(row, 1).to_pylist()[0]
-        yield _make_record(values, file, before + row + 1, None)
+        yield _make_record(values, file, earlier + row + 1, None)
 
 
 def _make_record(value: Any, file: Path, number: int, offset: int | None) -> Record:

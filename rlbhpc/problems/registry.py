@@ -11,7 +11,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems import countdown
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import ProblemSet, Selection
-from rlbhpc.problems.sets import code, generated, mathematics, program_tasks, questions
+from rlbhpc.problems.sets import generated, mathematics, questions
 
 SETS: Final[dict[str, ProblemSet]] = {
     "gsm8k": mathematics.GSM8K,
@@ -29,9 +29,9 @@ SETS: Final[dict[str, ProblemSet]] = {
     "amc23": mathematics.AMC23,
     "omni-math-rule": mathematics.OMNI,
     "dapo-math": mathematics.DAPO_MATH,
-    "humaneval+": code.HUMANEVAL,
-    "mbpp+": code.MBPP,
-    "livecodebench": code.LIVECODEBENCH,
+    "humaneval+": questions.HUMANEVAL,
+    "mbpp+": questions.MBPP,
+    "livecodebench": questions.LIVECODEBENCH,
     "geometry3k": questions.GEOMETRY3K,
     "mathvista": questions.MATHVISTA,
     "mathvision": questions.MATHVISION,
@@ -42,7 +42,7 @@ SETS: Final[dict[str, ProblemSet]] = {
     "rlpr-train": questions.RLPR_TRAIN,
     "countdown": countdown.SET,
     "compose": generated.COMPOSE,
-    "program-tasks": program_tasks.SET,
+    "program-tasks": generated.PROGRAM_TASKS,
     "reasoning-gym": generated.REASONING_GYM,
 }
 

@@ -29,8 +29,8 @@ from rlbhpc.problems.registry import get_set
 MANIFEST: Final = "manifest.json"
 # What of a model's folder is read; weights of other formats are left where they are.
 MODEL_FILES: Final = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-_CHUNK: Final = 1 << 20
-_TIMEOUT: Final = 30.0
+_CHUNK_BYTES: Final = 1 << 20
+_TIMEOUT_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ def check(folder: Path) -> Manifest:
         raise UserError(
             f"{folder / MANIFEST}: no manifest ({error}); stage the set again"
         ) from None
-    hashes = {
-        path: (record["bytes"], record["sha256"]) for path, record in _file_hashes(folder).items()
-    }
-    for path in sorted(wanted.keys() | hashes.keys()):
-        if wanted.get(path) != hashes.get(path):
-            state = (
-                "missing" if path not in hashes else "added" if path not in wanted else "changed"
-            )
+    present = {path: (file["bytes"], file["sha256"]) for path, file in _file_hashes(folder).items()}
+    for path in sorted(wanted.keys() | present.keys()):
+        if wanted.get(path) != present.get(path):
+            state = "changed"
+            if path not in present:
+                state = "missing"
+            elif path not in wanted:
+                state = "added"
             raise UserError(
                 f"{folder / path}: {state} since {manifest.set} was staged; "
                 f"remove {folder} and stage it again"
@@ -160,10 +160,10 @@ def _download_url(url: str, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     try:
         # The addresses are the registry's own, never a user's.
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
             part.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as out:
-                shutil.copyfileobj(answer, out, _CHUNK)
+                shutil.copyfileobj(answer, out, _CHUNK_BYTES)
             length = answer.headers.get("Content-Length")
         if length is not None and part.stat().st_size != int(length):
             raise _UnreachableError(f"{url}: the connection ended early")
@@ -190,10 +190,10 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) ->
             repo_type=kind,
             revision=revision,
             files_metadata=True,
-            timeout=_TIMEOUT,
+            timeout=_TIMEOUT_SECONDS,
         )
         entries = info.siblings or []
-        wanted = [e for e in entries if any(fnmatch(e.rfilename, p) for p in source.patterns)]
+        wanted = [entry for entry in entries if _matches(entry.rfilename, source.patterns)]
         if not wanted:
             raise UserError(
                 f"{source.repo} at {info.sha}: no file like {', '.join(source.patterns)}; the "
@@ -220,15 +220,19 @@ def _fetch_hub(source: Source, folder: Path, revision: str | None, kind: str) ->
     return str(info.sha)
 
 
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
 def _offline_advice(name: str, to: Path, revision: str | None, error: _UnreachableError) -> str:
     """Say which command to run where, when there is no network here."""
     reason = " ".join(str(error).split())
-    wanted = f" --revision {shlex.quote(revision)}" if revision else ""
-    here = (to / name).absolute()
-    target = shlex.quote(f"{socket.gethostname()}:{here}/")
+    option = f" --revision {shlex.quote(revision)}" if revision else ""
+    folder = (to / name).absolute()
+    target = shlex.quote(f"{socket.gethostname()}:{folder}/")
     return (
         f"{name}: no way to fetch it from here ({reason}); on a machine with a network run "
-        f"`rlbhpc stage {name} --to data{wanted}` and then `rsync -a data/{name}/ {target}`, "
+        f"`rlbhpc stage {name} --to data{option}` and then `rsync -a data/{name}/ {target}`, "
         f"and here `rlbhpc stage {name} --to {shlex.quote(str(to))} --check`"
     )
 
@@ -238,9 +242,11 @@ def _file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
     files = {}
     for file in sorted(folder.rglob("*")):
         path = file.relative_to(folder)
-        hidden = any(part.startswith(".") for part in path.parts)
-        skipped = hidden or file.suffix == PARTIAL or path.as_posix() == MANIFEST
-        if file.is_file() and not skipped:
+        is_hidden = any(name.startswith(".") for name in path.parts)
+        is_unfinished = file.suffix == PARTIAL
+        if is_hidden or is_unfinished or path.as_posix() == MANIFEST:
+            continue
+        if file.is_file():
             files[path.as_posix()] = {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
     return files
 
@@ -248,9 +254,11 @@ def _file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 def _subset_digests(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Count and digest of the problems in each subset that has a name of its own."""
     problem_set = _file_set(name)
-    named = [part for part in (*problem_set.splits, *problem_set.subsets) if part.islower()]
+    subsets = (*problem_set.splits, *problem_set.subsets)
+    # Patterns such as FROM..TO are no names.
+    names = [subset for subset in subsets if subset.islower()]
     contents = {}
-    for subset in named or (None,):
+    for subset in names or (None,):
         # What is published with repeated records is staged as it is, and each counted once.
         problems = problem_set.load(Selection(name, folder, subset, dropped=[]))
         contents[subset or "all"] = {"count": len(problems), "digest": digest(problems)}

@@ -25,7 +25,7 @@ from rlbhpc.problems.prompts import (
     draw_shots,
     get_prompt,
     prompt_names,
-    same_question,
+    question_key,
 )
 from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
@@ -473,7 +473,7 @@ def made_prompt(name: str, file: StudyFile) -> Prompt:
     text_without = {}
     for question, _ in usual_shots:
         other_shots = [shot for shot in shots if shot[0] != question]
-        text_without[same_question(question)] = _prompt_text(entry, template, other_shots, file)
+        text_without[question_key(question)] = _prompt_text(entry, template, other_shots, file)
     content = json.dumps([text, text_without], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return Prompt(name, text, digest, text_without)

@@ -20,29 +20,30 @@ from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 from rlbhpc.study.tree import load_tree
 
-# Seconds for all of them; PyTorch alone takes a few.
-PATIENCE: Final = 120
+# For all of them; importing PyTorch alone takes a few seconds.
+TIMEOUT_SECONDS: Final = 120
 
 
 def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
     """What each plugin of a study holds: a file's names, an installed one's module and name.
 
-    One that raises, exits or outlasts :data:`PATIENCE` is refused.
+    One that raises, exits or outlasts :data:`TIMEOUT_SECONDS` is refused.
     """
     if study.suffix == ".json":
         return {}
     references = plugins.references(expand(load_tree(study, overrides)).plain())
-    looked_at = list(dict.fromkeys(map(place, references)))
-    if not looked_at:
+    sources = list(dict.fromkeys(place(reference) for reference in references))
+    if not sources:
         return {}
-    output, ending = in_child(__name__, *looked_at)
+    output, ending = in_child(__name__, *sources)
     answers = [json.loads(line) for line in output.splitlines()]
     for answer in answers:
         if "error" in answer:
             raise UserError(answer["error"])
-    if len(answers) < len(looked_at):
-        raise UserError(f"{looked_at[len(answers)]}: importing it {ending}")
-    return {name: answer["names"] for name, answer in zip(looked_at, answers, strict=True)}
+    if len(answers) < len(sources):
+        # The child ended while it imported the source behind the last that it answered for.
+        raise UserError(f"{sources[len(answers)]}: importing it {ending}")
+    return {source: answer["names"] for source, answer in zip(sources, answers, strict=True)}
 
 
 def place(reference: str) -> str:
@@ -58,13 +59,13 @@ def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-m", module, *arguments],
-            input=data, stdout=subprocess.PIPE, check=False, timeout=PATIENCE,
+            input=data, stdout=subprocess.PIPE, check=False, timeout=TIMEOUT_SECONDS,
         )  # fmt: skip
         code = child.returncode
         ending = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
         output = child.stdout
     except subprocess.TimeoutExpired as late:
-        output, ending = late.stdout or b"", f"took more than {PATIENCE} s"
+        output, ending = late.stdout or b"", f"took more than {TIMEOUT_SECONDS} s"
     return output.decode(errors="replace"), ending
 
 
@@ -76,41 +77,43 @@ def first_call(call: Callable[[], None], place: str) -> None:
         raise UserError(complaint)
 
 
-def _complaint() -> str:
-    """What is refused by the call that the parent has sent."""
+def _run_pickled_call() -> str:
+    """Run the call that the parent has sent; what it refuses, empty if nothing."""
+    call = pickle.loads(sys.stdin.buffer.read())  # noqa: S301, from the parent alone
     try:
-        pickle.loads(sys.stdin.buffer.read())()  # noqa: S301, from the parent alone
+        call()
     except UserError as error:
         return str(error)
     return ""
 
 
-def _look(looked_at: str) -> dict[str, object]:
+def _import_source(source: str) -> dict[str, object]:
+    """What a plugin's file defines or what an installed one is; else why it cannot be imported."""
     try:
-        if plugins.is_file(looked_at):
-            with plugins.isolated_copy(Path(looked_at)) as copy:
+        if plugins.is_file(source):
+            with plugins.isolated_copy(Path(source)) as copy:
                 return {"names": plugins.names(copy)}
-        kind, _, name = looked_at.partition(":")
+        kind, _, name = source.partition(":")
         plugins.find(kind, name)
         return {"names": [entry.value for entry in plugins.installed(kind)[name]]}
     except UserError as error:
         return {"error": str(error)}
 
 
-def _answers() -> TextIO:
-    """Open what a child answers on; all that its user's files and their children print is told."""
-    opened = os.fdopen(os.dup(1), "w")
+def _take_over_stdout() -> TextIO:
+    """The stream that the parent reads; what plugins print goes to the error stream from here."""
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return opened
+    return answers
 
 
 if __name__ == "__main__":
-    parent = _answers()
+    parent = _take_over_stdout()
     for name in sys.argv[1:]:
-        print(json.dumps(_look(name)), file=parent, flush=True)
+        print(json.dumps(_import_source(name)), file=parent, flush=True)
     if not sys.argv[1:]:
-        print(json.dumps(_complaint()), file=parent, flush=True)
+        print(json.dumps(_run_pickled_call()), file=parent, flush=True)
 
 
 # Copies of the Python files that a study brings, named by content, for its jobs.

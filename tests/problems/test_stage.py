@@ -22,7 +22,7 @@ import pytest
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.problems import stage as staging
 from rlbhpc.problems.registry import SETS, load_set
-from rlbhpc.problems.sets import code
+from rlbhpc.problems.sets import questions
 from tests.problems import shapes
 from tests.problems.shapes import SHAPES
 
@@ -256,7 +256,7 @@ def test_big_fields_stay_in_their_file(
     original = shapes.jsonl(records, tmp_path)
     server.files["test.jsonl"] = original.read_bytes()
     source = staging.Source(urls=(f"{endpoint}/plain/test.jsonl",))
-    changed = replace(code.LIVECODEBENCH, source=source)
+    changed = replace(questions.LIVECODEBENCH, source=source)
     monkeypatch.setattr(staging, "_file_set", lambda name: changed)
     manifest, _ = staging.stage("livecodebench", tmp_path / "data")
     assert set(manifest.files) == {"test.jsonl", "slim.jsonl"}

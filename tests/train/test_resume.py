@@ -16,7 +16,7 @@ import pytest
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets.program_tasks import KINDS, Kind, make_proposing_task
+from rlbhpc.problems.sets.generated import KINDS, Kind, make_proposing_task
 from rlbhpc.store import cube, tables
 from rlbhpc.study.load import load_study
 from rlbhpc.train.checkpoint import list_states

@@ -8,7 +8,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.registry import load_set
-from rlbhpc.problems.sets.program_tasks import KINDS, make_proposing_task, make_solving_task
+from rlbhpc.problems.sets.generated import KINDS, make_proposing_task, make_solving_task
 from rlbhpc.verify.registry import verify
 from rlbhpc.verify.verdict import Status, Verdict
 

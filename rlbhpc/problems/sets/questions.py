@@ -1,14 +1,22 @@
-"""Questions of all subjects, such as MMLU-Pro and GPQA, and questions with a figure."""
+"""Sets judged by tests, choices or words: programs, images, science."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.problemset import FileSet, Source, make_problem
-from rlbhpc.problems.record import Record
+from rlbhpc.problems.record import Deferred, Record
+
+# ---- questions -----------------------------------------------------------------------------------
+# Questions of all subjects, such as MMLU-Pro and GPQA, and questions with a figure.
+
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -172,4 +180,174 @@ MATHVISION = FileSet(
     parse_mathvision,
     Source("MathLLMs/MathVision", ("data/testmini*.parquet",)),
     splits=("testmini",),
+)
+
+
+# ---- code ----------------------------------------------------------------------------------------
+# Programs judged by tests: HumanEval+, MBPP+ and LiveCodeBench.
+
+
+# HumanEval+ v0.1.10 (164 problems) and MBPP+ v0.2.0 (378), as evalplus releases them.
+
+
+EVALPLUS_INPUTS: Final = ("base_input", "plus_input")
+
+
+def parse_evalplus(name: str, record: Record) -> Problem:
+    """The task is the question; tests decide, so gold is empty.
+
+    Expected outputs follow from running ``prompt + canonical_solution``. ``tests`` holds the lists
+    of argument lists ``base_input`` and ``plus_input`` as JSON has them; MBPP+ needs them turned
+    into tuples, sets and so on per task, which is the verifier's part.
+    """
+    prompt = record.text("prompt")
+    return make_problem(
+        name,
+        record.text("task_id"),
+        # evalplus strips the task before it puts it into a code fence.
+        prompt.strip(),
+        "",
+        "code",
+        {
+            "format": "evalplus",
+            "prompt": prompt,
+            "entry_point": record.text("entry_point"),
+            "canonical_solution": record.text("canonical_solution"),
+            "contract": record.optional_text("contract"),
+            "atol": record.get("atol") or 0,
+            "tests": Deferred.of(record, *EVALPLUS_INPUTS),
+        },
+    )
+
+
+def _evalplus_set(path: str) -> FileSet:
+    return FileSet(
+        parse_evalplus, Source(urls=(f"https://github.com/evalplus/{path}",)), big=EVALPLUS_INPUTS
+    )
+
+
+HUMANEVAL = _evalplus_set("humanevalplus_release/releases/download/v0.1.10/HumanEvalPlus.jsonl.gz")
+MBPP = _evalplus_set("mbppplus_release/releases/download/v0.2.0/MbppPlus.jsonl.gz")
+
+
+# LiveCodeBench, code generation, release v5: 880 problems of May 2023 to January 2025.
+#
+# "v5" is used for two things: the whole release, and the window 2024-08 to 2025-01 (279 problems).
+# They differ by 15 points of pass@1 in some papers, so a study must say which it means.
+
+
+# What the benchmark itself lists as unsound, by question id (AtCoder) or title (LeetCode). Results
+# are worth reporting with and without: subset `2024-08..2025-01/sound`.
+ERRATA: Final = {
+    **dict.fromkeys(
+        (
+            "abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_e", "abc362_c",
+            "find-words-containing-character", "find-the-peaks",
+            "generate-binary-strings-without-adjacent-zeros",
+        ),
+        "several outputs are right, one is accepted",
+    ),
+    **dict.fromkeys(("abc337_e", "abc355_e"), "interactive"),
+    **dict.fromkeys(
+        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids"),
+        "wrong tests",
+    ),
+}  # fmt: skip
+
+# The two sentences of lcb_runner, byte for byte.
+WITH_STARTER: Final = (
+    "You will use the following starter code to write the solution to the problem and enclose "
+    "your code within delimiters."
+)
+WITHOUT_STARTER: Final = (
+    "Read the inputs from stdin solve the problem and write the answer to stdout (do not directly "
+    "test on the sample inputs). Enclose your code within delimiters as follows. Ensure that when "
+    "the python program runs, it reads the inputs, runs the algorithm and writes output to STDOUT."
+)
+LIVECODEBENCH_TESTS: Final = ("private_test_cases",)
+_WINDOW: Final = re.compile(r"(\d{4}-\d{2}(?:-\d{2})?)\.\.(\d{4}-\d{2}(?:-\d{2})?)")
+
+
+def parse_livecodebench(name: str, record: Record) -> Problem | None:
+    """The question is the statement and the ``### Format:`` block with the starter code.
+
+    ``tests`` are the private tests as published: JSON, or base64 of zlib of a pickled string,
+    read and unpacked only when a program is judged.
+    """
+    if record.file.name == "test6.jsonl":
+        return None  # The sixth part belongs to release v6.
+    starter = record.optional_text("starter_code")
+    sentence = WITH_STARTER if starter else WITHOUT_STARTER
+    code = starter or "# YOUR CODE HERE"
+    local_id = record.text("question_id")
+    title = record.optional_text("question_title")
+    return make_problem(
+        name,
+        local_id,
+        f"{record.text('question_content')}\n\n### Format: {sentence}\n```python\n{code}\n```",
+        "",
+        "code",
+        {
+            "format": "livecodebench",
+            "date": _contest_day(record).isoformat(),
+            "platform": record.optional_text("platform"),
+            "difficulty": record.optional_text("difficulty"),
+            "starter_code": starter,
+            "func_name": _read_metadata(record).get("func_name") or "",
+            "public_tests": record.text("public_test_cases"),
+            "tests": Deferred.of(record, *LIVECODEBENCH_TESTS),
+            "erratum": ERRATA.get(local_id) or ERRATA.get(_title_slug(title), ""),
+        },
+    )
+
+
+def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
+    """A window ``FROM..TO`` of days or months, both ends included; ``all``; ``sound``."""
+    if subset == "all":
+        return list(problems)
+    if subset == "sound":
+        return [problem for problem in problems if not problem.extras["erratum"]]
+    match = _WINDOW.fullmatch(subset)
+    if match is None:
+        return None
+    # As text "2025-01-31" < "2025-01~", so a month includes all of its days.
+    first, last = match[1], match[2] + "~"
+    return [problem for problem in problems if first <= problem.extras["date"] <= last]
+
+
+def _contest_day(record: Record) -> date:
+    """The day of the contest, by which windows are cut."""
+    value = record.need("contest_date")
+    if isinstance(value, datetime):
+        return value.date()
+    try:
+        return date.fromisoformat(str(value)[:10])
+    except ValueError:
+        raise UserError(f"{record.place}: contest_date {value!r} is no date") from None
+
+
+def _read_metadata(record: Record) -> dict[str, str]:
+    """The field `metadata`, which is JSON inside JSON."""
+    value = record.get("metadata") or {}
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"{record.place}: field `metadata` is not a JSON object")
+    return value
+
+
+def _title_slug(title: str) -> str:
+    """LeetCode's way of writing a title in an address; the errata use it."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+LIVECODEBENCH = FileSet(
+    parse_livecodebench,
+    Source("livecodebench/code_generation_lite", tuple(f"test{n}.jsonl" for n in ("", 2, 3, 4, 5))),
+    narrow=narrow,
+    subsets=("all", "FROM..TO", "sound"),
+    subset_needed="a window of contest dates such as 2024-08..2025-01, or `all`",
+    big=LIVECODEBENCH_TESTS,
 )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.problems.sets.program_tasks import (
+from rlbhpc.problems.sets.generated import (
     KINDS,
     VERIFIER,
     Kind,
@@ -30,7 +30,7 @@ from rlbhpc.train.batch import Rollout
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.verdict import Status
 
-SET = "absolute-zero"
+PROGRAM_TASKS = "absolute-zero"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,9 @@ class AbsoluteZero(ReinforcePP):
             if rollout.correct
         }
         kinds = [kind for kind in KINDS for _ in range(share)]
-        tasks = [make_solving_task(SET, kinds[i], triplet) for i, triplet in valid.items()]
+        tasks = [
+            make_solving_task(PROGRAM_TASKS, kinds[i], triplet) for i, triplet in valid.items()
+        ]
         tries = (yield Round(tasks, self.tries)) if tasks else []
         scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
         means = dict(zip(valid, _mean_scores(scores), strict=True))
@@ -124,7 +126,7 @@ class AbsoluteZero(ReinforcePP):
             for kind in KINDS
         }
         solved = yield Round([
-            make_solving_task(SET, kind, triplet)
+            make_solving_task(PROGRAM_TASKS, kind, triplet)
             for kind in KINDS
             for triplet in _newest_first(news[kind], store[kind], share, rng)
         ])  # fmt: skip
@@ -160,12 +162,16 @@ class AbsoluteZero(ReinforcePP):
         """Ask for a triplet, with ever fewer references; for induction, about one program."""
         if kind == "induction":
             pool = store["deduction"] + store["abduction"]
-            return [make_proposing_task(SET, kind, [pool[int(rng.integers(len(pool)))]], number)]
+            return [
+                make_proposing_task(
+                    PROGRAM_TASKS, kind, [pool[int(rng.integers(len(pool)))]], number
+                )
+            ]
         size = min(self.references, len(store[kind]))
         chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
         references = [store[kind][i] for i in chosen]
         return [
-            make_proposing_task(SET, kind, references[:count], number)
+            make_proposing_task(PROGRAM_TASKS, kind, references[:count], number)
             for count in range(size, -1, -1)
         ]
 
@@ -179,7 +185,7 @@ class AbsoluteZero(ReinforcePP):
 def _make_lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Rollout:
     """A rollout to learn from, called by its type: tasks come once, and their number is endless."""
     part = KINDS.index(kind) + (len(KINDS) if role == "solve" else 0)
-    return replace(rollout, reward=reward, part=part, problem=f"{SET}/{role}/{kind}")
+    return replace(rollout, reward=reward, part=part, problem=f"{PROGRAM_TASKS}/{role}/{kind}")
 
 
 def _error_penalty(status: Status) -> float:
