@@ -121,7 +121,7 @@ def test_a_verl_record_without_a_score_has_a_place(tmp_path: Path) -> None:
     second = verl_row("b", 1.0)
     del second["score"]
     path = lines(tmp_path / "1.jsonl", [verl_row("a", 1.0), second])
-    with pytest.raises(UserError, match=r"1\.jsonl:2: no score 'acc'; its fields are input"):
+    with pytest.raises(UserError, match=r"1\.jsonl:2: no score 'score'; its fields are input"):
         take_in(tmp_path / "run", path)
 
 
