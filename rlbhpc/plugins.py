@@ -226,7 +226,7 @@ all_entry_points: Final = cache(importlib.metadata.entry_points)
 
 @contextmanager
 def isolated_copy(path: Path) -> Iterator[Path]:
-    """A copy of a file in an empty working folder, as jobs have it; complaints name the file."""
+    """Copy a file into an empty folder and work there, as jobs do; errors name the original."""
     with TemporaryDirectory() as folder, chdir(folder):
         copy = Path(folder, path.name)
         copy.write_bytes(_read_bytes(path))
@@ -238,7 +238,7 @@ def isolated_copy(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def isolated_plugin(reference: str) -> Iterator[str]:
-    """A plugin of a file in such a copy; one of a package as it is."""
+    """Give a reference to such a copy of a plugin's file; that of a package stays as it is."""
     if not is_file(reference):
         yield reference
         return

@@ -347,11 +347,13 @@ class OpenRun(Browser):
             for step in group["step"].values.tolist()
         }
 
-        def sort_key(side: Side) -> tuple[int, Side]:
+        def study_order(side: Side) -> tuple[int, Side]:
+            # Arms that the study doesn't name come last.
             is_in_study = side.arm in study_arms
-            return study_arms.index(side.arm) if is_in_study else len(study_arms), side
+            arm_rank = study_arms.index(side.arm) if is_in_study else len(study_arms)
+            return arm_rank, side
 
-        return sorted(sides, key=sort_key)
+        return sorted(sides, key=study_order)
 
     @cached_property
     def last_sides(self) -> list[Side]:
@@ -473,16 +475,19 @@ class OpenRun(Browser):
                     return question
         return None
 
-    def search(self, words: str, where: str, pair: Pair, first: int = 0) -> tuple[list[Hit], int]:
+    def search(
+        self, words: str, where: str, pair: Pair, first_problem: int = 0
+    ) -> tuple[list[Hit], int]:
         """Find words, in any case of letters, in questions, answers or responses of both sides.
 
-        Problems are searched from number ``first`` on until there are enough hits or the time is
-        up. Returns the hits and the number of the problem to go on with, 0 at the end.
+        ``where``: ``question``, ``answer`` or ``response``. Problems are searched from number
+        ``first_problem`` on until there are enough hits or the time is up. Returns the hits and the
+        number of the problem to go on with, 0 at the end.
         """
         hits: list[Hit] = []
         problems = self.by_difference(pair)
         deadline = time.monotonic() + SEARCH_SECONDS
-        for start in range(first, len(problems), _SEARCH_BATCH):
+        for start in range(first_problem, len(problems), _SEARCH_BATCH):
             if len(hits) >= MAX_HITS or time.monotonic() > deadline:
                 return hits, start
             batch = problems[start : start + _SEARCH_BATCH]

@@ -117,7 +117,7 @@ class BatchVerifier:
         Equal answers to one problem share one :class:`Verdict` object.
         """
         start = time.perf_counter()
-        responses = [self._read(*item) for item in items]
+        responses = [self._find_answer(*item) for item in items]
         unjudged: dict[_AnswerKey, _Response] = {}
         for response in responses:
             if response.key not in self._verdicts:
@@ -133,14 +133,21 @@ class BatchVerifier:
         self.tally.seconds += time.perf_counter() - start
         return verdicts
 
-    def _read(self, gold: str, text: str, problem: Problem | None, finish: str = "") -> _Response:
-        """Find the part of a response that decides its verdict."""
-        extracted, stated = None, True
+    def _find_answer(
+        self, gold: str, text: str, problem: Problem | None, finish: str = ""
+    ) -> _Response:
+        """Find the part of a response that decides its verdict.
+
+        ``finish``: how the response ended, which some verifiers take into account.
+        """
+        extracted = None
+        stated = True
         if self._extract is not None and self._judge_extracted is not None:
             extracted = self._extract(text, finish)
             answer = NO_ANSWER
             if extracted is not None:
-                answer, stated = extracted.text, extracted.stated
+                answer = extracted.text
+                stated = extracted.stated
         elif self._distinct is None:
             answer = f"{text}\0{finish}" if takes_finish(self.module.verify) else text
         elif takes_finish(self._distinct):
@@ -148,8 +155,13 @@ class BatchVerifier:
         else:
             answer = self._distinct(text)
         # Imported problems may not hold their question: the id tells them apart.
-        content, name = (problem.content_hash, problem.id) if problem else ("", "")
-        key = _AnswerKey(gold, content, name, answer, stated)
+        key = _AnswerKey(
+            gold=gold,
+            problem_content=problem.content_hash if problem else "",
+            problem_id=problem.id if problem else "",
+            answer=answer,
+            stated=stated,
+        )
         return _Response(key, gold, text, problem, finish, extracted)
 
     def _judge_all(self, responses: Sequence[_Response]) -> list[Verdict]:
@@ -160,6 +172,7 @@ class BatchVerifier:
             return list(threads.map(self._judge, responses))
 
     def _judge(self, response: _Response) -> Verdict:
+        """Judge one response: in another process, by its extracted answer, or as a text."""
         gold, problem, finish = response.gold, response.problem, response.finish
         if self._own_process is not None:
             return self._own_process.verdict(gold, response.text, problem, finish)

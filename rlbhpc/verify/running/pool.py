@@ -112,6 +112,7 @@ class _Worker:
         """Return whether its task has slept too long, or is given up on a busy node."""
         slept = self.sleep_clock.seconds()
         now = time.monotonic()
+        # Where the node hides how long a process has slept, all time counts.
         if slept is None or now >= self.last_deadline:
             return now >= self.deadline
         return slept > self.max_sleep
