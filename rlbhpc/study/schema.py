@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rlbhpc.study.fields import (
     ArmName,
@@ -196,6 +196,11 @@ class Average(Entry):
     """The sets."""
 
 
+def _read_audit_word(errors: Any) -> Any:
+    """Read ``errors: audit`` as no rates of your own, so that those of the audit are taken."""
+    return {} if errors == "audit" else errors
+
+
 class Analysis(Entry):
     """What the report shows. Without this section: everything that the samples allow."""
 
@@ -219,9 +224,11 @@ class Analysis(Entry):
     """Share of problems, and difference in pass@k, that counts as the same."""
     averages: list[Average] = Field(default_factory=list)
     """Means over problem sets."""
-    errors: dict[ArmName, Annotated[float, Field(ge=0, lt=1)]] = Field(default_factory=dict)
+    errors: Annotated[
+        dict[ArmName, Annotated[float, Field(ge=0, lt=1)]], BeforeValidator(_read_audit_word)
+    ] = Field(default_factory=dict)
     """By arm, the share of wrong responses that the verifier calls right, where you know it. For
-    arms left out it is what `rlbhpc audit` found, else unknown.
+    arms left out it is what `rlbhpc audit` found, else unknown; `audit` leaves all arms out.
     """
     cluster: Literal["level", "difficulty", "subject"] | None = None
     """The field of a problem that names its source. Problems of one source stand and fall together

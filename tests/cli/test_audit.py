@@ -226,3 +226,10 @@ def test_what_only_the_lenient_reading_accepts_is_read_early(tmp_path: Path) -> 
         write_responses(study, arm, {p.id: unstated for p in study.problems("gsm8k")})
     sizes = {row["name"]: row["size"] for row in audited(study)["strata"] if row["arm"] == "rl"}
     assert sizes == {"disputed wrong": 1, "wrong": 2}
+
+
+def test_a_study_may_name_the_audit_as_the_source_of_errors(tmp_path: Path) -> None:
+    text = f"{STUDY}\nanalysis: {{errors: audit}}\n"
+    assert sums_study(tmp_path, text, PROBLEMS).file.analysis.errors == {}
+    with pytest.raises(UserError, match="errors"):
+        sums_study(tmp_path, text.replace("errors: audit", "errors: judge"), PROBLEMS)
