@@ -474,6 +474,8 @@ def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
         "never solves, the rarest first, beside a response of that side. The text is a "
         "model's, shown as it is. Every other sample of a problem: ",
         el("code", f"rlbhpc show {report.folder.name} --problem ID"),
+        ". Both arms of a problem in a browser: ",
+        el("code", f"rlbhpc view {report.folder.name} --open --problem ID"),
         ".",
     )
     for part in parts:
