@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import torch
 
 
-# ---- sharded -------------------------------------------------------------------------------------
-# Checkpoints that FSDP left in parts: what verl and TRL save, read part by part.
+# ---- FSDP ----------------------------------------------------------------------------------------
+# Checkpoints of FSDP, as verl and TRL save them: each rank's shard of every tensor.
 #
 # Two forms are in use. PyTorch's distributed checkpoint (a folder with ``.metadata``, as Accelerate
-# and so TRL write it) says of every tensor where its pieces lie. verl writes what each rank held,
+# and so TRL write it) says of every tensor where its shards lie. verl writes what each rank held,
 # ``model_world_size_8_rank_0.pt`` and so on, as DTensors that know how they were cut. Both are read
 # a few tensors at a time, so a model larger than memory is converted on a login node.
 
@@ -114,16 +114,23 @@ def _yield_readable(
 def _match_names(
     stored: Iterable[str], expected: Mapping[str, object], place: Path
 ) -> dict[str, str]:
-    """The model's names of weights -> how the checkpoint calls them, whatever stands before."""
-    plain = {WRAPPERS.sub("", name): name for name in stored}
+    """Map the model's names of weights to the checkpoint's, which may have a prefix and wrappers.
+
+    The prefix is what stands before the longest name of the model.
+    """
+    stored_names = {WRAPPERS.sub("", name): name for name in stored}
     longest = max(expected, key=len)
-    prefixes = [name.removesuffix(longest) for name in plain if name.endswith(longest)]
+    prefixes = [name.removesuffix(longest) for name in stored_names if name.endswith(longest)]
     if not prefixes:
         raise UserError(
             f"{place}: no {longest} in it; name the model that it belongs to as its `base`"
         )
     prefix = min(prefixes, key=len)
-    return {name: plain[prefix + name] for name in expected if prefix + name in plain}
+    matches = {}
+    for name in expected:
+        if prefix + name in stored_names:
+            matches[name] = stored_names[prefix + name]
+    return matches
 
 
 def _from_metadata(
@@ -167,35 +174,36 @@ def _rank_files(folder: Path) -> list[Path]:
 def _from_ranks(
     parts: Path, expected: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of verl's files, each cut along one dimension or whole on every rank."""
+    """Read the tensors of verl's files, each cut along one dimension or whole on every rank."""
     import torch
     from torch.distributed.tensor import DTensor
 
     # Pickles, which can run code: as with DeepSpeed's, convert those you trust.
-    ranks = [
+    rank_states = [
         torch.load(path, map_location="cpu", weights_only=False, mmap=True)
         for path in _rank_files(parts)
     ]
-    for name, stored in _match_names(ranks[0], expected, parts).items():
-        pieces = [rank[stored] for rank in ranks]
-        first = pieces[0]
+    for name, stored_name in _match_names(rank_states[0], expected, parts).items():
+        shards = [state[stored_name] for state in rank_states]
+        first = shards[0]
         if isinstance(first, DTensor):
-            (placement, *others) = first.placements
-            if others:
+            if len(first.placements) > 1:
                 raise UserError(
                     f"{parts}: {name} is cut over several dimensions of ranks, which is not read; "
                     "merge it with the program that wrote it"
                 )
-            local = [piece.to_local() for piece in pieces]
-            whole = local[0] if placement.is_replicate() else torch.cat(local, placement.dim)
+            placement = first.placements[0]
+            tensors = [shard.to_local() for shard in shards]
+            is_whole = placement.is_replicate()
+            weight = tensors[0] if is_whole else torch.cat(tensors, placement.dim)
         elif isinstance(first, torch.Tensor):
-            whole = first
+            weight = first
         else:
             raise UserError(
                 f"{parts}: {name} is a {type(first).__name__}, which is not read; merge it with "
                 "the program that wrote it"
             )
-        yield name, whole
+        yield name, weight
 
 
 def _cut_into_batches(
@@ -228,12 +236,7 @@ def _save_sharded(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> 
     (target / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
 
-# ---- checkpoints ---------------------------------------------------------------------------------
-# Checkpoints that are no model folders yet: ZeRO and FSDP states converted, adapters merged.
-#
-# Both become a folder in the Hugging Face layout, made once and used by every engine. It is written
-# under another name and renamed when it is whole, so two workers that convert at the same time make
-# the same folder twice and keep one.
+# ---- conversion ----------------------------------------------------------------------------------
 
 
 ADAPTER: Final = "adapter_config.json"
@@ -242,7 +245,7 @@ ZERO_STATES: Final = "*_optim_states.pt"
 WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.distcp", ".metadata")
 PREFIX: Final = "base_model.model."
 # What a LoRA can do besides adding B·A, which is not done here.
-BEYOND: Final = ("use_dora", "lora_bias", "use_qalora")
+UNMERGEABLE: Final = ("use_dora", "lora_bias", "use_qalora")
 
 
 def needs_base(folder: Path) -> bool:
@@ -352,7 +355,7 @@ def _merge_adapter(adapter: Path, base: Path, target: Path) -> None:
         raise UserError(
             f"{adapter}: a {settings.get('peft_type')} adapter; only LORA can be merged"
         )
-    for name in BEYOND:
+    for name in UNMERGEABLE:
         if settings.get(name):
             raise UserError(f"{adapter}: {name} cannot be merged; merge it where it was trained")
     if not (adapter / ADAPTER_WEIGHTS).is_file():
@@ -378,26 +381,29 @@ def _merge_adapter(adapter: Path, base: Path, target: Path) -> None:
 def _adapt_weight(
     name: str, weight: torch.Tensor, unmerged: dict[str, torch.Tensor], settings: Mapping[str, Any]
 ) -> torch.Tensor:
-    """Adapt one weight; what was used is taken out of ``left``."""
-    whole = unmerged.pop(PREFIX + name, None)
-    if whole is not None:  # `modules_to_save`: trained as a whole
-        return whole.to(weight.dtype)
+    """The weight with its adapter's product added; tensors used are removed from ``unmerged``."""
+    replacement = unmerged.pop(PREFIX + name, None)
+    if replacement is not None:  # one of PEFT's `modules_to_save`, which are trained whole
+        return replacement.to(weight.dtype)
     module = PREFIX + name.removesuffix(".weight")
-    a = unmerged.pop(f"{module}.lora_A.weight", None)
-    b = unmerged.pop(f"{module}.lora_B.weight", None)
-    if a is None or b is None:
+    lora_a = unmerged.pop(f"{module}.lora_A.weight", None)
+    lora_b = unmerged.pop(f"{module}.lora_B.weight", None)
+    if lora_a is None or lora_b is None:
         return weight
-    change = b.float() @ a.float()
+    product = lora_b.float() @ lora_a.float()
     if settings.get("fan_in_fan_out"):
-        change = change.T
-    return (weight.float() + _adapter_scale(module, len(a), settings) * change).to(weight.dtype)
+        product = product.T
+    scale = _adapter_scale(module, rank=len(lora_a), settings=settings)
+    return (weight.float() + scale * product).to(weight.dtype)
 
 
 def _adapter_scale(module: str, rank: int, settings: Mapping[str, Any]) -> float:
-    """Weight of the change: α/r, or α/√r where the adapter is rank-stabilised."""
+    """Factor of an adapter's product: α/r, or α/√r where the adapter is rank-stabilised."""
     alpha = float(settings.get("lora_alpha", rank))
-    for pattern, other in (settings.get("alpha_pattern") or {}).items():
+    alpha_of_modules: dict[str, float] = settings.get("alpha_pattern") or {}
+    for pattern, module_alpha in alpha_of_modules.items():
         if re.fullmatch(rf"(.*\.)?({pattern})", module):
-            alpha = float(other)
+            alpha = float(module_alpha)
             break
-    return alpha / (rank**0.5 if settings.get("use_rslora") else rank)
+    is_rank_stabilised = settings.get("use_rslora")
+    return alpha / (rank**0.5 if is_rank_stabilised else rank)

@@ -69,12 +69,14 @@ class Client:
         self._key = key
         self._tries = tries
         self._stop = stop
-        parts = urlsplit(self._url)
-        secure = parts.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        port = parts.port or kind.default_port
-        self._connection = kind(parts.hostname or "", port, timeout=timeout)
-        self._path = parts.path
+        address = urlsplit(self._url)
+        is_encrypted = address.scheme == "https"
+        connection_class = (
+            http.client.HTTPSConnection if is_encrypted else http.client.HTTPConnection
+        )
+        port = address.port or connection_class.default_port
+        self._connection = connection_class(address.hostname or "", port, timeout=timeout)
+        self._path = address.path
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request until it is answered, and return the answer."""
@@ -287,12 +289,12 @@ class EndpointEngine:
             client.close()
 
 
-class Token(NamedTuple):
-    """One token as a server tells of it: text, log-prob, and those of the likeliest tokens."""
+class ReportedToken(NamedTuple):
+    """One token as a server reports it: text, log-prob, and log-probs of the likeliest tokens."""
 
     text: str
     logprob: float
-    top: tuple[float, ...]
+    top_logprobs: tuple[float, ...]
 
 
 def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
@@ -306,68 +308,90 @@ def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) ->
 
 
 def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
-    """Read a server's answer: its text, its tokens, and what it tells of each."""
+    """Read a server's answer; ``stop`` are the stop strings that it was sent."""
     choice = answer["choices"][0]
-    why = choice.get("finish_reason")
-    if why not in ("stop", "length"):
-        return failed_completion(request, f"the server ended the response for the reason {why!r}")
+    reason = choice.get("finish_reason")
+    if reason not in ("stop", "length"):
+        return failed_completion(
+            request, f"the server ended the response for the reason {reason!r}"
+        )
     if "message" in choice:
-        text, tokens = choice["message"].get("content"), list(_chat_tokens(choice))
+        text = choice["message"].get("content")
+        tokens = _read_chat_tokens(choice)
     else:
-        text, tokens = choice["text"], list(_text_tokens(choice))
-    ids = [token_id(token.text) for token in tokens]
-    logprobs = [token.logprob for token in tokens]
-    entropies = [bound(token.top) for token in tokens]
-    if not tokens:  # only their number is known
-        ids = [-1] * int(answer["usage"]["completion_tokens"])
-        logprobs = entropies = [math.nan] * len(ids)
-    # The protocol calls an end of text and a stop string by one name.
-    whole = "".join(token.text for token in tokens)
-    if why == "length":
-        finish = Finish.LENGTH
-    elif isinstance(choice.get("stop_reason"), str) or any(s in whole for s in stop):
-        finish = Finish.STOP_STRING
+        text = choice["text"]
+        tokens = _read_text_tokens(choice)
+    if tokens:
+        ids = [stand_in_id(token.text) for token in tokens]
+        logprobs = [token.logprob for token in tokens]
+        entropies = [entropy_lower_bound(token.top_logprobs) for token in tokens]
     else:
-        finish = Finish.EOS
+        n_tokens = int(answer["usage"]["completion_tokens"])
+        ids = [-1] * n_tokens
+        logprobs = entropies = [math.nan] * n_tokens
+    text_before_stop, _ = before_stop(text or "", stop)
     return Completion(
-        request.tag,
-        np.array(ids, np.int32),
-        np.array(logprobs, np.float32),
-        np.array(entropies, np.float32),
-        before_stop(text or "", stop)[0],
-        finish,
+        tag=request.tag,
+        token_ids=np.array(ids, np.int32),
+        logprobs=np.array(logprobs, np.float32),
+        entropies=np.array(entropies, np.float32),
+        text=text_before_stop,
+        finish=_read_finish(choice, tokens, stop),
     )
 
 
-def bound(top: Iterable[float]) -> float:
-    """Lower bound of an entropy from the log-probs of the likeliest tokens.
+def _read_finish(
+    choice: dict[str, Any], tokens: Sequence[ReportedToken], stop: Sequence[str]
+) -> Finish:
+    """Why a response ended: the protocol calls an end of text and a stop string by one name."""
+    if choice["finish_reason"] == "length":
+        return Finish.LENGTH
+    text_with_stop = "".join(token.text for token in tokens)
+    names_stop_string = isinstance(choice.get("stop_reason"), str)
+    if names_stop_string or any(string in text_with_stop for string in stop):
+        return Finish.STOP_STRING
+    return Finish.EOS
+
+
+def entropy_lower_bound(top_logprobs: Iterable[float]) -> float:
+    """Lower bound of an entropy, in nats, from the log-probs of the likeliest tokens.
 
     It is the entropy of the distribution in which all other tokens are one,
     −Σ p log p − R log R with R = 1 − Σ p; grouping outcomes never raises an entropy.
     """
-    probabilities = [math.exp(min(logprob, 0.0)) for logprob in top]
-    rest = max(0.0, 1.0 - sum(probabilities))
-    return -sum(p * math.log(p) for p in (*probabilities, rest) if p > 0)
+    probabilities = [math.exp(min(logprob, 0.0)) for logprob in top_logprobs]
+    all_others = max(0.0, 1.0 - sum(probabilities))
+    return -sum(p * math.log(p) for p in (*probabilities, all_others) if p > 0)
 
 
-def token_id(text: str) -> int:
-    """Stand-in for a token's id, which a server does not tell: negative, equal for equal texts."""
+def stand_in_id(text: str) -> int:
+    """Number in place of a token's id, which a server does not tell: negative, one per text."""
     return -2 - (zlib.crc32(text.encode("utf-8", "surrogatepass")) >> 2)
 
 
-def _text_tokens(choice: dict[str, Any]) -> Iterable[Token]:
-    listed = choice.get("logprobs")
-    if not listed or not listed.get("tokens"):
-        return
-    tops = listed.get("top_logprobs") or [{}] * len(listed["tokens"])
-    for text, logprob, top in zip(listed["tokens"], listed["token_logprobs"], tops, strict=True):
-        yield Token(text, float(logprob), tuple(map(float, (top or {text: logprob}).values())))
+def _read_text_tokens(choice: dict[str, Any]) -> list[ReportedToken]:
+    """Tokens of an answer of ``/completions``; none if the server reports no log-probs."""
+    reported = choice.get("logprobs") or {}
+    texts = reported.get("tokens") or []
+    top_of_tokens = reported.get("top_logprobs") or [None] * len(texts)
+    tokens = []
+    for text, logprob, top in zip(
+        texts, reported.get("token_logprobs") or [], top_of_tokens, strict=True
+    ):
+        likeliest = top or {text: logprob}
+        top_logprobs = tuple(float(value) for value in likeliest.values())
+        tokens.append(ReportedToken(text, float(logprob), top_logprobs))
+    return tokens
 
 
-def _chat_tokens(choice: dict[str, Any]) -> Iterable[Token]:
-    listed = choice.get("logprobs")
-    for entry in (listed or {}).get("content") or ():
-        logprob = float(entry["logprob"])
+def _read_chat_tokens(choice: dict[str, Any]) -> list[ReportedToken]:
+    """Tokens of an answer of ``/chat/completions``; none if the server reports no log-probs."""
+    reported = choice.get("logprobs") or {}
+    tokens = []
+    for entry in reported.get("content") or ():
+        text, logprob = entry["token"], float(entry["logprob"])
         # By text, since the sampled token may be listed twice: as itself and among the likeliest.
-        top = {t["token"]: float(t["logprob"]) for t in entry.get("top_logprobs") or ()}
-        yield Token(entry["token"], logprob, tuple((top or {entry["token"]: logprob}).values()))
+        likeliest = {top["token"]: float(top["logprob"]) for top in entry.get("top_logprobs") or ()}
+        top_logprobs = tuple((likeliest or {text: logprob}).values())
+        tokens.append(ReportedToken(text, logprob, top_logprobs))
+    return tokens

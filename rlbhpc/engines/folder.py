@@ -87,13 +87,14 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weight_bytes(folder: Path, dtype: str) -> int:
-    """Bytes of a model's weights once they are loaded in a format of numbers, at the least.
+    """Bytes that a model's weights take in memory at least, as numbers of type ``dtype``.
 
-    The files say it without torch, of models with code of their own, and of weights below 16 bits.
+    The size of the files stands in where torch is missing, or where it cannot count the weights:
+    models with code of their own (``auto_map``), and quantised ones.
     """
-    config = json.loads((folder / "config.json").read_text())
-    is_plain = not config.keys() & {"quantization_config", "auto_map"}
-    if not is_plain or util.find_spec("torch") is None:
+    config = configuration(folder)
+    is_countable = not config.keys() & {"quantization_config", "auto_map"}
+    if not is_countable or util.find_spec("torch") is None:
         return sum(path.stat().st_size for path in weight_files(folder))
     from rlbhpc.engines.hf_model import make_module_without_data  # loads torch
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from vllm.outputs import RequestOutput
 
 T = TypeVar("T")
-# A text to score: its place, prompt and response.
+# A text to score: its number, prompt and response.
 NumberedText = tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]
 
-# How far admission runs ahead of the free rows.
-QUEUED = 1.25
-# Setting this device does nothing.
+# Requests handed to vLLM for each row, so that a row that ends finds its next one waiting.
+ADMITTED_PER_ROW = 1.25
+# torch.cuda.set_device(-1) does nothing.
 NO_GPU = -1
 # An engine argument that older versions of vLLM do not have.
 NORMALISE = "mm_device_do_normalize"
@@ -88,9 +88,9 @@ class VllmEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         from rlbhpc.engines.distribution import settle_vector_math
-        from rlbhpc.engines.vllm_worker import keep_measured
+        from rlbhpc.engines.vllm_worker import collect_raw_logprobs
 
-        self._keep = keep_measured
+        self._collect_raw_logprobs = collect_raw_logprobs
         settle_vector_math()
         cpu = current_platform.is_cpu()
         # On a CPU vLLM goes through the motions of sleep and keeps its memory.
@@ -154,47 +154,55 @@ class VllmEngine:
             logprobs=1,
         )
 
-        def read(request: Request) -> tuple[Any, SamplingParams]:
+        def make_vllm_request(request: Request) -> tuple[Any, SamplingParams]:
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
             if request.images:
                 prompt["multi_modal_data"] = {"image": list(decoded_images.get(request.images))}
-            why = too_long(len(request.prompt_ids), sampling, self.max_length)
-            if why:
-                raise UserError(why)
-            # A copy: the settings are checked once, which takes 20 times as long.
-            own = copy(params)
-            own.extra_args = {**params.extra_args, "seed": request.seed}
-            return prompt, own
+            reason = too_long(len(request.prompt_ids), sampling, self.max_length)
+            if reason:
+                raise UserError(reason)
+            # A copy, since vLLM checks new settings, which takes 20 times as long.
+            request_params = copy(params)
+            request_params.extra_args = {**params.extra_args, "seed": request.seed}
+            return prompt, request_params
 
-        for request, output in self._keep_engine_full(requests, read):
+        for request, output in self._run_in_vllm(requests, make_vllm_request):
             if isinstance(output, str):
                 yield failed_completion(request, output)
                 continue
             # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
-            why = too_long(len(output.prompt_token_ids or ()), sampling, self.max_length)
-            yield failed_completion(request, why) if why else (request, output)
+            prompt_length = len(output.prompt_token_ids or ())
+            reason = too_long(prompt_length, sampling, self.max_length)
+            if reason:
+                yield failed_completion(request, reason)
+            else:
+                yield request, output
 
-    def _keep_engine_full(
-        self, texts: Iterator[T], read: Callable[[T], tuple[Any, SamplingParams]]
+    def _run_in_vllm(
+        self, texts: Iterator[T], make_vllm_request: Callable[[T], tuple[Any, SamplingParams]]
     ) -> Iterator[tuple[T, RequestOutput | str]]:
-        """Keep the engine full; hand out what has finished, or why it was refused.
+        """Yield each text with vLLM's output as it finishes, or with the reason of a refusal.
 
-        ``read`` gives what vLLM reads of a text, and the settings.
+        ``make_vllm_request`` gives what vLLM is asked for a text, and the sampling settings.
         """
         if self._resting:
             raise RuntimeError("the engine rests: it has no weights before load_weights")
         engine = self._engine
         running: dict[str, T] = {}
-        room = int(self._rows * QUEUED)
+        max_admitted = int(self._rows * ADMITTED_PER_ROW)
         try:
             while True:
-                while len(running) < room and (text := next(texts, None)) is not None:
+                while len(running) < max_admitted:
+                    text = next(texts, None)
+                    if text is None:
+                        break
                     name = str(next(self._count))
                     try:
-                        self._keep(engine, engine.add_request(name, *read(text)))
+                        request = engine.add_request(name, *make_vllm_request(text))
                     except (UserError, ValueError) as error:  # such as too many tokens of an image
                         yield text, str(error)
                     else:
+                        self._collect_raw_logprobs(engine, request)
                         running[name] = text
                 if not running:
                     return
@@ -210,7 +218,7 @@ class VllmEngine:
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
         params = _scoring_params(temperature=0, max_tokens=1, prompt_logprobs=1)
 
-        def read(text: NumberedText) -> tuple[Any, SamplingParams]:
+        def make_vllm_request(text: NumberedText) -> tuple[Any, SamplingParams]:
             prompt, response = text[1]
             length = len(prompt) + len(response)
             if length >= self.max_length:
@@ -220,17 +228,20 @@ class VllmEngine:
                 )
             return {"prompt_token_ids": [*prompt, *response]}, params
 
-        ready: dict[int, Score] = {}
-        following = 0
-        for (number, (_, response)), output in self._keep_engine_full(enumerate(texts), read):
+        # Texts finish in any order and are yielded in theirs.
+        finished: dict[int, Score] = {}
+        next_number = 0
+        for text, output in self._run_in_vllm(enumerate(texts), make_vllm_request):
+            number, (_, response) = text
             if isinstance(output, str):
                 raise UserError(f"score: {output}")
-            # The first prompt token has no entry; every other has two numbers.
+            # The first prompt token has no entry; every other has a log-prob and an entropy.
             measured = np.asarray(output.prompt_logprobs.logprobs, np.float32).reshape(-1, 2)
-            ready[number] = Score(*measured[-len(response) :].T.copy())
-            while following in ready:
-                yield ready.pop(following)
-                following += 1
+            logprobs, entropies = measured[-len(response) :].T.copy()
+            finished[number] = Score(logprobs, entropies)
+            while next_number in finished:
+                yield finished.pop(next_number)
+                next_number += 1
 
     @cached_property
     def _skeleton(self) -> Any:
@@ -262,7 +273,7 @@ class VllmEngine:
         self._engine.collective_rpc("reload_weights", kwargs=kwargs)
         if missing:
             raise UserError(f"weights: {len(missing)} are missing, among them {min(missing)}")
-        self._engine.collective_rpc("mend_packed")
+        self._engine.collective_rpc("repack_cpu_weights")
         self._engine.reset_prefix_cache()
         # The worker forgets its images with the old weights, the scheduler only if told.
         self._engine.reset_encoder_cache()

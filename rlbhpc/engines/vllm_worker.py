@@ -44,44 +44,49 @@ class MeasuringSampler(Sampler):
         """Measure the distribution at the sampling temperature, then sample as vLLM does."""
         if sampling_metadata.max_num_logprobs is None:
             return super().forward(logits, sampling_metadata, *args, **kwargs)
-        rows = self._rows()
-        # The settings are one call's of our engine, which makes one at a time.
-        whole = rows[0].sampling_params.extra_args["whole"]
-        scaled = logits.float()
+        requests = self._batch_requests()
+        # All requests of a batch come from one call of our engine, so they share their settings.
+        is_untruncated = requests[0].sampling_params.extra_args["whole"]
         temperature = sampling_metadata.temperature
-        if whole:  # nothing else wants the logits
+        scaled = logits.float()
+        if is_untruncated:  # nothing else reads the logits
             scaled.div_(temperature[:, None])
         elif temperature is not None:
+            # Greedy sampling is measured at temperature 1.
             scaled = scaled / torch.where(temperature > 0, temperature, 1.0)[:, None]
         weights = torch.softmax(scaled, dim=-1)
-        if whole:
-            tokens = invert(weights, next_uniforms(rows, weights.device))
+        if is_untruncated:
+            tokens = invert(weights, next_uniforms(requests, weights.device))
             output = SamplerOutput(tokens.int()[:, None], None)
+            # A drawn token is not so unlikely that float32 would round its weight coarsely.
+            logprobs = weights.gather(1, tokens[:, None]).log()
         else:
-            plain = replace(sampling_metadata, max_num_logprobs=None)
-            output = super().forward(logits, plain, *args, **kwargs)
+            without_logprobs = replace(sampling_metadata, max_num_logprobs=None)
+            output = super().forward(logits, without_logprobs, *args, **kwargs)
             tokens = output.sampled_token_ids[:, 0].long()
-        logp = _log_weights(weights, scaled, tokens[:, None], drawn=whole)
-        output.logprobs_tensors = carried(tokens, logp[:, 0], special.entr(weights).sum(-1))
+            logprobs = log_softmax_at(tokens[:, None], scaled, weights)
+        entropies = special.entr(weights).sum(-1)
+        output.logprobs_tensors = pack_measurements(tokens, logprobs[:, 0], entropies)
         return output
 
-    def draw(
+    def draw_truncated(
         self,
         logits: torch.Tensor,
         _: Any,
         top_k: torch.Tensor | None,
         top_p: torch.Tensor | None,
     ) -> tuple[torch.Tensor, None]:
-        """Cut the logits as vLLM does; draw each row's token with the row's own number."""
+        """Truncate the logits as vLLM does, and draw each row's token with the row's own number."""
         weights = torch.softmax(apply_top_k_top_p(logits, top_k, top_p), dim=-1)
-        return invert(weights, next_uniforms(self._rows(), weights.device)), None
+        uniform = next_uniforms(self._batch_requests(), weights.device)
+        return invert(weights, uniform), None
 
-    def _rows(self) -> list[Any]:
-        """The requests of the batch, in its order."""
+    def _batch_requests(self) -> list[Any]:
+        """VLLM's records of the requests of the batch, in the order of its rows."""
         return [self.runner.requests[name] for name in self.runner.input_batch.req_ids]
 
     def compute_logprobs(self, logits: torch.Tensor) -> torch.Tensor:
-        """Leave a prompt's logits as they are: `gather_logprobs` takes a few rows at a time.
+        """Return a prompt's logits unchanged: `gather_logprobs` normalises a few rows at a time.
 
         vLLM reads up to 2,048 tokens of a text at once. With a vocabulary of 152,000 their
         log-probs take 2.5 GB on the way, for which vLLM has left no room.
@@ -92,43 +97,52 @@ class MeasuringSampler(Sampler):
         self, logits: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
     ) -> LogprobsTensors:
         """Log-prob of each prompt token and entropy of the distribution it comes from."""
-        ids = token_ids.long()
-        rows = max(1, CHUNK // logits.shape[-1])
-        chosen, entropies = [], []
-        for part, tokens in zip(logits.split(rows), ids.split(rows), strict=True):
-            logprobs = log_distribution(part, self.score_temperature)
-            chosen.append(logprobs.gather(1, tokens[:, None])[:, 0])
-            entropies.append(entropy(logprobs))
-        return carried(ids, torch.cat(chosen), torch.cat(entropies))
+        token_ids = token_ids.long()
+        n_chunk = max(1, CHUNK // logits.shape[-1])
+        logprobs, entropies = [], []
+        for chunk, ids in zip(logits.split(n_chunk), token_ids.split(n_chunk), strict=True):
+            distribution = log_distribution(chunk, self.score_temperature)
+            logprobs.append(distribution.gather(1, ids[:, None])[:, 0])
+            entropies.append(entropy(distribution))
+        return pack_measurements(token_ids, torch.cat(logprobs), torch.cat(entropies))
 
 
-def carried(ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor) -> LogprobsTensors:
-    """Both numbers of each token, in the places of the log-probs of two."""
+def pack_measurements(
+    ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor
+) -> LogprobsTensors:
+    """Log-prob and entropy of each token, where vLLM expects the log-probs of two tokens."""
+    two_ids = ids[:, None].expand(-1, 2).int()
     measured = torch.stack((logprobs, entropies), dim=1)
-    return LogprobsTensors(ids[:, None].expand(-1, 2).int(), measured, torch.zeros_like(ids))
+    ranks = torch.zeros_like(ids)
+    return LogprobsTensors(two_ids, measured, ranks)
 
 
-def _log_weights(
-    weights: torch.Tensor, scaled: torch.Tensor, tokens: torch.Tensor, *, drawn: bool
+def log_softmax_at(
+    tokens: torch.Tensor, scaled: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """Log-probs of each row's token, from the softmax and what it was taken of."""
-    if drawn:  # too likely to be a number that float32 rounds coarsely
-        return weights.gather(1, tokens).log()
-    # What the likeliest token's weight says of the sum spares another pass over the vocabulary.
-    best = scaled.max(dim=-1, keepdim=True)
-    return scaled.gather(1, tokens) - best.values + weights.gather(1, best.indices).log()
+    """Log-softmax of ``scaled`` at each row's token; ``weights`` is the softmax of all tokens.
+
+    The likeliest token's weight gives the logarithm of the sum, which spares another pass over the
+    vocabulary.
+    """
+    likeliest = scaled.max(dim=-1, keepdim=True)
+    log_weight = weights.gather(1, likeliest.indices).log()
+    return scaled.gather(1, tokens) - likeliest.values + log_weight
 
 
-def next_uniforms(rows: list[Any], device: torch.device) -> torch.Tensor:
-    """The number of each row's next token; its stream lives as long as vLLM's record of it."""
-    for request in rows:
+def next_uniforms(requests: list[Any], device: torch.device) -> torch.Tensor:
+    """The uniform number for the next token of each request, from the stream of its seed.
+
+    The stream is kept on vLLM's record of the request.
+    """
+    for request in requests:
         if not hasattr(request, "uniforms"):
             settings = request.sampling_params
             numbers = uniforms(settings.extra_args["seed"], settings.max_tokens)
-            # Read as bytes: NumPy's own numbers cost three times as much to gather.
+            # A memoryview: NumPy's own numbers cost three times as much to gather.
             request.uniforms = numbers.data
-    following = [request.uniforms[len(request.output_token_ids)] for request in rows]
-    on_host = torch.from_numpy(np.array(following))
+    next_numbers = [request.uniforms[len(request.output_token_ids)] for request in requests]
+    on_host = torch.from_numpy(np.array(next_numbers))
     if device.type == "cuda":
         on_host = on_host.pin_memory()
     return on_host.to(device, non_blocking=True)
@@ -146,17 +160,18 @@ class Extension:
             raise TypeError(f"unknown sampler {type(sampler)}: cannot measure log-probs exactly")
         sampler.__class__ = MeasuringSampler
         sampler.runner = self.model_runner
-        sampler.topk_topp_sampler.forward = sampler.draw
+        sampler.topk_topp_sampler.forward = sampler.draw_truncated
 
     def set_score_temperature(self, temperature: float) -> None:
         """Set the temperature at which prompt tokens are scored."""
         self.model_runner.sampler.score_temperature = temperature
 
-    def mend_packed(self) -> None:
-        """Repack after a reload what vLLM leaves out: experts, and an output layer that is tied.
+    def repack_cpu_weights(self) -> None:
+        """Repack after a reload what vLLM leaves out: a tied output layer, and experts.
 
-        The CPU build multiplies by packed weights. A reload packs those of linear layers alone: a
-        tied output layer would keep the old ones unnoticed, and experts would be read unpacked.
+        vLLM's CPU build multiplies by weights in a packed layout of its own. A reload packs those
+        of linear layers alone: a tied output layer would keep the old ones unnoticed, and experts
+        would be read unpacked.
         """
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
         from vllm.platforms import current_platform
@@ -164,28 +179,28 @@ class Extension:
         if not current_platform.is_cpu():
             return
         model = self.model_runner.get_model()
-        head = getattr(model, "lm_head", None)
-        if head is not None:
-            dispatch_cpu_unquantized_gemm(head, remove_weight=False)
+        output_layer = getattr(model, "lm_head", None)
+        if output_layer is not None:
+            dispatch_cpu_unquantized_gemm(output_layer, remove_weight=False)
         for layer in model.modules():
-            kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
-            if kernel is not None:
-                kernel.fused_experts.process_weights_after_loading(layer)
+            method = getattr(layer, "quant_method", None)
+            expert_kernel = getattr(method, "moe_kernel", None)
+            if expert_kernel is not None:
+                expert_kernel.fused_experts.process_weights_after_loading(layer)
 
 
-class Measured(LogprobsProcessor):
-    """A request's log-probs and entropies, as they come in: the bytes of float32 pairs.
+class RawLogprobs(LogprobsProcessor):
+    """Collects a request's log-probs and entropies as they come in: the bytes of float32 pairs.
 
-    vLLM builds lists of token ids, ranks and texts out of every token's log-probs, while the model
-    waits.
+    vLLM's own class builds lists of ids, ranks and texts for every token while the model waits.
     """
 
     def _update_sample_logprobs(self, lists: Any) -> None:
         self.logprobs += lists.logprobs.tobytes()
 
 
-def keep_measured(engine: LLMEngine, request: str) -> None:
-    """Let a request that was just added keep its log-probs so."""
+def collect_raw_logprobs(engine: LLMEngine, request: str) -> None:
+    """Let a request that was just added collect its log-probs as bytes."""
     processor = engine.output_processor.request_states[request].logprobs_processor
-    processor.__class__ = Measured
+    processor.__class__ = RawLogprobs
     processor.logprobs = bytearray()

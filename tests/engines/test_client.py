@@ -14,7 +14,7 @@ import pytest
 from rlbhpc import __version__
 from rlbhpc.engines import endpoint
 from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.endpoint import completion, token_id
+from rlbhpc.engines.endpoint import completion, stand_in_id
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
@@ -268,14 +268,14 @@ def test_an_answer_becomes_a_completion(
 ) -> None:
     done = completion(Request(5, (1,), 1), {"choices": [choice]}, stop)
     assert (done.tag, done.text, done.finish, done.error) == (5, text, finish, "")
-    assert done.token_ids.tolist() == [token_id(token) for token in tokens]
+    assert done.token_ids.tolist() == [stand_in_id(token) for token in tokens]
     assert done.logprobs.tolist() == pytest.approx([HALF, QUARTER])
     alone = -0.25 * np.log(0.25) - 0.75 * np.log(0.75)
     assert done.entropies.tolist() == pytest.approx([THREE, alone])
 
 
 def test_stand_ins_for_tokens_are_below_what_stands_for_none() -> None:
-    assert [token_id("a"), token_id("\ud800")] == [-976088978, -124856652]
+    assert [stand_in_id("a"), stand_in_id("\ud800")] == [-976088978, -124856652]
 
 
 def test_log_probs_without_their_likeliest_tell_of_the_token_alone() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlbhpc.engines.completion import Finish, Request
-from rlbhpc.engines.endpoint import bound, completion
+from rlbhpc.engines.endpoint import completion, entropy_lower_bound
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
@@ -38,7 +38,7 @@ FAULTS = ["429", "500", "silence", "half"]
 def test_the_bound_is_never_above_the_entropy(weights: list[float], known: int) -> None:
     p = np.array(weights) / np.sum(weights)
     entropy = -(p * np.log(p)).sum()
-    found = bound(np.log(p[:known]))
+    found = entropy_lower_bound(np.log(p[:known]))
     assert found <= entropy + 1e-9
     if known >= len(p) - 1:
         assert found == pytest.approx(entropy)

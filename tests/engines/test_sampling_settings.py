@@ -119,13 +119,11 @@ def test_rows_that_move_keep_what_they_have_written(hf: Engine) -> None:
 
 
 def test_what_a_cut_leaves_may_be_as_good_as_impossible(vllm: Engine) -> None:
-    from rlbhpc.engines.vllm_worker import _log_weights
+    from rlbhpc.engines.vllm_worker import log_softmax_at
 
     scaled = torch.tensor([[0.0, -200.0]])
     weights, tokens = torch.softmax(scaled, -1), torch.tensor([[1]])
-    assert _log_weights(weights, scaled, tokens, drawn=False).tolist() == [[-200.0]]
-    likely = torch.tensor([[0]])
-    assert _log_weights(weights, scaled, likely, drawn=True).tolist() == [[0.0]]
+    assert log_softmax_at(tokens, scaled, weights).tolist() == [[-200.0]]
 
 
 def test_a_stop_token_ends_a_response_and_leaves_no_text(engine: Engine) -> None:
