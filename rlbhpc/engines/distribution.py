@@ -61,27 +61,33 @@ def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     The sum runs over blocks and then within one: a running sum of a whole vocabulary is slow.
     Blocks are summed by halves: elementwise, so that a row's bits depend on no other row.
     """
-    short = -weight.shape[-1] % BLOCK
-    blocks = torch.nn.functional.pad(weight, (0, short)) if short else weight
-    blocks = blocks.view(len(weight), -1, BLOCK)
-    sums = blocks
-    while sums.shape[-1] > 1:
-        sums = torch.add(*sums.chunk(2, dim=-1))
-    sums = sums[..., 0].double()
-    running = sums.cumsum(-1)
-    target = uniform[:, None] * running[:, -1:]
-    block = _first_exceeding(running, target)
-    inner = blocks[torch.arange(len(weight), device=block.device), block[:, 0]]
-    target = target - running.gather(1, block) + sums.gather(1, block)
-    within = _first_exceeding(inner.cumsum(-1, dtype=torch.float64), target)
-    return (block * BLOCK + within)[:, 0]
+    n_padding = -weight.shape[-1] % BLOCK
+    if n_padding:
+        weight = torch.nn.functional.pad(weight, (0, n_padding))
+    blocks = weight.view(len(weight), -1, BLOCK)
+    halves = blocks
+    while halves.shape[-1] > 1:
+        left, right = halves.chunk(2, dim=-1)
+        halves = left + right
+    block_sums = halves[..., 0].double()
+    running_sums = block_sums.cumsum(-1)
+    target = uniform[:, None] * running_sums[:, -1:]
+    block = _first_exceeding(running_sums, target)
+    rows = torch.arange(len(weight), device=block.device)
+    weights_in_block = blocks[rows, block[:, 0]]
+    # In this order of operations, on which the drawn tokens depend.
+    target_in_block = target - running_sums.gather(1, block) + block_sums.gather(1, block)
+    running_in_block = weights_in_block.cumsum(-1, dtype=torch.float64)
+    index_in_block = _first_exceeding(running_in_block, target_in_block)
+    return (block * BLOCK + index_in_block)[:, 0]
 
 
-def _first_exceeding(running: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    total = running[:, -1:]
+def _first_exceeding(running_sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """First index of each row at which the running sum exceeds the target, (rows, 1)."""
+    total = running_sums[:, -1:]
     # Rounding may lift a target to the total itself, which no index exceeds.
-    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(running, target, right=True)
+    below_total = torch.nextafter(total, torch.zeros_like(total))
+    return torch.searchsorted(running_sums, torch.minimum(target, below_total), right=True)
 
 
 # A remedy for the one thing that made two runs on the same CPU differ in their bits.

@@ -187,47 +187,54 @@ def failed_completion(request: Request, error: str) -> Completion:
     return Completion(request.tag, ids, numbers, numbers, "", Finish.ERROR, error)
 
 
-# Run iterators ahead of their reader, each in a thread, with a bounded queue between them.
-
-
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class SourceEnd:
+    """Stands in the queue behind the last item of a source, with what it raised if anything."""
+
+    error: BaseException | None = None
+
+
 class Ahead(Generic[T]):
-    """What several iterators yield, each advanced in a thread of its own.
+    """Iterator over what several sources yield, each of which runs ahead in its own thread.
 
     An engine keeps stepping while the reader verifies and writes; PyTorch releases the
-    interpreter lock in its operations, so both make progress. At most ``bound`` items wait: a
-    reader slower than the engine stops it there, so memory stays bounded. An exception of a
-    source is raised in the reader. ``close`` stops the sources at their next item and waits until
-    they have let go of the model.
+    interpreter lock in its operations, so both make progress. At most ``max_waiting`` items wait
+    in a queue: there a source stops until the reader has caught up. An exception of a source is
+    raised in the reader. ``close`` stops the sources at their next item and waits until they have
+    let go of the model.
     """
 
-    def __init__(self, sources: Sequence[Iterator[T]], bound: int = 1024) -> None:
-        self._queue: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(bound)
+    def __init__(self, sources: Sequence[Iterator[T]], max_waiting: int = 1024) -> None:
+        self._queue: queue.Queue[T | SourceEnd] = queue.Queue(max_waiting)
         self._stop = threading.Event()
-        self._running = len(sources)
+        self._n_running = len(sources)
         self._threads = [
-            threading.Thread(target=self._run, args=(source,), daemon=True) for source in sources
+            threading.Thread(target=self._exhaust, args=(source,), daemon=True)
+            for source in sources
         ]
         for thread in self._threads:
             thread.start()
 
-    def _run(self, source: Iterator[T]) -> None:
-        end: BaseException | None = None
+    def _exhaust(self, source: Iterator[T]) -> None:
+        """Put all items of a source into the queue, and its end behind them."""
+        end = SourceEnd()
         try:
             for item in source:
-                self._put((True, item))
+                self._put(item)
                 if self._stop.is_set():
                     break
             close = getattr(source, "close", None)
             if close is not None:
                 close()
         except BaseException as error:  # it is raised again in the reader
-            end = error
-        self._put((False, end))
+            end = SourceEnd(error)
+        self._put(end)
 
-    def _put(self, entry: tuple[bool, T | BaseException | None]) -> None:
+    def _put(self, entry: T | SourceEnd) -> None:
+        """Wait for room in the queue, or until the reader has closed it."""
         while not self._stop.is_set():
             try:
                 self._queue.put(entry, timeout=0.1)
@@ -239,19 +246,19 @@ class Ahead(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        while self._running:
-            alive, item = self._queue.get()
-            if alive:
-                return item  # type: ignore[return-value]
-            self._running -= 1
-            if isinstance(item, BaseException):
+        while self._n_running:
+            entry = self._queue.get()
+            if not isinstance(entry, SourceEnd):
+                return entry
+            self._n_running -= 1
+            if entry.error is not None:
                 self.close()
-                raise item
+                raise entry.error
         raise StopIteration
 
     def close(self) -> None:
         """Drop what is left and wait for the threads."""
-        self._running = 0
+        self._n_running = 0
         self._stop.set()
         for thread in self._threads:
             thread.join()

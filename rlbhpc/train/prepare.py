@@ -43,7 +43,8 @@ def prepare(study: Study, model: str) -> Run | Distillation:
             for step in study.models[model].steps or []
         },
     }
-    settings, algorithm = settings_for_this_device(study, model), algorithm_of(recipe)
+    settings = settings_for_this_device(study, model)
+    algorithm = algorithm_of(recipe)
     if algorithm is None:
         pairs = tuple(learning_pairs(study, recipe, Tokens(base), settings))
         if not pairs:
@@ -53,13 +54,13 @@ def prepare(study: Study, model: str) -> Run | Distillation:
     tokens = Tokens(base)
     prompts = _read_prompts(study, recipe, tokens)
     template = study.prompts[recipe.prompt or ""]
-    judge = partial(verify_apart, seconds=study.file.verification.timeout)
+    verify = partial(verify_apart, seconds=study.file.verification.timeout)
     return Run(
         settings=settings,
         algorithm=algorithm,
         prompts=prompts,
         ask=lambda problem: Prompt(problem, tokens.encode(render(template, problem))),
-        judge=Judge(judge, make_reward(settings.rewards)),
+        judge=Judge(verify, make_reward(settings.rewards)),
         image_processor=image_processor_of(base),
         reference=_reference_folder(study, algorithm.reference_model, tokens),
         **common,
@@ -79,13 +80,12 @@ def _reference_folder(study: Study, model: str, tokens: Tokens) -> Path | None:
             f"teacher {model}: {folder} has another vocabulary than {tokens.folder}; it scores the "
             "tokens that the student wrote, so take a teacher with the same tokeniser"
         )
-    rows, sampled = (
-        read_config(path).get_text_config().vocab_size for path in (folder, tokens.folder)
-    )
-    if rows < sampled:
+    teacher_vocabulary = read_config(folder).get_text_config().vocab_size
+    student_vocabulary = read_config(tokens.folder).get_text_config().vocab_size
+    if teacher_vocabulary < student_vocabulary:
         raise UserError(
-            f"teacher {model}: {folder} has embeddings of {rows} tokens, and the student samples "
-            f"from {sampled}; take a teacher with as many"
+            f"teacher {model}: {folder} has embeddings of {teacher_vocabulary} tokens, and the "
+            f"student samples from {student_vocabulary}; take a teacher with as many"
         )
     return folder
 
@@ -116,14 +116,14 @@ def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -
 
 
 def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
-    """The problems of a recipe in its prompt, tokenised; images need a model that sees."""
+    """Tokenise the problems of a recipe in its prompt; refuse images that the model can't see."""
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
-    problem_id = next((problem.id for problem in problems if problem.images), None)
-    if problem_id is not None and image_processor_of(tokens.folder) is None:
+    with_images = [problem.id for problem in problems if problem.images]
+    if with_images and image_processor_of(tokens.folder) is None:
         raise UserError(
-            f"{problem_id} has images, which the model in {tokens.folder} cannot be shown; train "
-            f"one of {', '.join(sorted(IMAGE_MODELS))}"
+            f"{with_images[0]} has images, which the model in {tokens.folder} cannot be shown; "
+            f"train one of {', '.join(sorted(IMAGE_MODELS))}"
         )
     tokens.check_prompt(template, render(template, problems[0]))
-    return tuple(Prompt(p, tokens.encode(render(template, p))) for p in problems)
+    return tuple(Prompt(problem, tokens.encode(render(template, problem))) for problem in problems)

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rlbhpc.train.algorithms.algorithm import Algorithm
 
 # Recipe keys that are settings of the loop under the same name.
-SHARED = (
+SHARED_KEYS = (
     "seed", "prompts_per_step", "samples_per_prompt", "temperature", "max_tokens", "learning_rate",
 )  # fmt: skip
 
 
-# Of a new model: layers, heads, tokens of a vocabulary.
-MOST_PARTS: Final = 100_000_000
+# Largest count in a new model's architecture: layers, heads, tokens of a vocabulary.
+MAX_COUNT: Final = 100_000_000
 # What a GPU is for: set there where a recipe says nothing.
-ON_GPU = {"rollouts": "vllm", "dtype": "bfloat16", "recompute": True}
+GPU_DEFAULTS = {"rollouts": "vllm", "dtype": "bfloat16", "recompute": True}
 
 
 def check_recipes(study: Study) -> None:
@@ -78,22 +78,27 @@ def _check_architecture(recipe: Recipe) -> None:
     """Refuse sizes and numbers of a new model that are no counts."""
     for key, value in recipe.architecture.items():
         is_count = key.startswith("num_") or key.endswith("_size")
-        if is_count and (type(value) is not int or not 1 <= value <= MOST_PARTS):
+        if is_count and (type(value) is not int or not 1 <= value <= MAX_COUNT):
             raise UserError(
                 f"architecture.{key}: found {shown(value)}; allowed: a whole number from 1 to "
-                f"{MOST_PARTS:,}"
+                f"{MAX_COUNT:,}"
             )
 
 
 def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
-    """A policy that is not shown the figure of a question learns to guess."""
-    if recipe.problems is None or not (problem_id := study.first_with_image(recipe.problems)):
+    """Refuse images for a model that can't see them: it would learn to guess."""
+    if recipe.problems is None:
+        return
+    problem_id = study.first_with_image(recipe.problems)
+    if not problem_id:
         return
     if recipe.is_supervised:
         raise UserError(f"{problem_id} has images, and supervised training shows none")
     start = model
-    while (training := study.models[start].train) is not None and training.from_ is not None:
+    training = study.models[start].train
+    while training is not None and training.from_ is not None:
         start = training.from_
+        training = study.models[start].train
     folder = study.folder(start, study.last_step(start))
     if training is None and (folder / "config.json").is_file() and not sees(folder):
         raise UserError(
@@ -106,9 +111,9 @@ def algorithm_of(recipe: Recipe) -> Algorithm | None:
     """The algorithm with those options that are its own; None for supervised training."""
     if recipe.is_supervised:
         return None
-    own = algorithm_class(recipe.algorithm).__dataclass_fields__
-    chosen = {name: value for name, value in recipe.options.items() if name in own}
-    return make_algorithm(recipe.algorithm, recipe.preset, **chosen)
+    known_options = algorithm_class(recipe.algorithm).__dataclass_fields__
+    options = {name: value for name, value in recipe.options.items() if name in known_options}
+    return make_algorithm(recipe.algorithm, recipe.preset, **options)
 
 
 def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
@@ -116,20 +121,24 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
 
     What a recipe leaves open has the defaults of a GPU, or of processors.
     """
-    given: dict[str, Any] = dict(ON_GPU) if gpu else {}
-    given |= {name: getattr(recipe, name) for name in SHARED if getattr(recipe, name) is not None}
+    values: dict[str, Any] = dict(GPU_DEFAULTS) if gpu else {}
+    for key in SHARED_KEYS:
+        if getattr(recipe, key) is not None:
+            values[key] = getattr(recipe, key)
     if recipe.kl is not None:
-        given["kl_loss"] = recipe.kl
-    own: Container[str] = {"traces"}
+        values["kl_loss"] = recipe.kl
+    options_of_algorithm: Container[str] = {"traces"}
     if not recipe.is_supervised:
-        own = algorithm_class(recipe.algorithm).__dataclass_fields__
-    options = {name: value for name, value in recipe.options.items() if name not in own}
+        options_of_algorithm = algorithm_class(recipe.algorithm).__dataclass_fields__
+    options = {
+        name: value for name, value in recipe.options.items() if name not in options_of_algorithm
+    }
     if "steps" in options:
         raise UserError(
             f"options.steps: found {shown(options['steps'])}; the model's own `steps` say how long "
             "it is trained"
         )
-    return from_options(Settings, {**given, "steps": steps, **options}, "training")
+    return from_options(Settings, {**values, "steps": steps, **options}, "training")
 
 
 def rollout_rows(study: Study) -> int:

@@ -27,8 +27,10 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.study.tree import shown
 from rlbhpc.verify.verdict import Status, Verdict
 
-# By which the Countdown verifier read an answer that it could follow.
+# Rules by which the Countdown verifier read an answer that follows the rules of the game.
 SOUND_RULES = ("steps", "expression")
+# Characters of an error that are shown.
+MAX_CAUSE_LENGTH = 300
 # First parameters of TRL's rewards, which get all responses at once.
 _BATCH_PARAMETERS = {"prompts", "completions", "completion_ids"}
 
@@ -102,18 +104,18 @@ def likelihood(judged: Judged) -> float:
 
 
 def noisy(judged: Judged, false_positive: float = 0.0, false_negative: float = 0.0) -> float:
-    """`correct` by a verifier that errs at given rates: how much noise does training bear?
+    """`correct` by a verifier that errs at given rates, to see how much noise training bears.
 
     A wrong response is taken for right with probability ``false_positive``, a right one for wrong
     with ``false_negative``, each by a draw of the response's own seed. Curves and verdicts stay
     true.
     """
-    true = correct(judged)
-    if math.isnan(true):
-        return true
-    error_rate = false_negative if true else false_positive
-    errs = judged.draw("verifier noise") < error_rate
-    return 1.0 - true if errs else true
+    true_reward = correct(judged)
+    if math.isnan(true_reward):
+        return true_reward
+    error_rate = false_negative if true_reward else false_positive
+    is_mistaken = judged.draw("verifier noise") < error_rate
+    return 1.0 - true_reward if is_mistaken else true_reward
 
 
 def credit(judged: Judged, sound: float = 0.1) -> float:
@@ -151,22 +153,22 @@ class WeightedReward:
 
     def __call__(self, judged: Judged) -> float:
         """The weighted reward of a response; NaN if it cannot be scored."""
-        place = f"reward {self.name}: on a response to {judged.problem.id}:"
+        where = f"reward {self.name}: on a response to {judged.problem.id}:"
         try:
             value = self.function(judged, **self.options)
         except (Exception, SystemExit) as error:
-            cause = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise UserError(f"{place} {cause}") from error
+            cause = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_CAUSE_LENGTH]
+            raise UserError(f"{where} {cause}") from error
         try:
-            number = float(value)
+            reward = float(value)
         except (TypeError, ValueError, OverflowError):
-            number = math.inf
+            reward = math.inf  # refused below
         # An infinite reward makes the baseline of its group NaN, and then the weights.
-        if math.isinf(number):
+        if math.isinf(reward):
             raise UserError(
-                f"{place} it gave {value!r:.80}; allowed: a number, or NaN for no reward"
+                f"{where} it gave {value!r:.80}; allowed: a number, or NaN for no reward"
             )
-        return self.weight * number
+        return self.weight * reward
 
 
 def make_reward(

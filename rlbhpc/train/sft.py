@@ -6,6 +6,7 @@ It learns from pairs in a file, a teacher's responses, or worked traces.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -38,7 +39,7 @@ from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
 
 # Texts that are handed to the tokeniser together.
-BATCH = 4096
+TOKENISED_TOGETHER = 4096
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,14 @@ def learning_pairs(
     else:
         assert recipe.teacher is not None
         lessons = _teacher_lessons(study, recipe.teacher)
-    while batch := list(islice(lessons, BATCH)):
+    while batch := list(islice(lessons, TOKENISED_TOGETHER)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
         texts = [lesson.response for lesson in batch]
-        ids = tokens.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        for lesson, prompt, response in zip(batch, prompts, ids, strict=True):
-            end = [tokens.end] if lesson.ended else []
-            learnt = np.array([*response, *end], np.int32)
-            if len(learnt):  # an empty response that was cut off teaches nothing
-                yield Response(prompt, learnt)
+        responses = tokens.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for lesson, prompt_ids, response_ids in zip(batch, prompts, responses, strict=True):
+            learnt_ids = [*response_ids, tokens.end] if lesson.ended else response_ids
+            if learnt_ids:  # an empty response that was cut off teaches nothing
+                yield Response(prompt_ids, np.array(learnt_ids, np.int32))
 
 
 def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
@@ -154,16 +154,20 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     template = study.prompts[study.arms[teacher.arm].prompt]
     columns = ("problem", "sample", "verdict", "finish", "text")
     for set_name in study.sets(teacher.arm):
-        problems = {p.id: p for p in study.problems(set_name)}
-        taken: dict[str, int] = {}
+        problems = {problem.id: problem for problem in study.problems(set_name)}
+        n_kept: Counter[str] = Counter()
         # Rows come sorted by step, problem and sample.
         rows = samples.read_rows(study.layout, Group(teacher.arm, set_name), columns)
         for row in rows.to_pylist():
-            name = row["problem"]
-            if name in problems and problems[name].images:
-                raise UserError(f"teacher {teacher.arm}: {name} has images, and sft shows none")
-            right = row["verdict"] == Status.RIGHT or teacher.keep == "all"
-            if right and name in problems and taken.get(name, 0) < teacher.per_problem:
-                taken[name] = taken.get(name, 0) + 1
+            problem = problems.get(row["problem"])
+            if problem is None:
+                continue
+            if problem.images:
+                raise UserError(
+                    f"teacher {teacher.arm}: {problem.id} has images, and sft shows none"
+                )
+            is_wanted = teacher.keep == "all" or row["verdict"] == Status.RIGHT
+            if is_wanted and n_kept[problem.id] < teacher.per_problem:
+                n_kept[problem.id] += 1
                 ended = row["finish"] != Finish.LENGTH
-                yield Lesson(render(template, problems[name]), row["text"], ended)
+                yield Lesson(render(template, problem), row["text"], ended)

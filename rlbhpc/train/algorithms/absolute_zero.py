@@ -92,53 +92,49 @@ class AbsoluteZero(ReinforcePP):
         return settings.prompts_per_step + proposals * self.tries
 
     def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds:
-        """Propose, try what was proposed, solve."""
-        share = count // (2 * len(KINDS))
+        """Propose tasks, try the valid ones, then solve tasks; proposals and solutions teach."""
         rng = np.random.Generator(np.random.Philox(key=[seed, step]))
-        wordings = [
-            self._ask_for_triplet(kind, rng, store, number)
-            for kind in KINDS
-            for number in range(share)
-        ]
-        proposals = yield Round(
-            [longest for longest, *_ in wordings], shorter=[shorter for _, *shorter in wordings]
-        )
-        valid: dict[int, Triplet] = {
-            i: json.loads(rollout.verdict.canonical)
-            for i, rollout in enumerate(proposals)
-            if rollout.correct
-        }
-        kinds = [kind for kind in KINDS for _ in range(share)]
-        tasks = [
-            make_solving_task(PROGRAM_TASKS, kinds[i], triplet) for i, triplet in valid.items()
-        ]
-        tries = (yield Round(tasks, self.tries)) if tasks else []
-        scores = np.array([rollout.reward for rollout in tries]).reshape(-1, self.tries)
-        means = dict(zip(valid, _mean_scores(scores), strict=True))
-        lessons = [
-            _make_lesson(
-                rollout, self._proposal_reward(rollout, means.get(i, nan)), "propose", kinds[i]
-            )
-            for i, rollout in enumerate(proposals)
-        ]
-        news: dict[Kind, list[Triplet]] = {
-            kind: [t for i, t in valid.items() if kinds[i] == kind and not isnan(means[i])]
-            for kind in KINDS
-        }
-        solved = yield Round([
-            make_solving_task(PROGRAM_TASKS, kind, triplet)
-            for kind in KINDS
-            for triplet in _newest_first(news[kind], store[kind], share, rng)
-        ])  # fmt: skip
-        lessons += [
-            _make_lesson(rollout, _solver_reward(rollout), "solve", kind)
-            for rollout, kind in zip(solved, kinds, strict=True)
-        ]
+        tasks_per_kind = count // (2 * len(KINDS))
+        kinds = [kind for kind in KINDS for _ in range(tasks_per_kind)]
+        requests = []
         for kind in KINDS:
-            known_keys = {_triplet_key(triplet) for triplet in store[kind]}
-            store[kind] += [t for t in news[kind] if _triplet_key(t) not in known_keys]
-            del store[kind][: -self.buffer]
-        store["metrics"] = _step_metrics(lessons, news, list(means.values()), store)
+            requests += [
+                self._ask_for_triplet(kind, rng, store, number) for number in range(tasks_per_kind)
+            ]
+        proposals = yield Round(
+            problems=[wordings[0] for wordings in requests],
+            shorter=[wordings[1:] for wordings in requests],
+        )
+        valid: dict[int, Triplet] = {}
+        for number, proposal in enumerate(proposals):
+            if proposal.correct:
+                valid[number] = json.loads(proposal.verdict.canonical)
+
+        # How hard each valid proposal is.
+        tasks = [make_solving_task(PROGRAM_TASKS, kinds[number], t) for number, t in valid.items()]
+        tries = (yield Round(tasks, self.tries)) if tasks else []
+        scores = np.array([attempt.reward for attempt in tries]).reshape(-1, self.tries)
+        mean_scores = dict(zip(valid, _mean_scores(scores), strict=True))
+        lessons = []
+        for number, proposal in enumerate(proposals):
+            reward = self._proposal_reward(proposal, mean_scores.get(number, nan))
+            lessons.append(_make_lesson(proposal, reward, "propose", kinds[number]))
+
+        new_triplets: dict[Kind, list[Triplet]] = {kind: [] for kind in KINDS}
+        for number, triplet in valid.items():
+            if not isnan(mean_scores[number]):
+                new_triplets[kinds[number]].append(triplet)
+        tasks = []
+        for kind in KINDS:
+            chosen = _choose_triplets(new_triplets[kind], store[kind], tasks_per_kind, rng)
+            tasks += [make_solving_task(PROGRAM_TASKS, kind, triplet) for triplet in chosen]
+        solutions = yield Round(tasks)
+        for solution, kind in zip(solutions, kinds, strict=True):
+            lessons.append(_make_lesson(solution, _solver_reward(solution), "solve", kind))
+
+        for kind in KINDS:
+            self._add_to_buffer(store[kind], new_triplets[kind])
+        store["metrics"] = _step_metrics(lessons, new_triplets, list(mean_scores.values()), store)
         return lessons
 
     def advantages(self, signals: Signals) -> Tensor:
@@ -175,16 +171,26 @@ class AbsoluteZero(ReinforcePP):
             for count in range(size, -1, -1)
         ]
 
-    def _proposal_reward(self, rollout: Rollout, mean: float) -> float:
-        """Reward of a proposal; ``mean`` is that of its tries, NaN where it has none."""
+    def _add_to_buffer(self, buffer: list[Triplet], new_triplets: Sequence[Triplet]) -> None:
+        """Append the triplets that are not in a buffer yet, and drop the oldest above its size."""
+        known_keys = {_triplet_key(triplet) for triplet in buffer}
+        buffer += [triplet for triplet in new_triplets if _triplet_key(triplet) not in known_keys]
+        del buffer[: -self.buffer]
+
+    def _proposal_reward(self, rollout: Rollout, mean_score: float) -> float:
+        """Reward of a proposal; ``mean_score`` is that of its tries, NaN where none has a score."""
         if rollout.verdict.status is not Status.RIGHT:
             return _error_penalty(rollout.verdict.status)
-        return 1 - mean if 0 < mean < 1 else self.trivial + 0 * mean
+        if isnan(mean_score):
+            return nan
+        return 1 - mean_score if 0 < mean_score < 1 else self.trivial
 
 
 def _make_lesson(rollout: Rollout, reward: float, role: str, kind: Kind) -> Rollout:
-    """A rollout to learn from, called by its type: tasks come once, and their number is endless."""
-    part = KINDS.index(kind) + (len(KINDS) if role == "solve" else 0)
+    """A rollout to learn from, under the name of its role and kind: each task occurs only once."""
+    part = KINDS.index(kind)
+    if role == "solve":
+        part += len(KINDS)
     return replace(rollout, reward=reward, part=part, problem=f"{PROGRAM_TASKS}/{role}/{kind}")
 
 
@@ -211,26 +217,34 @@ def _mean_scores(scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> l
     return [float(row.mean()) if len(row) else nan for row in rows]
 
 
-def _newest_first(
-    news: Sequence[Triplet], buffer: Sequence[Triplet], count: int, rng: np.random.Generator
+def _choose_triplets(
+    new_triplets: Sequence[Triplet],
+    buffer: Sequence[Triplet],
+    count: int,
+    rng: np.random.Generator,
 ) -> list[Triplet]:
-    chosen = list(news[:count])
-    fill = rng.integers(0, len(buffer), count - len(chosen)).tolist()
-    return chosen + [buffer[i] for i in fill]
+    """``count`` triplets: new ones first, then random ones of the buffer, with repeats."""
+    chosen = list(new_triplets[:count])
+    indices = rng.integers(0, len(buffer), count - len(chosen)).tolist()
+    return chosen + [buffer[i] for i in indices]
 
 
 def _step_metrics(
-    lessons: Sequence[Rollout], news: dict[Kind, list[Triplet]], means: list[float], store: Store
+    lessons: Sequence[Rollout],
+    new_triplets: dict[Kind, list[Triplet]],
+    mean_scores: list[float],
+    store: Store,
 ) -> dict[str, float]:
     """Shares by kind of task: valid proposals, solved tasks; and how hard the proposals were."""
-    out: dict[str, float] = {}
-    for part, kind in enumerate(KINDS):
-        solved = [lesson.correct for lesson in lessons if lesson.part == len(KINDS) + part]
-        out[f"azr/valid/{kind}"] = len(news[kind]) / len(solved)
-        out[f"azr/solved/{kind}"] = sum(solved) / len(solved)
-        out[f"azr/buffer/{kind}"] = float(len(store[kind]))
-    finite = [mean for mean in means if not isnan(mean)]
-    if finite:
-        out["azr/solve_rate"] = sum(finite) / len(finite)
-        out["azr/learnable"] = sum(0 < mean < 1 for mean in finite) / len(finite)
-    return out
+    metrics: dict[str, float] = {}
+    for number, kind in enumerate(KINDS):
+        solving_part = len(KINDS) + number
+        is_solved = [lesson.correct for lesson in lessons if lesson.part == solving_part]
+        metrics[f"azr/valid/{kind}"] = len(new_triplets[kind]) / len(is_solved)
+        metrics[f"azr/solved/{kind}"] = sum(is_solved) / len(is_solved)
+        metrics[f"azr/buffer/{kind}"] = float(len(store[kind]))
+    scored = [mean for mean in mean_scores if not isnan(mean)]
+    if scored:
+        metrics["azr/solve_rate"] = sum(scored) / len(scored)
+        metrics["azr/learnable"] = sum(0 < mean < 1 for mean in scored) / len(scored)
+    return metrics

@@ -23,6 +23,8 @@ from rlbhpc.train.settings import Settings
 
 # Beyond this a log-ratio says only "far away"; exp() would overflow long before it mattered.
 MAX_LOG_RATIO = 20.0
+# Returns that differ less than this are equal but for rounding.
+ROUNDING_VARIANCE = 1e-12
 # The largest k3 of a token: verl's `kl_penalty` clamps it there.
 MAX_K3 = 10.0
 
@@ -172,8 +174,9 @@ class Algorithm:
     def __post_init__(self) -> None:
         """Refuse a setting of another type or out of range, or one that would do nothing."""
         check_values(self)
-        author = next(kind for kind in type(self).__mro__ if "advantages" in vars(kind))
-        if self.kl_beta and not vars(author).get("PENALISES_REWARD", True):
+        # The class that defines the advantages says whether they have the penalty in them.
+        defining_class = next(cls for cls in type(self).__mro__ if "advantages" in vars(cls))
+        if self.kl_beta and not vars(defining_class).get("PENALISES_REWARD", True):
             raise UserError(
                 f"kl_beta: found {self.kl_beta}; this algorithm's rewards have no penalty; use the "
                 "recipe's `kl`, which is in the loss"
@@ -377,13 +380,13 @@ def log_ratios(logp: Tensor, other: Tensor, mask: Tensor, level: Ratio) -> Tenso
     ``sequence`` is the sum over the response (the logarithm of the product of ratios),
     ``geometric`` its mean over the response's tokens.
     """
-    log_ratio = (logp - other) * mask
+    token_ratios = (logp - other) * mask
     if level == "token":
-        return log_ratio
-    whole = log_ratio.sum(-1, keepdim=True)
+        return token_ratios
+    response_ratio = token_ratios.sum(-1, keepdim=True)
     if level == "geometric":
-        whole = whole / mask.sum(-1, keepdim=True)
-    return whole * mask
+        response_ratio = response_ratio / mask.sum(-1, keepdim=True)
+    return response_ratio * mask
 
 
 def surrogate(
@@ -463,12 +466,14 @@ def responses_in_band(old: Tensor, sampler: Tensor, mask: Tensor, band: Sequence
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 − Var(R − V) / Var(R) over the tokens: 0 for a constant critic, 1 for a perfect one.
+    """1 − Var(R − V) / Var(R) over the masked tokens: 0 for a constant critic, 1 for a perfect one.
 
     The value loss cannot tell how good a critic is: it rises with the returns' own variance, which
     RL changes. With λ = 1 the returns are the rewards; below, they hold the critic's own values and
     a critic may explain itself. NaN where all returns are the same to rounding.
     """
-    total, residual = returns[mask].double(), (returns - values)[mask].double()
-    spread = float(total.var(correction=0))
-    return 1 - float(residual.var(correction=0)) / spread if spread > 1e-12 else float("nan")
+    total_variance = float(returns[mask].double().var(correction=0))
+    if total_variance <= ROUNDING_VARIANCE:
+        return float("nan")
+    residuals = (returns - values)[mask].double()
+    return 1 - float(residuals.var(correction=0)) / total_variance

@@ -34,11 +34,14 @@ class ClipCov(GRPO):
 
     def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
         """Draw tokens between the bounds, by a generator of the step."""
-        cov = covariances(logp, advantages, mask)
+        covariance = covariances(logp, advantages, mask)
+        is_candidate = (covariance > self.cov_low) & (covariance < self.cov_high) & mask
+        candidates = torch.nonzero(is_candidate)
+        n_marked = max(1, int(self.share * int(mask.sum())))
+        generator = torch.Generator().manual_seed(step)
+        order = torch.randperm(len(candidates), generator=generator)
+        rows, columns = candidates[order[:n_marked]].T
         marked = torch.zeros_like(mask)
-        places = torch.nonzero((cov > self.cov_low) & (cov < self.cov_high) & mask)
-        order = torch.randperm(len(places), generator=torch.Generator().manual_seed(step))
-        rows, columns = places[order[: max(1, int(self.share * int(mask.sum())))]].T
         marked[rows, columns] = True
         return marked
 
@@ -66,11 +69,11 @@ class KLCov(GRPO):
         marked = torch.zeros_like(mask)
         if not mask.any():
             return marked
-        cov = covariances(logp, advantages, mask)[mask]
-        top = torch.topk(cov, max(1, int(self.share * len(cov)))).indices
-        chosen = torch.zeros(len(cov), dtype=torch.bool)
-        chosen[top] = True
-        marked[mask] = chosen
+        token_covariances = covariances(logp, advantages, mask)[mask]
+        n_marked = max(1, int(self.share * len(token_covariances)))
+        is_highest = torch.zeros(len(token_covariances), dtype=torch.bool)
+        is_highest[torch.topk(token_covariances, n_marked).indices] = True
+        marked[mask] = is_highest
         return marked
 
     def loss(self, cells: Cells) -> Tensor:
@@ -82,8 +85,10 @@ class KLCov(GRPO):
 
 def covariances(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """Each token's part in the covariance of advantage and log-prob, shape (B, T)."""
-    centred = [x - (x * mask).sum() / mask.sum() for x in (advantages, logp)]
-    return centred[0] * centred[1]
+    n_tokens = mask.sum()
+    mean_advantage = (advantages * mask).sum() / n_tokens
+    mean_logp = (logp * mask).sum() / n_tokens
+    return (advantages - mean_advantage) * (logp - mean_logp)
 
 
 @dataclass(frozen=True)
@@ -107,17 +112,19 @@ class PassAtK(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Advantage of right and wrong responses of each group."""
-        right = signals.rewards > 0
-        out = torch.zeros(len(right), dtype=torch.float64)
+        is_right = signals.rewards > 0
+        advantages = torch.zeros(len(is_right), dtype=torch.float64)
         for group in signals.groups.unique().tolist():
-            members = signals.groups == group
-            n, wrong = int(members.sum()), int((members & ~right).sum())
+            is_member = signals.groups == group
+            n = int(is_member.sum())
+            n_wrong = int((is_member & ~is_right).sum())
             k = min(self.k, n)
-            solved = 1 - comb(wrong, k) / comb(n, k)
-            if not 0 < solved < 1:
+            pass_at_k = 1 - comb(n_wrong, k) / comb(n, k)
+            if not 0 < pass_at_k < 1:
                 continue
-            scale = sqrt(solved * (1 - solved))
-            out[members & right] = (1 - solved) / scale
-            unlucky = comb(wrong - 1, k - 1) / comb(n - 1, k - 1)
-            out[members & ~right] = (1 - solved - unlucky) / scale
-        return spread(out, signals)
+            deviation = sqrt(pass_at_k * (1 - pass_at_k))
+            advantages[is_member & is_right] = (1 - pass_at_k) / deviation
+            # The chance that all k − 1 siblings of a wrong response are wrong, too.
+            all_wrong = comb(n_wrong - 1, k - 1) / comb(n - 1, k - 1)
+            advantages[is_member & ~is_right] = (1 - pass_at_k - all_wrong) / deviation
+        return spread(advantages, signals)

@@ -43,14 +43,16 @@ class RLOO(Algorithm):
 
     def advantages(self, signals: Signals) -> Tensor:
         """Leave-one-out reward on every token."""
-        before = self.kl_placement == "before"
-        scores = self.token_rewards(signals).sum(-1) if before else signals.rewards
+        has_penalty_before = self.kl_placement == "before"
+        scores = signals.rewards
+        if has_penalty_before:
+            scores = self.token_rewards(signals).sum(-1)
         size = group_size(signals.groups)
         centred = scores - group_mean(scores, signals.groups)
-        baselined = size / (size - 1).clamp(min=1) * centred
-        if before:
-            return spread(baselined, signals)
-        return self.rewards_to_go(replace(signals, rewards=baselined)) * signals.mask
+        leave_one_out = size / (size - 1).clamp(min=1) * centred
+        if has_penalty_before:
+            return spread(leave_one_out, signals)
+        return self.rewards_to_go(replace(signals, rewards=leave_one_out)) * signals.mask
 
 
 @dataclass(frozen=True)

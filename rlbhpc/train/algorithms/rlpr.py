@@ -115,8 +115,10 @@ class RLPR(GRPO):
 
     def is_tidy(self, text: str) -> bool:
         """Whether each tag stands once, in order, and nothing before ``<think>``."""
-        tags = [*(("<think>", "</think>") if self.think else ()), self.opening]
-        tags += [self.closing] if self.closing else []
+        tags = ["<think>", "</think>"] if self.think else []
+        tags.append(self.opening)
+        if self.closing:
+            tags.append(self.closing)
         if any(text.count(tag) != 1 for tag in tags):
             return False
         positions = [text.find(tag) for tag in tags]
@@ -124,41 +126,61 @@ class RLPR(GRPO):
         return begins_well and positions == sorted(positions)
 
     def _reference_probabilities(self, batch: Batch) -> Tensor:
-        """Probability of the reference in the place of each response's answer, shape (B,)."""
-        assert batch.scorer is not None
-        places = [text.rfind(self.opening) for text in batch.texts]
-        rows = [i for i, place in enumerate(places) if place >= 0]
-        scores = torch.zeros(len(batch.texts), dtype=torch.float64)
+        """Probability of the reference in place of each response's own answer, shape (B,).
+
+        It is 0 for a response that begins no answer.
+        """
+        scorer = batch.scorer
+        assert scorer is not None
+        probabilities = torch.zeros(len(batch.texts), dtype=torch.float64)
+        rows: list[int] = []
+        with_reference: list[Response] = []
+        gold_lengths: list[int] = []
+        for row, text in enumerate(batch.texts):
+            answer_start = text.rfind(self.opening)
+            if answer_start < 0:
+                continue
+            reasoning = text[: answer_start + len(self.opening)]
+            response = batch.responses[row]
+            reasoning_ids = _tokens_of_beginning(scorer, response.token_ids.tolist(), reasoning)
+            gold = batch.golds[row]
+            gold_ids = scorer.encode(f" {gold} " if self.closing else gold)
+            token_ids = np.array([*reasoning_ids, *gold_ids], np.int32)
+            rows.append(row)
+            with_reference.append(replace(response, token_ids=token_ids))
+            gold_lengths.append(len(gold_ids))
         if not rows:
-            return scores
-        read: list[Response] = []
-        lengths = []
-        for i in rows:
-            text = batch.texts[i][: places[i] + len(self.opening)]
-            head = _ids_up_to(batch.scorer, batch.responses[i].token_ids.tolist(), text)
-            gold = batch.scorer.encode(f" {batch.golds[i]} " if self.closing else batch.golds[i])
-            lengths.append(len(gold))
-            read.append(replace(batch.responses[i], token_ids=np.array([*head, *gold], np.int32)))
-        logprobs = batch.scorer.logprobs(read).double()
-        pool = PROBABILITIES[self.probability]
-        for i, response, length, row in zip(rows, read, lengths, logprobs, strict=True):
-            end = len(response.token_ids)
-            scores[i] = pool(row[end - length : end])
-        return scores
+            return probabilities
+        logprobs = scorer.logprobs(with_reference).double()
+        combine = COMBINED_PROBABILITIES[self.probability]
+        for i, row in enumerate(rows):
+            end = len(with_reference[i].token_ids)
+            gold_logprobs = logprobs[i, end - gold_lengths[i] : end]
+            probabilities[row] = combine(gold_logprobs)
+        return probabilities
 
 
-PROBABILITIES: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": lambda logp: logp.exp().mean(),
-    "product": lambda logp: logp.sum().exp(),
-    "geometric": lambda logp: logp.mean().exp(),
+# From the log-probs of a text's tokens to one probability, by the setting ``probability``.
+COMBINED_PROBABILITIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda logprobs: logprobs.exp().mean(),
+    "product": lambda logprobs: logprobs.sum().exp(),
+    "geometric": lambda logprobs: logprobs.mean().exp(),
 }
 
 
-def _ids_up_to(scorer: Scorer, ids: Sequence[int], text: str) -> list[int]:
-    """Tokens of a response's beginning: its own as far as they spell ``text``, then new ones."""
+def _tokens_of_beginning(scorer: Scorer, response_ids: Sequence[int], text: str) -> list[int]:
+    """Tokens of ``text``, the beginning of a response.
 
-    def spells(dropped: int) -> bool:
-        return text.startswith(scorer.decode(ids[: len(ids) - dropped]))
+    They are the response's own as far as these spell the text, and new ones for what is left of it
+    where the text ends within a token.
+    """
 
-    own = ids[: len(ids) - bisect_left(range(len(ids)), True, key=spells)]
-    return [*own, *scorer.encode(text[len(scorer.decode(own)) :])]
+    def spells_beginning(n_dropped: int) -> bool:
+        kept_ids = response_ids[: len(response_ids) - n_dropped]
+        return text.startswith(scorer.decode(kept_ids))
+
+    # The fewest tokens to drop from the end of the response.
+    n_dropped = bisect_left(range(len(response_ids)), True, key=spells_beginning)
+    kept_ids = response_ids[: len(response_ids) - n_dropped]
+    unspelt = text[len(scorer.decode(kept_ids)) :]
+    return [*kept_ids, *scorer.encode(unspelt)]

@@ -35,23 +35,24 @@ class TTRL(GRPO):
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
         """Compare each answer with its group's majority."""
-        majority = majorities(batch)
-        rewards = [
-            nan if majority[group] is None or not scored else float(answer == majority[group])
-            for answer, group, scored in zip(
-                batch.answers, batch.groups.tolist(), batch.scored.tolist(), strict=True
-            )
-        ]
+        majority_of = majority_answers(batch)
+        rewards = []
+        for answer, group, is_scored in zip(
+            batch.answers, batch.groups.tolist(), batch.scored.tolist(), strict=True
+        ):
+            majority = majority_of[group]
+            has_reward = is_scored and majority is not None
+            rewards.append(float(answer == majority) if has_reward else nan)
         return torch.tensor(rewards, dtype=torch.float64)
 
     def select(self, batch: Batch, store: Store) -> Tensor:
-        """Take the first responses of each group."""
-        seen: Counter[int] = Counter()
-        first = []
+        """Take the first ``learn_from`` responses of each group."""
+        counts: Counter[int] = Counter()
+        is_selected = []
         for group in batch.groups.tolist():
-            first.append(seen[group] < self.learn_from)
-            seen[group] += 1
-        return torch.tensor(first)
+            is_selected.append(counts[group] < self.learn_from)
+            counts[group] += 1
+        return torch.tensor(is_selected)
 
     def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
         """Tell how far the votes are from the gold answers.
@@ -60,27 +61,29 @@ class TTRL(GRPO):
         ``reward_accuracy`` that of responses whose vote and gold reward agree, ``majority_ratio``
         that of responses with the majority's answer.
         """
-        majority = majorities(batch)
-        right = {
-            group
-            for answer, group, correct in zip(
-                batch.answers, batch.groups.tolist(), batch.correct.tolist(), strict=True
-            )
-            if correct and answer == majority[group]
-        }
-        scored = ~rewards.isnan()
-        agree = (rewards == batch.correct.double())[scored]
+        majority_of = majority_answers(batch)
+        right_groups: set[int] = set()
+        for answer, group, is_correct in zip(
+            batch.answers, batch.groups.tolist(), batch.correct.tolist(), strict=True
+        ):
+            if is_correct and answer == majority_of[group]:
+                right_groups.add(group)
+        has_reward = ~rewards.isnan()
+        agrees = (rewards == batch.correct.double())[has_reward]
         return {
-            "ttrl/label_accuracy": len(right) / len(majority),
-            "ttrl/reward_accuracy": float(agree.double().mean()) if len(agree) else 0.0,
+            "ttrl/label_accuracy": len(right_groups) / len(majority_of),
+            "ttrl/reward_accuracy": float(agrees.double().mean()) if len(agrees) else 0.0,
             "ttrl/majority_ratio": float((rewards == 1).double().mean()),
         }
 
 
-def majorities(batch: Batch) -> dict[int, str | None]:
-    """The most frequent answer of each group, the first of several; None where nobody answers."""
+def majority_answers(batch: Batch) -> dict[int, str | None]:
+    """Most frequent answer of each group, the first of equals; None where no response has one."""
     votes: dict[int, Counter[str]] = {group: Counter() for group in batch.groups.tolist()}
     for answer, group in zip(batch.answers, batch.groups.tolist(), strict=True):
         if answer:
             votes[group][answer] += 1
-    return {g: count.most_common(1)[0][0] if count else None for g, count in votes.items()}
+    majority_of: dict[int, str | None] = {}
+    for group, counts in votes.items():
+        majority_of[group] = counts.most_common(1)[0][0] if counts else None
+    return majority_of
