@@ -26,7 +26,7 @@ from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.forecast import (
     _memory_savers,
-    _saved_zero,
+    _zero_of_saved_state,
     forecast,
     nearest_that_fits,
     refuse_what_cannot_fit,
@@ -222,11 +222,11 @@ def test_a_run_that_goes_on_keeps_the_division_of_its_state(tmp_path: Path) -> N
         settings = forecast(study, "rl", ranks, limit).settings
         return settings["zero_stage"], settings["offload"]
 
-    assert _saved_zero(study, "rl") is None
+    assert _zero_of_saved_state(study, "rl") is None
     assert [division(1), division(2), division(2, 0)] == [(0, False), (2, False), (0, False)]
     saved(study, 1, zero_stage=3, offload=True)
     saved(study, 2, ranks=1)  # of a version that said nothing of it
-    assert _saved_zero(study, "rl") == (3, True)
+    assert _zero_of_saved_state(study, "rl") == (3, True)
     assert [division(1), division(2), division(2, 0)] == [(3, True), (3, True), (0, False)]
 
 
