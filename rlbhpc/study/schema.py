@@ -79,9 +79,7 @@ class Recipe(Entry):
     architecture: dict[str, Any] = Field(default_factory=dict)
     """The shape of a new model, for training from random weights: keys of its config.json."""
     seed: Seed = 0
-    """Decides the order of the data and every rollout. `seeds: [0, 1, 2]` in its place makes one
-    training per seed; the report shows them as one trained arm too.
-    """
+    """Decides data order and rollouts; `seeds: [0, 1, 2]` instead makes one training per seed."""
     prompts_per_step: Annotated[Count | None, Tag("batch")] = None
     """Problems per training step."""
     samples_per_prompt: Annotated[Count | None, Tag("group")] = None
@@ -110,20 +108,15 @@ class Verification(Entry):
     """How answers are judged; `verification: lenient` is short for `decides: lenient` in it."""
 
     decides: Literal["strict", "lenient"] = "strict"
-    """The verdict that counts. The strict one takes an answer that the response states: in a box,
-    a tag, a marker, or a phrase such as `the answer is`. The lenient one else takes the last value
-    of a finished response. Both are stored, and the report shows the other one beside; training
-    always takes the strict one.
+    """The verdict that counts: strict takes a stated answer, lenient else the last value. Both are
+    stored; training takes the strict one.
     """
     timeout: Annotated[float, Field(gt=0, le=3_600)] = 3.0
-    """Processor seconds that `rlbhpc audit` gives Math-Verify for one answer, and that a verifier
-    of your own has for one, before it is tried alone with four times as many. Programs have the
-    time that their benchmark gives them.
+    """CPU seconds for one answer in `rlbhpc audit` and in a verifier of your own. Programs have the
+    time of their benchmark.
     """
     paper: bool = False
-    """Also keep the verdicts of the published study's lenient grader on answers in mathematics, as
-    the cube's variable `paper` beside the sound ones.
-    """
+    """Also store the verdicts of the published study's lenient math grader, as variable `paper`."""
     code: Literal["sound", "compat"] = "sound"
     """Judge programs soundly, or as the official harness of the benchmark would."""
     unsafe: bool = False
@@ -205,9 +198,7 @@ class Analysis(Entry):
     """What the report shows. Without this section: everything that the samples allow."""
 
     compare: list[Comparison] = Field(default_factory=list)
-    """Pairs of arms. When empty, each arm of a trained model with the arm of its base that has
-    the same prompt and sampling.
-    """
+    """Pairs of arms; when empty, each trained arm with its base's arm of the same setting."""
     k: list[Count] = Field(default_factory=list)
     """The k of pass@k; when empty, the powers of two up to n."""
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
@@ -215,9 +206,7 @@ class Analysis(Entry):
     bootstrap: Count = 1_000
     """Resamples for the bootstrap intervals."""
     statistics: list[PluginName] = Field(default_factory=list)
-    """Statistics of your own: functions `statistic(n, c)` of the samples and right samples of each
-    problem, which give a value per problem. The report shows their means with intervals.
-    """
+    """Statistics of your own: functions `statistic(n, c)` that give a value per problem."""
     aspects: list[PluginName] = Field(default_factory=list)
     """Figures and tables of your own: files with an `ASPECT`, as in `rlbhpc/report/aspects/`."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
@@ -227,21 +216,19 @@ class Analysis(Entry):
     errors: Annotated[
         dict[ArmName, Annotated[float, Field(ge=0, lt=1)]], BeforeValidator(_read_audit_word)
     ] = Field(default_factory=dict)
-    """By arm, the share of wrong responses that the verifier calls right, where you know it. For
-    arms left out it is what `rlbhpc audit` found, else unknown; `audit` leaves all arms out.
+    """By arm, the known share of wrong responses called right; for arms left out, and with the word
+    `audit`, what `rlbhpc audit` found.
     """
     cluster: Literal["level", "difficulty", "subject"] | None = None
-    """The field of a problem that names its source. Problems of one source stand and fall together
-    in every interval; when left out, each is drawn by itself.
-    """
+    """Field that names a problem's source; intervals then resample sources, else problems."""
 
 
 class Training(Entry):
     """How this study trains a model from another one."""
 
     from_: Annotated[ModelName | None, Field(alias="from")] = None
-    """The model that training starts from, at its last checkpoint; when left out, random weights
-    in the shape that the recipe's `architecture` gives.
+    """The model to start from, at its last checkpoint; when left out, random weights in the
+    recipe's `architecture`.
     """
     recipe: RecipeName
     """How it is trained."""
@@ -326,17 +313,11 @@ class ProblemSet(Entry):
     """Problems from a local file, or generated."""
 
     set: RegisteredSet | None = None
-    """Name in the registry of problem sets, or a file of your own; when left out, the name of this
-    entry.
-    """
+    """A registered problem set, or a file of your own; when left out, this entry's name."""
     fields: dict[Name, Text] | None = None
-    """For records that no registered set reads: `question`, `gold` and `id`, each with the name of
-    its field in your file. Further names become extras of the problem, such as `level`.
-    """
+    """For your own records: the fields that hold `question`, `gold`, `id` and extras."""
     verifier: PluginName | None = None
-    """What judges the answers, in place of the set's own: `math`, `code`, `judge` (a served
-    model), …, or a file of your own.
-    """
+    """What judges the answers in place of the set's own: `math`, `judge`, …, or your own file."""
     path: FilePath | None = None
     """The file or folder; JSONL, JSON, Parquet or a `datasets` folder. Generated sets have none."""
     subset: str | None = None
@@ -348,12 +329,10 @@ class ProblemSet(Entry):
     seed: Seed = 0
     """Decides the draw of `limit`, and what a generated set contains."""
     duplicates: Literal["refuse", "drop"] = "refuse"
-    """A record that repeats another one whole: refuse the set, or leave the record out. What was
-    left out is counted by `rlbhpc check`, `plan` and the report.
-    """
+    """Refuse a set that repeats a whole record, or drop and count the repeats."""
     probe: Annotated[float, Field(gt=0, lt=1), Tag("probe")] | None = None
-    """Show only this share of each question's words: an answer is right if it completes the
-    question word for word, as a model does that has read the set. Take the prompt `bare`.
+    """Show only this share of each question's words; right is who completes it word for word. Take
+    the prompt `bare`.
     """
     n: Samples | None = None
     """Samples per problem of this set, in place of the arms' own n."""
@@ -378,9 +357,7 @@ class PromptEntry(Entry):
     """A prompt that this study makes; arms and recipes name it as they name a registered one."""
 
     template: PromptName | None = None
-    """A registered prompt, or a file ending in `.txt`, around each question; when left out, the
-    question alone.
-    """
+    """A registered prompt or a `.txt` file; when left out, the question alone."""
     chat: ModelName | None = None
     """Put it into the chat format of this model's own files."""
     system: Text | None = None
@@ -409,9 +386,7 @@ class MoreSampling(Entry):
     min_p: Annotated[float, Field(ge=0, le=1), Tag("minp")] | None = None
     """Draw from tokens with at least this share of the likeliest's probability; 0 is off."""
     repetition_penalty: Annotated[float, Field(gt=0, le=10), Tag("rep")] | None = None
-    """Divide positive logits of tokens of prompt and response by this, multiply negative ones; 1
-    switches it off.
-    """
+    """Divide positive logits of seen tokens by this, multiply negative ones; 1 is off."""
     presence_penalty: Annotated[float, Field(ge=-2, le=2), Tag("pres")] | None = None
     """Subtract this from the logit of every token that the response has."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2), Tag("freq")] | None = None
@@ -466,9 +441,7 @@ class ArmEntry(MoreSampling):
     n: Samples
     """Samples per problem; a problem set's own `n` wins."""
     stop_after: StopAfter | None = None
-    """End a problem's samples at this many right ones, or at n; 0 draws all n. A problem set's own
-    `stop_after` wins.
-    """
+    """End a problem at this many right samples; 0 draws all n. A set's own `stop_after` wins."""
     steps: Checkpoints | None = None
     """The checkpoints to sample, 0 for the base; when left out, all `steps` of the model."""
     problem_sets: SetNames | None = None
@@ -503,9 +476,7 @@ class Engine(Entry):
     """What generates, and how it runs. It does not affect which samples are drawn."""
 
     name: PluginName = "vllm"
-    """The engine of all arms that name none: hf, vllm, or a file of your own. An endpoint needs
-    none.
-    """
+    """The engine of arms that name none: hf, vllm, or a file of your own."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Number format of the weights; auto takes the one in the checkpoint."""
     tensor_parallel: Annotated[int, Field(ge=1, le=1_024)] = 1
@@ -518,9 +489,7 @@ class Storage(Entry):
     """What is kept of each response beside its text."""
 
     tokens: Literal["none", "sampled", "all"] = "sampled"
-    """Token ids with log-probs and entropies: never, for a seeded 1 % and rare right answers, or
-    always.
-    """
+    """Token ids with log-probs and entropies: none, a seeded 1 % and rare right ones, or all."""
 
 
 class StudyFile(Entry):
@@ -533,9 +502,7 @@ class StudyFile(Entry):
     seed: Seed = 0
     """Decides every sample, together with the sample's key."""
     output: FilePath | None = None
-    """Folder for all results, on storage that every node sees; when left out, `runs/<name>`
-    beside this file.
-    """
+    """Results folder on shared storage; when left out, `runs/<name>` beside this file."""
     models: Annotated[dict[Name, ModelEntry], Field(min_length=1)]
     """The models, by names of your choice."""
     problem_sets: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
