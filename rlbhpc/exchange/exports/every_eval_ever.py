@@ -55,7 +55,7 @@ class Score:
 class Measurement:
     """What was measured of one arm at one step on one set.
 
-    ``scores`` are at the powers of two that every problem has the samples for; ``stands_on`` is
+    ``scores`` are at the powers of two that every problem has the samples for; ``provenance`` is
     the provenance of the samples, empty for counts alone.
     """
 
@@ -65,7 +65,7 @@ class Measurement:
     step: int
     problems: int
     scores: tuple[Score, ...]
-    stands_on: dict[str, Any]
+    provenance: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -80,34 +80,41 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
         if node.attrs.get("kind") not in {"samples", "counts"}:
             continue
         group = node.to_dataset()
-        counts = group.rlb.counts()
-        most = int(counts["n"].values.max(initial=0))
-        if not most:
+        max_samples = int(group.rlb.counts()["n"].values.max(initial=0))
+        if not max_samples:
             continue
-        sizes = 2 ** np.arange(most.bit_length())
-        arm, model, problem_set = (str(group[x].item()) for x in ("arm", "model", "problem_set"))
-        curves = node.rlb.curves(sizes).isel(arm=0, problem_set=0)
-        rates = group.rlb.pass_at_k(sizes, ragged=True)
+        powers_of_two = 2 ** np.arange(max_samples.bit_length())
+        curves = node.rlb.curves(powers_of_two).isel(arm=0, problem_set=0)
+        rates = group.rlb.pass_at_k(powers_of_two, ragged=True)
         for step in curves["step"].values.tolist():
             yield Measurement(
-                arm, model, problem_set, step, group.sizes["problem"],
-                tuple(_curve_scores(curves.sel(step=step), rates.sel(step=step))),
-                json.loads(group.attrs.get("provenance", "{}")),
-            )  # fmt: skip
+                arm=str(group["arm"].item()),
+                model=str(group["model"].item()),
+                problem_set=str(group["problem_set"].item()),
+                step=step,
+                problems=group.sizes["problem"],
+                scores=tuple(_curve_scores(curves.sel(step=step), rates.sel(step=step))),
+                provenance=json.loads(group.attrs.get("provenance", "{}")),
+            )
 
 
 def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
-    """pass@k at each k that all problems have the samples for."""
+    """pass@k at each k that all problems have the samples for.
+
+    ``curve`` has the mean over problems with its bounds, ``rates`` the pass@k of each problem.
+    """
     for k in curve["k"].values.tolist():
         point = curve.sel(k=k)
-        value = float(point["pass_at_k"])
-        if np.isnan(value):
+        mean = float(point["pass_at_k"])
+        if np.isnan(mean):
             continue
         lower, upper = point["bounds"].values.tolist()
-        of_problems = rates.sel(k=k).values
-        several = len(of_problems) > 1
-        error = float(of_problems.std(ddof=1) / np.sqrt(len(of_problems))) if several else np.nan
-        yield Score(k, value, error, lower, upper)
+        problem_rates = rates.sel(k=k).values
+        standard_error = float("nan")
+        if len(problem_rates) > 1:
+            deviation = problem_rates.std(ddof=1)
+            standard_error = float(deviation / np.sqrt(len(problem_rates)))
+        yield Score(k, mean, standard_error, lower, upper)
 
 
 def model_source(study: Study | None, model: str) -> str:
@@ -175,7 +182,7 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
 
 def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
     """The schema's record of a model."""
-    digest = measured.stands_on.get("model_digests", {}).get(str(measured.step))
+    digest = measured.provenance.get("model_digests", {}).get(str(measured.step))
     details = {
         "deployment_type": "unknown",
         "model_availability": "unknown",
@@ -184,19 +191,19 @@ def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
     if digest:
         details["content_digest"] = digest
     info = {"name": measured.model, "id": source, "additional_details": details}
-    if "engine" in measured.stands_on:
-        info["inference_engine"] = {"name": measured.stands_on["engine"]}
+    if "engine" in measured.provenance:
+        info["inference_engine"] = {"name": measured.provenance["engine"]}
     return info
 
 
 def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
     """The schema's records of scores, one for each k."""
-    sampling = measured.stands_on.get("sampling", {})
+    sampling = measured.provenance.get("sampling", {})
     details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
-    if "prompt" in measured.stands_on:
-        details["prompt_digest"] = str(measured.stands_on["prompt"])
-    if "stop_after" in measured.stands_on:
-        details["stop_after"] = str(measured.stands_on["stop_after"])
+    if "prompt" in measured.provenance:
+        details["prompt_digest"] = str(measured.provenance["prompt"])
+    if "stop_after" in measured.provenance:
+        details["stop_after"] = str(measured.provenance["stop_after"])
     arguments = {name: sampling[name] for name in _ARGUMENTS if name in sampling}
     return [
         {

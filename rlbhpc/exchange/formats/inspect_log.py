@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from rlbhpc.exchange.formats.rows import entries, file_ending, first_value, top_
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
-_LOCAL_HEADER: Final = 30
+_LOCAL_HEADER_BYTES: Final = 30
 _SUCCESS: Final = "success"
 # What a log holds from its beginning; the header is written at its end.
 _BEGUN: Final = "_journal/start.json"
@@ -75,7 +76,8 @@ class InspectLog(Form):
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
         """The response of a sample; ``metric`` names the scorer."""
         output = row.get("output", {})
-        choice: dict[str, Any] = next(iter(output.get("choices") or ()), {})
+        choices = output.get("choices") or [{}]
+        choice: dict[str, Any] = choices[0]
         verdict: Status | str = Status.FAILED
         answer = ""
         if not row.get("error"):
@@ -84,7 +86,8 @@ class InspectLog(Form):
             except UserError as error:
                 verdict = str(error)
             else:
-                verdict, answer = as_verdict(score["value"], place), str(score.get("answer") or "")
+                verdict = as_verdict(score["value"], place)
+                answer = str(score.get("answer") or "")
         yield Imported(
             str(row["id"]),
             verdict,
@@ -98,11 +101,12 @@ class InspectLog(Form):
         )
 
 
-def _question(asked: str | list[dict[str, Any]]) -> str:
+def _question(sample_input: str | list[dict[str, Any]]) -> str:
     """What the user asked: a text, or the last of the user's messages."""
-    if isinstance(asked, str):
-        return asked
-    texts = [_message_text(message["content"]) for message in asked if message["role"] == "user"]
+    if isinstance(sample_input, str):
+        return sample_input
+    user_messages = [message for message in sample_input if message["role"] == "user"]
+    texts = [_message_text(message["content"]) for message in user_messages]
     return texts[-1] if texts else ""
 
 
@@ -138,10 +142,11 @@ def _extract(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> by
         return archive.read(entry)
     with path.open("rb") as file:
         file.seek(entry.header_offset)
-        header = file.read(_LOCAL_HEADER)
-        # Lengths of the name and of the extra field that stand before the data.
-        skipped = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        file.seek(skipped, 1)
+        header = file.read(_LOCAL_HEADER_BYTES)
+        # The name and the extra field stand before the data.
+        name_length = int.from_bytes(header[26:28], "little")
+        extra_length = int.from_bytes(header[28:30], "little")
+        file.seek(name_length + extra_length, os.SEEK_CUR)
         stored = file.read(entry.compress_size)
     data: bytes = pa.decompress(stored, entry.file_size, codec="zstd", asbytes=True)
     return data

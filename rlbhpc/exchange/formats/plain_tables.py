@@ -52,7 +52,6 @@ class Counts(Form):
 
 
 SCORES: Final = ("correct", "score", "verdict")
-_TEXTS: Final = ("text", "response")
 
 
 class Scored(Form):
@@ -77,23 +76,12 @@ class Scored(Form):
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
         """The response of a row."""
-        names = (metric,) if metric else SCORES
-        scores = {k: row[k] for k in names if k in row}
-        score = choose_score(scores, metric, place) if scores else None
-        if not scores:
-            verdict: Status | str = (
-                f"{place}: no {' or '.join(names)} among its fields {', '.join(row)}; --metric "
-                "names the one that says right or wrong, --judge-again math needs none"
-            )
-        elif isinstance(score, str) and score.upper() in Status.__members__:
-            verdict = Status[score.upper()]
-        else:
-            verdict = as_verdict(score, place)
+        verdict = _row_verdict(row, metric, place)
         finish = row.get("finish")
         if finish is not None and str(finish).upper() not in Finish.__members__:
             allowed = ", ".join(name.lower() for name in Finish.__members__)
             raise UserError(f"{place}: finish {finish!r}; allowed are {allowed}")
-        text = next((row[k] for k in _TEXTS if row.get(k) is not None), "")
+        text = row.get("text", row.get("response", ""))
         if not isinstance(text, str):
             raise UserError(f"{place}: the response is a {type(text).__name__}; a text is needed")
         try:
@@ -114,3 +102,18 @@ class Scored(Form):
             raise UserError(
                 f"{place}: sample, step, n_tokens and seed are whole numbers ({error})"
             ) from error
+
+
+def _row_verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
+    """The verdict that a row carries, or the complaint that it carries none."""
+    names = (metric,) if metric else SCORES
+    scores = {name: row[name] for name in names if name in row}
+    if not scores:
+        return (
+            f"{place}: no {' or '.join(names)} among its fields {', '.join(row)}; --metric "
+            "names the one that says right or wrong, --judge-again math needs none"
+        )
+    score = choose_score(scores, metric, place)
+    if isinstance(score, str) and score.upper() in Status.__members__:
+        return Status[score.upper()]
+    return as_verdict(score, place)
