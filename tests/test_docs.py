@@ -13,7 +13,7 @@ import yaml
 
 from rlbhpc.cli.main import VERBS, cli
 from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.script import SHARED, SIZES
+from rlbhpc.launch.script import SHARED_OPTIONS, SIZE_OPTIONS
 from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
 from rlbhpc.study.schema import StudyFile
@@ -143,7 +143,7 @@ def options_of(verb: str) -> set[str]:
     """The long options of a verb; ``launch`` passes on those that sbatch knows."""
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    passed = {f"--{one}" for one in SHARED | SIZES} if verb == "launch" else set()
+    passed = {f"--{one}" for one in SHARED_OPTIONS | SIZE_OPTIONS} if verb == "launch" else set()
     return passed.union(*(parameter.opts for parameter in command.params))
 
 

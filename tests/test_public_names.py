@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PUBLIC = {
     "rlbhpc": {"open_cube", "launch", "stats", "__version__"},
-    "rlbhpc.launch": {"Launch", "executor", "find", "write"},
+    "rlbhpc.launch": {"Launch", "find", "write"},
     "rlbhpc.stats": {"pass_at_k", "answer", "pythia"},
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlbhpc.cli.demo import ARMS, samples_file
+from rlbhpc.cli.exchange import DEMO_ARMS, demo_file
 from rlbhpc.engines.completion import Finish
 from rlbhpc.exchange.exports import export
 from rlbhpc.study.layout import Layout
@@ -34,8 +34,8 @@ def main() -> None:
         table = Path(folder, "samples.parquet")
         export(Layout(run), table)
         samples = pd.read_parquet(table).sort_values(["problem", "sample"])
-    for arm in ARMS:
-        path = ROOT / "rlbhpc" / samples_file(arm)
+    for arm in DEMO_ARMS:
+        path = ROOT / "rlbhpc" / demo_file(arm)
         path.parent.mkdir(exist_ok=True)
         # Without a time, so that the same samples give the same bytes.
         with gzip.GzipFile(path, "wb", mtime=0) as packed:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.launch.cluster import load_cluster
-from rlbhpc.launch.prepare import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, Rates, predict
+from rlbhpc.launch.prepare import Rates, gpu_hours
 from rlbhpc.study.load import load_study
 from rlbhpc.sweep.plan import Plan, make_plan, read_presence
 from tests.sweep import study_folder as made
@@ -34,7 +33,9 @@ LENGTHS = {
     "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800,
     "vision": 400,
 }  # fmt: skip
-RATE, START, SHARD, WIDTH = 3000.0, 120.0, 50_000_000, 64
+RATE, START, SHARD = 3000.0, 120.0, 50_000_000
+#: What a stored response takes, sealed or not.
+BYTES_PER_TOKEN, BYTES_PER_SAMPLE = 6.0, 120.0
 TEXTS, NAMES = (
     ("problem", "question", "Question", "prompt", "question_content"),
     ("id", "pid", "unique_id", "idx", "problem_idx", "Record ID"),
@@ -44,18 +45,14 @@ ROOT = Path(__file__).parents[1]
 
 def table() -> Iterator[str]:
     """Lines of the table."""
-    yield (
-        "| file | arms | samples | mean length | tokens | GPU-hours | shards | sbatch calls | "
-        "files before `compact` | GB |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "| file | arms | samples | mean length | tokens | GPU-hours | shards | GB |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name in sorted(LENGTHS):
         yield row(name, LENGTHS[name])
 
 
 def row(name: str, length: int) -> str:
     """One study, planned with nothing there."""
-    cluster = load_cluster(ROOT / "configs" / "clusters" / "generic.yaml")
     with tempfile.TemporaryDirectory() as folder:
         file = made.study_folder(Path(folder), name, whole)
         study, full = load_study(file, ()), load_study(file, ("sampling.stop_after=0",))
@@ -66,11 +63,10 @@ def row(name: str, length: int) -> str:
         plan = make_plan(study, there, round(SHARD / shorter))
         arms = len(study.arms)
     samples = round(asked.samples * plan.tokens / asked.tokens)
-    cost = predict(plan, Rates(RATE / shorter, START, ""), cluster, WIDTH)
+    hours = gpu_hours(plan, Rates(RATE / shorter, START, ""), 1)
     cells = [
         f"`{name}.yaml`", arms, f"{samples:,}", f"{length:,}", f"{in_billions(plan, shorter)}",
-        f"{cost.gpu_hours:,.0f}", len(plan.shards), cost.sbatch_calls, cost.files,
-        f"{megabytes(samples, length) / 1000:,.0f}",
+        f"{hours:,.0f}", len(plan.shards), f"{megabytes(samples, length) / 1000:,.0f}",
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 

@@ -1,4 +1,4 @@
-"""The verbs that begin a study of two models: `init`, `ask`."""
+"""The verbs that begin a study of two models, or of a training: `init`, `ask`, `watch`."""
 
 from __future__ import annotations
 
@@ -17,33 +17,36 @@ from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, UserError
 from rlbhpc.launch.ask import describe_dry_run, draft, fetch, find_study, make_results
 from rlbhpc.launch.script import read_options
+from rlbhpc.launch.watch import watch_training
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import PAGE
 from rlbhpc.report.terminal import print_answer, print_sentences
+from rlbhpc.report.write import write_report
 from rlbhpc.study.draft import Draft, read_template, template_menu, write_new, write_study
 from rlbhpc.study.load import load_study
 
 
 def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options that name two models and what to ask them; `rlbhpc ask` has the same."""
+    options = (
+        click.option("--base", metavar="FOLDER|HUB", required=required,
+                     help="The base model: a folder, or owner/name on the hub."),
+        click.option("--trained", metavar="FOLDER|HUB", required=required,
+                     help="The model that was trained from it."),
+        click.option("--on", "sets", metavar="SET,SET",
+                     help="Problem sets, or a .jsonl file of yours. Default: math500; of tiny "
+                     "models countdown, which needs no download."),
+        click.option("--n", type=click.IntRange(min=1), help="Samples per problem."),
+        click.option("--prompt", metavar="NAME|FILE.txt",
+                     help="For both models. Default: what each model's makers ask it by."),
+        click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or "
+                     "'local'. Default: by the host's name; without Slurm this machine."),
+        click.option("-o", "--output", type=click.Path(path_type=Path),
+                     help="The study file. Default: named after the models or the template."),
+    )  # fmt: skip
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option("-o", "--output", type=click.Path(path_type=Path),
-                         help="The study file. Default: named after the models or the template."),
-            click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or "
-                         "'local'. Default: by the host's name; without Slurm this machine."),
-            click.option("--prompt", metavar="NAME|FILE.txt",
-                         help="For both models. Default: what each model's makers ask it by."),
-            click.option("--n", type=click.IntRange(min=1), help="Samples per problem."),
-            click.option("--on", "sets", metavar="SET,SET",
-                         help="Problem sets, or a .jsonl file of yours. Default: math500; of tiny "
-                         "models countdown, which needs no download."),
-            click.option("--trained", metavar="FOLDER|HUB", required=required,
-                         help="The model that was trained from it."),
-            click.option("--base", metavar="FOLDER|HUB", required=required,
-                         help="The base model: a folder, or owner/name on the hub."),
-        ):  # fmt: skip
+        for option in reversed(options):  # click lists the one that is applied last first
             command = option(command)
         return command
 
@@ -67,13 +70,7 @@ def init(
     studies of another kind; without any words their menu is shown.
     """
     if base and trained and name is None:
-        pair = draft(base, trained, sets, cluster, n, prompt)
-        target = write_study(pair, output)
-        _tell_prompts(pair, click.echo)
-        for model in filter(None, (pair.base.hub, pair.trained.hub)):
-            click.echo(f"{model}: no such folder here, so a model of the hub; if it is none, "
-                       f"correct it in {target}")  # fmt: skip
-        click.echo(f"{target} written; now: rlbhpc check {target}")
+        _write_pair_study(draft(base, trained, sets, cluster, n, prompt), output)
         return
     if base or trained or sets or n or prompt or cluster:
         raise click.UsageError("--base and --trained go together, without a TEMPLATE")
@@ -82,9 +79,7 @@ def init(
         print_json(menu)
         return
     if name is None:
-        print_table(
-            "Templates of rlbhpc init TEMPLATE", ["template", "for"], template_menu().items()
-        )
+        print_table("Templates of rlbhpc init TEMPLATE", ["template", "for"], menu.items())
         click.echo("Two models: rlbhpc init --base FOLDER|HUB --trained FOLDER|HUB")
         if not sys.stdin.isatty():
             return
@@ -94,12 +89,24 @@ def init(
     click.echo(f"{target} written; edit it, then: rlbhpc check {target}")
 
 
+def _write_pair_study(pair: Draft, output: Path | None) -> None:
+    """Write the study of two models and say what was assumed."""
+    target = write_study(pair, output)
+    _tell_prompts(pair, click.echo)
+    for model in (pair.base, pair.trained):
+        if model.hub:
+            click.echo(
+                f"{model.hub}: no such folder here, so a model of the hub; if it is none, correct"
+                f" it in {target}"
+            )
+    click.echo(f"{target} written; now: rlbhpc check {target}")
+
+
 def _tell_prompts(pair: Draft, say: Callable[[str], None]) -> None:
     """Say by which prompt each model is asked, and why."""
-    for name, model, asking in zip(
-        ("base", "trained"), (pair.base, pair.trained), pair.askings, strict=True
-    ):
-        say(f"{name} {model.name}: prompt {asking.prompt} ({asking.reason})")
+    base_asking, trained_asking = pair.askings
+    say(f"base {pair.base.name}: prompt {base_asking.prompt} ({base_asking.reason})")
+    say(f"trained {pair.trained.name}: prompt {trained_asking.prompt} ({trained_asking.reason})")
 
 
 @click.command(
@@ -122,11 +129,7 @@ def ask(
     interruption goes on with what is left. To change the study, edit the file that it names first
     and call it again. Options that sbatch knows are passed on: -p -A -t and more.
     """
-    begun = time.monotonic()
-
-    def say(line: str) -> None:
-        tell(f"[{time.monotonic() - begun:5.0f} s] {line}")
-
+    say = _start_clock()
     options = read_options(sbatch)
     pair = draft(base, trained, sets, cluster, n, prompt)
     _tell_prompts(pair, say)
@@ -153,3 +156,59 @@ def _confirm(cost: str) -> None:
     if not sys.stdin.isatty():
         raise UserError(f"{cost}; nobody is here to confirm that: give --yes to submit it")
     click.confirm(f"Submit to {cost}?", abort=True, err=True)
+
+
+def _start_clock() -> Callable[[str], None]:
+    """A function that prints lines on stderr, each with the seconds since now."""
+    start = time.monotonic()
+
+    def say(line: str) -> None:
+        seconds = time.monotonic() - start
+        tell(f"[{seconds:5.0f} s] {line}")
+
+    return say
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: rlbhpc watch checkpoints/grpo --base Qwen/Qwen2.5-7B --n 64 --every 100",
+)
+@click.argument("checkpoints", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("sbatch", metavar="[SBATCH OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--base", metavar="FOLDER|HUB", required=True, help="What the training started from.")
+@click.option("--on", "sets", metavar="SET,SET", help="Problem sets, or a .jsonl file of yours.")
+@click.option("--n", type=click.IntRange(min=1), help="Samples per problem.")
+@click.option("--prompt", metavar="NAME|FILE.txt", help="Default: what the base's makers ask by.")
+@click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or 'local'.")
+@click.option("--every", type=click.IntRange(min=1), default=1, help="Only steps divisible by it.")
+@click.option("--last", type=click.IntRange(min=1), metavar="STEP", help="End after this step.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+              help="Between two looks for checkpoints.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The study file.")
+@shared.overrides
+def watch(
+    checkpoints: Path, sbatch: tuple[str, ...], base: str, sets: str | None, n: int | None,
+    prompt: str | None, cluster: str | None, every: int, last: int | None, seconds: float,
+    output: Path | None, overrides: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Follow a training that writes to the folder CHECKPOINTS: sample each new checkpoint.
+
+    Reads what TRL, Transformers, verl, OpenRLHF, DeepSpeed and prime-rl write, FSDP and ZeRO
+    states too. A checkpoint is taken once it is whole, and kept by hard links below `watched/`, so
+    that the training may remove its own. After each round the answer is printed and the report
+    written anew. Ends after --last, or when you press Ctrl-C; the same command goes on.
+    """
+    say = _start_clock()
+    pair = draft(base, str(checkpoints), sets, cluster, n, prompt)
+    file = output or Path(f"{pair.name}.yaml")
+    rounds = watch_training(
+        checkpoints, pair, file, say, seconds=seconds, every_steps=every, last_step=last,
+        overrides=overrides, options=read_options(sbatch),
+    )  # fmt: skip
+    for layout in rounds:
+        keep(layout.logs, "watch", layout.attempts)
+        report = gather(layout.root)
+        print_answer(report, screen())
+        page, *_ = write_report(report, None)
+        say(f"the report: {page}")
+    return DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -21,9 +21,17 @@ from rlbhpc.study.plugin_check import brought, place
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
-SHOWN_CHANGES = 40
+PRINTED_CHANGES: Final = 40
 # What a recipe says of its size.
-_SIZES = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
+RECIPE_SIZES: Final = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
+RECIPE_SOURCES: Final = {"algorithm", "problems", "texts"}
+SCORE_KEYS: Final = {"model", "responses", "texts", "per_problem"}
+MODEL_COLUMNS: Final = "model origin base steps holds"
+SET_COLUMNS: Final = "problem_set set subset problems duplicates_left_out n path"
+RECIPE_COLUMNS: Final = (
+    "recipe algorithm problems prompt learning_rate prompts_per_step samples_per_prompt seed"
+)
+SCORE_COLUMNS: Final = "score model responses texts per_problem"
 
 
 @click.command(epilog="Example: rlbhpc check math.yaml --set sampling.n=64")
@@ -41,26 +49,30 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     if study.is_dir():
         return check_cube(study, as_json)
-    looked_at = brought(study, overrides)
-    with waiting("The first look at a large model reads all of it …"):
+    plugin_contents = brought(study, overrides)
+    with show_progress("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
         _, cluster = choose(resolved.file.cluster)
         reject_what_jobs_would(resolved, cluster)
-    changed = since_last_run(resolved)
+    difference = compare_with_last_run(resolved)
     if as_json:
-        record = expansion(resolved) | {"since_last_run": changed and changed.as_dict()}
-        print_json(record | ({"plugins": looked_at} if looked_at else {}))
-    else:
-        print_expansion(resolved)
-        if resolved.plugins:
-            click.echo()
+        record = expansion(resolved)
+        record["since_last_run"] = difference and difference.as_dict()
+        if plugin_contents:
+            record["plugins"] = plugin_contents
+        print_json(record)
+        return DONE
+    print_expansion(resolved)
+    if resolved.plugins:
+        click.echo()
         rows = []
         for reference, identity in resolved.plugins.items():
             name, _, digest = identity.rpartition("@")
-            holds = ", ".join(looked_at[place(reference)])
-            rows.append({"plugin": name, "digest": digest, "holds": holds})
-        _print_rows("Plugins", rows, "plugin digest holds")
-        print_difference(changed)
+            contents = ", ".join(plugin_contents[place(reference)])
+            rows.append({"plugin": name, "digest": digest, "holds": contents})
+        _print_columns("Plugins", rows, "plugin digest holds")
+    if difference is not None:
+        print_difference(difference)
     return DONE
 
 
@@ -68,21 +80,21 @@ def check_cube(path: Path, as_json: bool) -> int:
     """Print what is wrong with a cube."""
     from rlbhpc.store.schema_check import validate_cube  # loads zarr, which a study does not need
 
-    findings = validate_cube(path)
+    faults = validate_cube(path)
     if as_json:
-        print_json(findings)
+        print_json(faults)
     else:
-        click.echo("\n".join(findings) or f"{path}: the cube is sound.")
-    return INCOMPLETE if findings else DONE
+        click.echo("\n".join(faults) or f"{path}: the cube is sound.")
+    return INCOMPLETE if faults else DONE
 
 
-def waiting(text: str) -> contextlib.AbstractContextManager[object]:
+def show_progress(text: str) -> contextlib.AbstractContextManager[object]:
     """A line that moves while one waits; nothing where nobody is watching."""
     console = Console(stderr=True)
     return console.status(text) if console.is_terminal else contextlib.nullcontext()
 
 
-def since_last_run(study: Study) -> Difference | None:
+def compare_with_last_run(study: Study) -> Difference | None:
     """What differs from the study as it was last run; None where it never was."""
     stored = study.layout.study
     if not stored.is_file():
@@ -95,7 +107,7 @@ def since_last_run(study: Study) -> Difference | None:
 
 def expansion(study: Study) -> dict[str, Any]:
     """What a study file means, as JSON-ready values."""
-    arms = [_arm(study, name) for name in study.arms]
+    arms = [_arm_row(study, name) for name in study.arms]
     return {
         "name": study.name,
         "question": study.file.question,
@@ -103,11 +115,14 @@ def expansion(study: Study) -> dict[str, Any]:
         "seed": study.seed,
         "output": study.file.output,
         "cluster": study.file.cluster,
-        "models": [_model(study, name) for name in study.models],
-        "problem_sets": [_problem_set(study, name) for name in study.problem_sets],
-        "recipes": [_recipe(study, name) for name in study.file.recipes],
+        "models": [_model_row(study, name) for name in study.models],
+        "problem_sets": [_problem_set_row(study, name) for name in study.problem_sets],
+        "recipes": [_recipe_row(study, name) for name in study.file.recipes],
         "arms": arms,
-        "scores": [_score(study, name) for name in study.file.scores],
+        "scores": [
+            {"score": name, **score.model_dump(include=SCORE_KEYS)}
+            for name, score in study.file.scores.items()
+        ],
         "comparisons": [{"base": base, "trained": arm} for base, arm in study.comparisons()],
         "seeds": [{"pooled": name, "arms": arms} for name, arms in study.trainings().items()],
         "samples": sum(arm["samples"] for arm in arms),
@@ -115,7 +130,8 @@ def expansion(study: Study) -> dict[str, Any]:
     }
 
 
-def _model(study: Study, name: str) -> dict[str, Any]:
+def _model_row(study: Study, name: str) -> dict[str, Any]:
+    """A model: where it is from, and how many tokens it holds."""
     entry = study.models[name]
     if entry.endpoint is not None:
         origin = f"{entry.endpoint.model} at {entry.endpoint.url}"
@@ -123,17 +139,18 @@ def _model(study: Study, name: str) -> dict[str, Any]:
         origin = f"trained from {entry.train.from_ or 'nothing'} by {entry.train.recipe}"
     else:
         origin = str(entry.path)
+    digests = {str(step): digest for step, digest in study.digests[name].items()}
     return {
         "model": name,
         "origin": origin,
         "base": study.base(name),
         "steps": study.steps(name),
         "holds": context_length(study, name),
-        "content": {str(step): digest for step, digest in study.digests[name].items()},
+        "content": digests,
     }
 
 
-def _problem_set(study: Study, name: str) -> dict[str, Any]:
+def _problem_set_row(study: Study, name: str) -> dict[str, Any]:
     entry = study.problem_sets[name]
     return {
         "problem_set": name,
@@ -146,25 +163,24 @@ def _problem_set(study: Study, name: str) -> dict[str, Any]:
     }
 
 
-def _recipe(study: Study, name: str) -> dict[str, Any]:
+def _recipe_row(study: Study, name: str) -> dict[str, Any]:
     recipe = study.file.recipes[name]
     return {
         "recipe": name,
-        **recipe.model_dump(include={"algorithm", "problems", "texts"}),
+        **recipe.model_dump(include=RECIPE_SOURCES),
         "teacher": recipe.teacher and recipe.teacher.arm,
         "prompt": recipe.prompt and study.prompts[recipe.prompt].name,
-        **recipe.model_dump(include=_SIZES),
+        **recipe.model_dump(include=RECIPE_SIZES),
     }
 
 
-def _score(study: Study, name: str) -> dict[str, Any]:
-    columns = {"model", "responses", "texts", "per_problem"}
-    return {"score": name, **study.file.scores[name].model_dump(include=columns)}
-
-
-def _arm(study: Study, name: str) -> dict[str, Any]:
-    arm, sets = study.arms[name], study.sets(name)
-    per_step = sum(len(study.problem_ids(s)) * study.n(name, s) for s in sets)
+def _arm_row(study: Study, name: str) -> dict[str, Any]:
+    """An arm: what it samples from which model, and how often."""
+    arm = study.arms[name]
+    samples_of_set = {set_name: study.n(name, set_name) for set_name in study.sets(name)}
+    samples_per_step = 0
+    for set_name, samples in samples_of_set.items():
+        samples_per_step += len(study.problem_ids(set_name)) * samples
     return {
         "arm": name,
         "model": arm.model,
@@ -176,10 +192,10 @@ def _arm(study: Study, name: str) -> dict[str, Any]:
         "stop": list(arm.sampling.stop),
         **arm.sampling.extras(),
         "engine": study.engine(name),
-        "problem_sets": list(sets),
-        "n": {s: study.n(name, s) for s in sets},
-        "stop_after": {s: study.stop_after(name, s) or None for s in sets},
-        "samples": per_step * len(arm.steps),
+        "problem_sets": list(samples_of_set),
+        "n": samples_of_set,
+        "stop_after": {key: study.stop_after(name, key) or None for key in samples_of_set},
+        "samples": samples_per_step * len(arm.steps),
     }
 
 
@@ -190,63 +206,65 @@ def print_expansion(study: Study) -> None:
     if study.file.question:
         click.echo(study.file.question)
     click.echo(f"Results in {study.file.output}\n")
-    _print_rows("Models", entries["models"], "model origin base steps holds")
-    _print_rows(
-        "Problem sets",
-        entries["problem_sets"],
-        "problem_set set subset problems duplicates_left_out n path",
-    )
-    columns = (
-        "recipe algorithm problems prompt learning_rate prompts_per_step samples_per_prompt seed"
-    )
-    _print_rows("Recipes", entries["recipes"], columns)
-    arms = entries["arms"]
-    for arm in arms:
-        arm["n"] = sorted(set(arm["n"].values()))
-        arm["stop_after"] = sorted({r for r in arm["stop_after"].values() if r})
-    stops = "stop_after " if any(arm["stop_after"] for arm in arms) else ""
-    more = [key for key in MoreSampling.model_fields if any(key in arm for arm in arms)]
-    extras = "".join(f"{key} " for key in more)
-    columns = f"arm model steps prompt temperature top_p {extras}max_tokens n {stops}"
-    columns += "problem_sets engine samples"
-    _print_rows("Arms", arms, columns)
-    _print_rows("Scores", entries["scores"], "score model responses texts per_problem")
-    _print_rows("Comparisons", entries["comparisons"], "base trained")
-    _print_rows("Seeds of one recipe, one arm in the report", entries["seeds"], "pooled arms")
-    idle = [arm["arm"] for arm in arms if not arm["problem_sets"]]
-    if idle:
+    _print_columns("Models", entries["models"], MODEL_COLUMNS)
+    _print_columns("Problem sets", entries["problem_sets"], SET_COLUMNS)
+    _print_columns("Recipes", entries["recipes"], RECIPE_COLUMNS)
+    stops_early = _print_arms(entries["arms"])
+    _print_columns("Scores", entries["scores"], SCORE_COLUMNS)
+    _print_columns("Comparisons", entries["comparisons"], "base trained")
+    _print_columns("Seeds of one recipe, one arm in the report", entries["seeds"], "pooled arms")
+    idle_arms = [arm["arm"] for arm in entries["arms"] if not arm["problem_sets"]]
+    if idle_arms:
         click.echo(
-            f"{', '.join(idle)}: no problem set is left to answer; one that a recipe trains on or "
-            "that examples come from must be named under `problem_sets` of `sampling` or an arm"
+            f"{', '.join(idle_arms)}: no problem set is left to answer; one that a recipe trains on"
+            " or that examples come from must be named under `problem_sets` of `sampling` or an arm"
         )
-    most = " at the most" if stops else ""
-    click.echo(f"{entries['samples']:,} samples in all{most}")
+    limit = " at the most" if stops_early else ""
+    click.echo(f"{entries['samples']:,} samples in all{limit}")
 
 
-def _print_rows(title: str, rows: list[dict[str, Any]], columns: str) -> None:
+def _print_arms(arms: list[dict[str, Any]]) -> bool:
+    """Print the arms with those columns that any of them has; whether one may stop early."""
+    rows = []
+    for arm in arms:
+        sizes = sorted(set(arm["n"].values()))
+        stops = sorted({stop for stop in arm["stop_after"].values() if stop})
+        rows.append({**arm, "n": sizes, "stop_after": stops})
+    stops_early = any(row["stop_after"] for row in rows)
+    columns = ["arm", "model", "steps", "prompt", "temperature", "top_p"]
+    columns += [key for key in MoreSampling.model_fields if any(key in row for row in rows)]
+    columns += ["max_tokens", "n"]
+    if stops_early:
+        columns.append("stop_after")
+    columns += ["problem_sets", "engine", "samples"]
+    _print_columns("Arms", rows, " ".join(columns))
+    return stops_early
+
+
+def _print_columns(title: str, rows: list[dict[str, Any]], columns: str) -> None:
+    """Print some columns of rows, which are named in one text; nothing where there are no rows."""
     if not rows:
         return
     names = columns.split()
-    heads = [name.replace("_", " ") for name in names]
-    print_table(title, heads, [[row.get(name) for name in names] for row in rows])
+    headings = [name.replace("_", " ") for name in names]
+    print_table(title, headings, [[row.get(name) for name in names] for row in rows])
 
 
-def print_difference(changed: Difference | None) -> None:
+def print_difference(difference: Difference) -> None:
     """Print what changed since the last run."""
-    if changed is None:
-        return
-    if not changed.changes:
+    if not difference.changes:
         click.echo("Nothing changed since the last run.")
         return
     click.echo("\nChanged since the last run:")
-    for change in changed.changes[:SHOWN_CHANGES]:
+    for change in difference.changes[:PRINTED_CHANGES]:
         click.echo(f"  {change}")
-    if len(changed.changes) > SHOWN_CHANGES:
-        click.echo(f"  and {len(changed.changes) - SHOWN_CHANGES} more; --json shows all")
+    unprinted = len(difference.changes) - PRINTED_CHANGES
+    if unprinted > 0:
+        click.echo(f"  and {unprinted} more; --json shows all")
     click.echo("What becomes of the stored samples:")
-    for block in changed.blocks:
+    for block in difference.blocks:
         click.echo(f"  {block}")
-    tell_of_old_verdicts(changed.judged, click.echo)
+    tell_of_old_verdicts(difference.judged, click.echo)
 
 
 def tell_of_old_verdicts(sets: Sequence[str], say: Callable[[str], None]) -> None:

@@ -1,10 +1,12 @@
-"""The verbs for jobs: `launch`, `status`, `cancel`."""
+"""The verbs for jobs and their site: `launch`, `status`, `cancel`, `doctor`, `image`."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,18 +14,27 @@ from rlbhpc.cli import shared
 from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.sampling import block_row, print_summary
 from rlbhpc.cli.shared import print_json, print_table, tell
-from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
-from rlbhpc.launch import status as look
+from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
+from rlbhpc.files import sha256_of
+from rlbhpc.launch import container
+from rlbhpc.launch import doctor as probes
+from rlbhpc.launch import status as run_status
 from rlbhpc.launch.api import write_prepared
-from rlbhpc.launch.cluster import HERE
-from rlbhpc.launch.container import expanded
-from rlbhpc.launch.launches import cancel as end_all
-from rlbhpc.launch.launches import launch_in, layout_of
+from rlbhpc.launch.cluster import HERE, choose, table_folders
+from rlbhpc.launch.launches import LaunchFolder, layout_of, open_launch
+from rlbhpc.launch.launches import cancel as cancel_jobs
 from rlbhpc.launch.prepare import SHARD_TOKENS, Prepared, prepare
 from rlbhpc.launch.script import read_options
-from rlbhpc.launch.send import reject_missing, start_estimates
-from rlbhpc.launch.slurm import ranges
+from rlbhpc.launch.send import reject_missing
+from rlbhpc.launch.slurm import format_ranges
+from rlbhpc.launch.status import Failure, Status
+from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.process import duration
+
+# Each look asks Slurm two questions, and a controller serves many users.
+SHORTEST_WATCH_SECONDS: Final = 60
+# Jobs of one cause that are printed by name.
+PRINTED_JOBS: Final = 6
 
 
 @click.command(
@@ -51,11 +62,10 @@ from rlbhpc.sweep.process import duration
     "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
 )
 @click.option("--submit", is_flag=True, help="Submit what was written; run it, if it is local.")
-@click.option("--test-only", is_flag=True, help="Ask Slurm when each job would start.")
 @shared.as_json
 def launch(
     study: Path, sbatch: tuple[str, ...], overrides: tuple[str, ...], cluster: str | None,
-    submit: bool, test_only: bool, as_json: bool, **more: Any,
+    submit: bool, as_json: bool, **settings: Any,
 ) -> int:  # fmt: skip
     """Write STUDY as batch scripts for what is missing: train, sample, compact, report.
 
@@ -66,56 +76,59 @@ def launch(
     and more.
     """
     options = read_options(sbatch)
-    prepared = prepare(study, overrides, cluster=cluster, options=options, **more)
+    prepared = prepare(study, overrides, cluster=cluster, options=options, **settings)
     for note in prepared.notes:
         tell(note)
     tell_of_old_verdicts(prepared.judged, tell)
     if not prepared.jobs:
-        click.echo(
-            "All that is missing is being made." if prepared.notes else "Nothing is missing."
-        )
+        is_running = bool(prepared.notes)
+        click.echo("All that is missing is being made." if is_running else "Nothing is missing.")
         return NOTHING_TO_DO
     launched = write_prepared(prepared)
-    _tell(prepared, launched.folder, submit, as_json)
-    if test_only:
-        for name, answer in start_estimates(launched.folder).items():
-            click.echo(f"{name}: {answer}")
+    if as_json:
+        _print_launch_record(prepared, launched.folder)
+    else:
+        _print_launch(prepared, launched.folder, submit)
     if submit:
-        launched.submit(width=more["width"], say=tell if as_json else click.echo)
-    if submit and prepared.draft.cluster_name == HERE:
-        reject_missing(launch_in(launched.folder))
+        launched.submit(say=tell if as_json else click.echo)
+        if prepared.draft.cluster_name == HERE:
+            reject_missing(open_launch(launched.folder))
     return DONE
 
 
-def _tell(prepared: Prepared, folder: Path, submit: bool, as_json: bool) -> None:
-    draft = prepared.draft
-    container = draft.cluster.container
-    if container is not None and not expanded(container.image).is_file():
-        tell(f"There is no {container.image} here; is it on the nodes?")
-    if as_json:
-        scripts = [f"{job.name}.sbatch" for job in prepared.jobs]
-        record = {"cluster": draft.cluster_name, "plan": prepared.plan.name, "jobs": scripts}
-        print_json({"folder": str(folder), **record})
-        return
+def _print_launch_record(prepared: Prepared, folder: Path) -> None:
+    _tell_absent_image(prepared)
+    print_json({
+        "folder": str(folder),
+        "cluster": prepared.draft.cluster_name,
+        "plan": prepared.plan.name,
+        "jobs": [f"{job.name}.sbatch" for job in prepared.jobs],
+    })  # fmt: skip
+
+
+def _print_launch(prepared: Prepared, folder: Path, submit: bool) -> None:
+    _tell_absent_image(prepared)
+    cluster_name = prepared.draft.cluster_name
     if prepared.plan.samples:
         print_summary(prepared.plan)
-    click.echo(f"{len(prepared.jobs)} scripts for cluster {draft.cluster_name} in {folder}")
+    click.echo(f"{len(prepared.jobs)} scripts for cluster {cluster_name} in {folder}")
     if not submit:
-        what = "run" if draft.cluster_name == HERE else "submit"
-        click.echo(f"To {what} them: {folder / 'submit.sh'}")
+        verb = "run" if cluster_name == HERE else "submit"
+        click.echo(f"To {verb} them: {folder / 'submit.sh'}")
 
 
-# Each look asks Slurm two questions, and a controller serves many users.
-LEAST_SECONDS = 60
-MOST_JOBS = 6
+def _tell_absent_image(prepared: Prepared) -> None:
+    settings = prepared.draft.cluster.container
+    if settings is not None and not container.expand_path(settings.image).is_file():
+        tell(f"There is no {settings.image} here; is it on the nodes?")
 
 
 @click.command(epilog="Example: rlbhpc status runs/math --watch 300")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--watch", type=click.IntRange(min=LEAST_SECONDS), metavar="SECONDS",
-    help=f"Look again every so many seconds, at least {LEAST_SECONDS}, until all is there or "
-    "no job is left.",
+    "--watch", type=click.IntRange(min=SHORTEST_WATCH_SECONDS), metavar="SECONDS",
+    help=f"Look again every so many seconds, at least {SHORTEST_WATCH_SECONDS}, until all is there "
+    "or no job is left.",
 )  # fmt: skip
 @shared.as_json
 def status(run: Path, watch: int | None, as_json: bool) -> int:
@@ -126,89 +139,98 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
     """
     layout = layout_of(run)
     while True:
-        study_status = look.status(layout)
+        now = run_status.status(layout)
         if as_json:
-            print_json(as_record(study_status))
+            print_json(_status_record(now))
         else:
-            show(study_status)
-        unfinished = study_status.missing or study_status.behind
-        if watch is None or not unfinished or study_status.stands_still:
-            return INCOMPLETE if unfinished else DONE
+            print_status(now)
+        is_unfinished = bool(now.missing or now.behind)
+        if watch is None or not is_unfinished or now.stands_still:
+            return INCOMPLETE if is_unfinished else DONE
         time.sleep(watch)
 
 
-def as_record(study_status: look.Status) -> dict[str, Any]:
+def _status_record(now: Status) -> dict[str, Any]:
     """The status as JSON-ready values."""
+    failures = [
+        {"cause": failure.cause, "jobs": list(failure.jobs), "action": failure.action}
+        for failure in (*now.blocked, *now.failures)
+    ]
     return {
-        "samples": [{**block_row(p), "failed": p.failed} for p in study_status.blocks],
-        "missing": study_status.missing,
+        "samples": [{**block_row(block), "failed": block.failed} for block in now.blocks],
+        "missing": now.missing,
         "launches": [
-            {"launch": str(entry.path), "shards": study_status.shards[entry.path.name]}
-            for entry in study_status.launches
+            {"launch": str(launch.path), "shards": now.shards[launch.path.name]}
+            for launch in now.launches
         ],
-        "queue": study_status.queue,
-        "at_work": study_status.at_work,
-        "tokens_per_second_and_worker": study_status.rate,
-        "seconds_left": study_status.left,
-        "behind": study_status.behind,
-        "failures": [
-            {"cause": entry.cause, "jobs": list(entry.jobs), "action": entry.action}
-            for entry in (*study_status.blocked, *study_status.failures)
-        ],
+        "queue": now.queue,
+        "at_work": now.at_work,
+        "tokens_per_second_and_worker": now.rate,
+        "seconds_left": now.left,
+        "behind": now.behind,
+        "failures": failures,
     }
 
 
-def show(study_status: look.Status) -> None:
+def print_status(now: Status) -> None:
     """Print the status for a person."""
-    names = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
-    if any(p.block.stop_after for p in study_status.blocks):
-        names.append("stopped")
-    rows = [block_row(p) for p in study_status.blocks]
-    print_table("Samples", names, [[row[name] for name in names] for row in rows])
-    failed = sum(p.failed for p in study_status.blocks)
+    columns = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
+    if any(block.block.stop_after for block in now.blocks):
+        columns.append("stopped")
+    rows = [block_row(block) for block in now.blocks]
+    print_table("Samples", columns, [[row[name] for name in columns] for row in rows])
+    failed = sum(block.failed for block in now.blocks)
     if failed:
         click.echo(f"{failed:,} samples are stored as failed: rlbhpc launch --retry-failed\n")
-    if not study_status.launches:
+    if not now.launches:
         click.echo("Nothing was launched.")
         return
-    for entry in study_status.launches:
+    for launch in now.launches:
         shards = [
-            [state, len(numbers), ranges(numbers)]
-            for state, numbers in study_status.shards[entry.path.name].items()
+            [state, len(numbers), format_ranges(numbers)]
+            for state, numbers in now.shards[launch.path.name].items()
         ]
-        print_table(f"Shards of launch {entry.path.name}", ["state", "shards", "which"], shards)
-    newest = study_status.launches[-1]
-    if study_status.at_work:
-        click.echo(f"At work: {study_status.at_work}")
-    if study_status.queue is None:
+        print_table(f"Shards of launch {launch.path.name}", ["state", "shards", "which"], shards)
+    _print_queue(now, now.launches[-1])
+    if not now.queue and not now.at_work:
+        for name in now.behind:
+            delay = "the cube lags behind the samples" if name == "compact" else "the report is old"
+            click.echo(f"All samples are there, but {delay}: `rlbhpc launch` again runs {name}.")
+    if now.rate:
+        to_go = f", {duration(now.left)} to go" if now.left else ""
+        click.echo(f"{now.rate:,.0f} tokens/s per worker{to_go}")
+    _print_failures("Jobs that are held back", now.blocked, "what would start them")
+    _print_failures("Failures", now.failures, "what to do")
+
+
+def _print_queue(now: Status, newest: LaunchFolder) -> None:
+    """Print who works on a run, and what to do where nobody does."""
+    if now.at_work:
+        click.echo(f"At work: {now.at_work}")
+    if now.queue is None:
         click.echo("Slurm does not answer; what is above is from the run's own files.")
-    elif study_status.queue:
-        click.echo("Queue: " + ", ".join(f"{n} {state}" for state, n in study_status.queue.items()))
-    elif study_status.missing and not (newest.path / "submitted").exists():
+    elif now.queue:
+        counts = ", ".join(f"{count} {state}" for state, count in now.queue.items())
+        click.echo(f"Queue: {counts}")
+    elif now.missing and not (newest.path / "submitted").exists():
         click.echo(f"Launch {newest.path.name} was not submitted: {newest.path / 'submit.sh'}")
-    elif study_status.missing and not study_status.at_work:
+    elif now.missing and not now.at_work:
         click.echo("No job is in the queue; `rlbhpc launch` again makes what is missing.")
-    is_idle = not study_status.queue and not study_status.at_work
-    for name in study_status.behind if is_idle else []:
-        what = "the cube lags behind the samples" if name == "compact" else "the report is old"
-        click.echo(f"All samples are there, but {what}: `rlbhpc launch` again runs {name}.")
-    if study_status.rate:
-        to_go = f", {duration(study_status.left)} to go" if study_status.left else ""
-        click.echo(f"{study_status.rate:,.0f} tokens/s per worker{to_go}")
-    for title, entries, advice in (
-        ("Jobs that are held back", study_status.blocked, "what would start them"),
-        ("Failures", study_status.failures, "what to do"),
-    ):
-        if entries:
-            click.echo()
-            table = [[entry.cause, few(entry.jobs), entry.action] for entry in entries]
-            print_table(title, ["cause", "jobs", advice], table)
 
 
-def few(jobs: tuple[str, ...]) -> str:
+def _print_failures(title: str, failures: Sequence[Failure], advice: str) -> None:
+    """Print causes, jobs and actions as a table; ``advice`` heads the actions."""
+    if failures:
+        click.echo()
+        rows = [[each.cause, _name_some(each.jobs), each.action] for each in failures]
+        print_table(title, ["cause", "jobs", advice], rows)
+
+
+def _name_some(jobs: tuple[str, ...]) -> str:
     """Some of the jobs, and how many more there are."""
-    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
-    return ", ".join(jobs[:MOST_JOBS]) + more
+    names = ", ".join(jobs[:PRINTED_JOBS])
+    unnamed = len(jobs) - PRINTED_JOBS
+    return f"{names} and {unnamed} more" if unnamed > 0 else names
 
 
 @click.command(epilog="Example: rlbhpc cancel runs/math")
@@ -219,21 +241,143 @@ def cancel(run: Path) -> int:
     Finished samples stay, and `rlbhpc launch` goes on from them. Exit code 4 says that no job was
     in the queue, 75 that Slurm did not answer or that a process submits or runs a launch.
     """
-    done = end_all(layout_of(run))
-    if done.rows is None:
+    cancelled = cancel_jobs(layout_of(run))
+    if cancelled.rows is None:
         click.echo("Slurm does not answer: marked as cancelled, so that no job comes back.")
         return TRY_AGAIN
-    if done.complaint:
-        tell(done.complaint)
+    if cancelled.complaint:
+        tell(cancelled.complaint)
         return TRY_AGAIN
-    if done.at_work:
+    if cancelled.at_work:
         click.echo(
-            f"{done.at_work}: marked as cancelled, so that nothing more starts; end that process,"
-            " or cancel again once it has ended"
+            f"{cancelled.at_work}: marked as cancelled, so that nothing more starts; end that"
+            " process, or cancel again once it has ended"
         )
         return TRY_AGAIN
-    if not done.rows:
+    if not cancelled.rows:
         click.echo("No job of this run is in the queue.")
         return NOTHING_TO_DO
-    click.echo(f"{len(done.rows)} jobs cancelled; `rlbhpc launch` goes on from here.")
+    click.echo(f"{len(cancelled.rows)} jobs cancelled; `rlbhpc launch` goes on from here.")
+    return DONE
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="Example: rlbhpc doctor runs --write my-site; then rlbhpc doctor runs --rehearse",
+)
+@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.argument("sbatch", metavar="[SBATCH OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--write", "entry_name", metavar="NAME", help="Write a first cluster entry (or FILE.yaml)."
+)
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Warn one task and cancel another: the one comes back, the other stays away.",
+)
+@click.option("--cluster", metavar="NAME|FILE", help="For --rehearse.")
+@shared.as_json
+def doctor(
+    folder: Path, sbatch: tuple[str, ...], entry_name: str | None, rehearse: bool,
+    cluster: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Look at this site and at FOLDER, where runs will be kept; or at a run, and why jobs ended.
+
+    Of a run's folder or a study file that was launched it names each cause that ended jobs or keeps
+    them from starting, the line of the log that shows it, and what mends it. Exit code 3 says that
+    something was found that does not work.
+    """
+    options = read_options(sbatch)
+    if rehearse:
+        _, site = choose(cluster)
+        works = probes.rehearse(folder, site, options, click.echo)
+        return DONE if works else INCOMPLETE
+    is_run = folder.is_file() or (folder / "study.json").is_file()
+    if entry_name is None and is_run:
+        return _diagnose_run(layout_of(folder), as_json)
+    findings = probes.examine(folder)
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        rows = [[each.what, each.found, each.verdict, each.advice] for each in findings]
+        print_table("This site", ["what", "found", "", "what to do"], rows)
+    if entry_name is not None:
+        _write_entry(_entry_path(entry_name))
+    return INCOMPLETE if any(finding.verdict == "bad" for finding in findings) else DONE
+
+
+def _write_entry(path: Path) -> None:
+    """Write a first entry of the cluster table."""
+    try:
+        probes.write_entry(path)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():
+            raise UserError(f"{path} exists; choose another name or remove it") from None
+        advice = "name a folder in RLBHPC_CLUSTERS"
+        raise UserError(f"{error.filename}: {error.strerror}; {advice}") from None
+    tell(f"{path} written; read it and fill in what is missing")
+
+
+def _entry_path(name: str) -> Path:
+    """The file of a cluster's entry: what ends in .yaml is a path, as for ``--cluster``."""
+    if name.endswith(".yaml"):
+        return Path(name)
+    if not name or "/" in name:
+        raise UserError(f"--write: a name without '/', or a path that ends in .yaml; got {name!r}")
+    return table_folders()[0] / f"{name}.yaml"
+
+
+def _diagnose_run(layout: Layout, as_json: bool) -> int:
+    """Print why jobs of a run ended or do not start."""
+    causes, now = run_status.diagnose(layout)
+    code = INCOMPLETE if causes else DONE
+    if as_json:
+        print_json([asdict(cause) for cause in causes])
+        return code
+    for cause in causes:
+        click.echo(f"{cause.cause} ({_name_some(cause.jobs)})")
+        if cause.evidence:
+            click.echo(f"    {cause.evidence}")
+        click.echo(f"    next: {cause.action}")
+    if not causes:
+        queued_jobs = sum((now.queue or {}).values())
+        state = "rlbhpc status says what is missing."
+        if now.at_work:
+            state = f"At work: {now.at_work}."
+        elif queued_jobs:
+            state = f"{queued_jobs} jobs are in the queue."
+        click.echo(f"No job of {layout.root} ended badly. {state}")
+    return code
+
+
+@click.group(epilog="Example: rlbhpc image build cpu -o images/rlbhpc-cpu.sif")
+def image() -> None:
+    """Build and check the Apptainer images that jobs run in.
+
+    Where images cannot be built, build them elsewhere from the same checkout and copy the .sif.
+    """
+
+
+@image.command("build", epilog="Example: rlbhpc image build gpu -o /project/images/rlbhpc-gpu.sif")
+@click.argument("kind", type=click.Choice(container.IMAGE_KINDS))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: rlbhpc-KIND.sif.")
+def build_image(kind: str, output: Path | None) -> int:
+    """Build the image KIND from the checkout's containers/KIND.def."""
+    sif = container.build_image(kind, output or Path(f"rlbhpc-{kind}.sif"))
+    click.echo(f"{sif}: sha256 {sha256_of(sif)}")
+    return DONE
+
+
+@image.command("verify", epilog="Example: rlbhpc image verify rlbhpc-gpu.sif")
+@click.argument("sif", type=click.Path(path_type=Path))
+@shared.as_json
+def verify_image(sif: Path, as_json: bool) -> int:
+    """Check that rlbhpc starts in the image SIF; show its labels and digest."""
+    record = container.verify_image(sif)
+    if as_json:
+        print_json(record)
+        return DONE
+    for name, value in sorted(record["labels"].items()):
+        click.echo(f"{name}: {value}")
+    click.echo(f"{record['rlbhpc']}\nsha256 {record['sha256']}")
     return DONE

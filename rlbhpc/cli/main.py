@@ -40,7 +40,7 @@ from rlbhpc.errors import (
 log = logging.getLogger(__name__)
 # Verbs that multiply thousands of small matrices. OpenBLAS's threads double their processor time
 # and shorten nothing, and on a login node the processors are everybody's.
-ONE_THREAD: Final = {"ask", "report"}
+ONE_THREAD_VERBS: Final = {"ask", "report"}
 # What the processes that a verb starts are as verbose by.
 VERBOSE: Final = "RLBHPC_VERBOSE"
 # Packages that a login node can do without, and the extra that brings each.
@@ -53,22 +53,22 @@ EXTRAS: Final = {
 # Each verb with its module in rlbhpc.cli and the line that ``--help`` shows: first those of every
 # study, then the others, both in the order of the work.
 MAIN_VERBS: Final = {
-    "demo": ("demo", "Write a small run to look at; needs no models."),
+    "demo": ("exchange", "Write a small run to look at; needs no models."),
     "ask": ("ask", "From two models to an answer in one command."),
     "init": ("ask", "Write a commented study file to start from."),
     "check": ("check", "Check a study file and show what it expands to."),
     "train": ("train", "Train the models of a study."),
     "launch": ("jobs", "Write batch scripts for a cluster; submit them."),
-    "watch": ("watch", "Sample the checkpoints of a training as they appear."),
+    "watch": ("ask", "Sample the checkpoints of a training as they appear."),
     "status": ("jobs", "Show how far a run is."),
     "report": ("report", "Say what a run shows: words, figures, tables."),
-    "view": ("view", "Look through a run in a browser."),
-    "show": ("show", "Look at problems, samples and responses."),
+    "view": ("report", "Look through a run in a browser."),
+    "show": ("report", "Look at problems, samples and responses."),
     "import": ("exchange", "Take in results that other tools measured."),
     "export": ("exchange", "Write results as Parquet, CSV or JSON."),
 }
 MORE_VERBS: Final = {
-    "stage": ("stage", "Fetch problem sets, or check those fetched before."),
+    "stage": ("exchange", "Fetch problem sets, or check those fetched before."),
     "plan": ("sampling", "Say which samples are missing."),
     "sample": ("sampling", "Make what is missing, on this machine."),
     "run": ("sampling", "Work some shards of a stored plan."),
@@ -76,14 +76,14 @@ MORE_VERBS: Final = {
     "score": ("scoring", "Score texts under models, for perplexity."),
     "match-entropy": ("scoring", "Find the temperature of equal entropy."),
     "verify": ("verify", "Judge what a run holds anew."),
-    "audit": ("audit", "Find out how often verdicts are wrong, by people."),
+    "audit": ("verify", "Find out how often verdicts are wrong, by people."),
     "seal": ("store", "Seal journals into Parquet parts."),
     "compact": ("store", "Bring the cube up to date with all samples."),
     "gc": ("store", "Remove journals that are sealed."),
     "merge": ("store", "Take in samples of the same study drawn elsewhere."),
     "cancel": ("jobs", "End a run's jobs; nothing is lost."),
-    "doctor": ("site", "Look at this site: Slurm, containers, files."),
-    "image": ("site", "Build and check Apptainer images."),
+    "doctor": ("jobs", "Look at this site: Slurm, containers, files."),
+    "image": ("jobs", "Build and check Apptainer images."),
 }
 VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}
 
@@ -119,20 +119,9 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; what a reader left out is printed, and what looks done is not."""
         asks_help = not {"-h", "--help"}.isdisjoint(ctx.args)
-        gaps: list[LeftOutWarning] = []
         with warnings.catch_warnings():
             warnings.simplefilter("always", LeftOutWarning)
-            usual = warnings.showwarning
-
-            def show(message: Any, *where: Any, **more: Any) -> None:
-                if not isinstance(message, LeftOutWarning):
-                    usual(message, *where, **more)
-                elif str(message) not in map(str, gaps):
-                    gaps.append(message)
-                    log.debug("left out: %s", message)
-                    click.echo(f"rlbhpc: {message}", err=True)
-
-            warnings.showwarning = show
+            gaps = _print_gaps()
             try:
                 code = super().invoke(ctx)
             except BrokenPipeError:
@@ -140,7 +129,8 @@ class LazyGroup(click.Group):
                 # Click would end with 1.
                 _drop_output(sys.stdout)
                 code = DONE if asks_help else TRY_AGAIN
-        if any(gap.incomplete for gap in gaps) and code in {None, DONE, NOTHING_TO_DO}:
+        looks_done = code in {None, DONE, NOTHING_TO_DO}
+        if looks_done and any(gap.incomplete for gap in gaps):
             return INCOMPLETE
         return code
 
@@ -151,16 +141,18 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of one verb."""
         if cmd_name not in VERBS:
-            near = difflib.get_close_matches(cmd_name, VERBS)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VERBS)}"
+            matches = difflib.get_close_matches(cmd_name, VERBS)
+            hint = f"did you mean {matches[0]!r}?" if matches else f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb {cmd_name!r}; {hint}")
-        if cmd_name in ONE_THREAD:
+        if cmd_name in ONE_THREAD_VERBS:
             for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
                 os.environ.setdefault(variable, "1")  # NumPy reads it when it is loaded
-        module, _ = VERBS[cmd_name]
-        name = cmd_name.replace("-", "_")
-        name += "_" if keyword.iskeyword(name) else ""
-        command = getattr(importlib.import_module(f"rlbhpc.cli.{module}"), name)
+        module_name, _ = VERBS[cmd_name]
+        module = importlib.import_module(f"rlbhpc.cli.{module_name}")
+        function_name = cmd_name.replace("-", "_")
+        if keyword.iskeyword(function_name):
+            function_name += "_"
+        command = getattr(module, function_name)
         assert isinstance(command, click.Command)
         if not any("--verbose" in parameter.opts for parameter in command.params):
             verbose_option(command)
@@ -171,6 +163,26 @@ class LazyGroup(click.Group):
         for heading, verbs in (("Verbs", MAIN_VERBS), ("More verbs", MORE_VERBS)):
             with formatter.section(heading):
                 formatter.write_dl([(name, summary) for name, (_, summary) in verbs.items()])
+
+
+def _print_gaps() -> list[LeftOutWarning]:
+    """Print each warning that a reader left something out, once; gives the list that collects them.
+
+    Call it where warnings are caught: it replaces the function that shows them.
+    """
+    gaps: list[LeftOutWarning] = []
+    show_warning = warnings.showwarning
+
+    def show_gap(message: Any, *place: Any, **options: Any) -> None:
+        if not isinstance(message, LeftOutWarning):
+            show_warning(message, *place, **options)
+        elif str(message) not in map(str, gaps):
+            gaps.append(message)
+            log.debug("left out: %s", message)
+            click.echo(f"rlbhpc: {message}", err=True)
+
+    warnings.showwarning = show_gap
+    return gaps
 
 
 @click.group(
@@ -230,57 +242,57 @@ def _name_user() -> None:
 
 
 def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
+    """Run a verb and turn what it raises into a line and an exit code."""
     try:
         result: Any = cli.main(args, prog_name="rlbhpc", standalone_mode=False, obj=debug_log)
-        return result if isinstance(result, int) else 0
-    except UserError as error:
-        log.debug("refused", exc_info=True)
-        _say(f"rlbhpc: {error}")
-        return error.code
+        return result if isinstance(result, int) else DONE
     except click.exceptions.NoArgsIsHelpError as error:
         _say(error.format_message(), err=False)
         return USAGE
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        path = context.command_path if context else "rlbhpc"
+        command = context.command_path if context else "rlbhpc"
         message = " ".join(error.format_message().split()).rstrip(".")
-        _say(f"{path}: {message}; see {path} --help")
+        _say(f"{command}: {message}; see {command} --help")
         return USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         _say("rlbhpc: interrupted; the same command again goes on from here")
         return TRY_AGAIN
-    except OSError as error:
-        # A file system that refuses something where no verb expected it.
+    except (UserError, OSError, MemoryError, ModuleNotFoundError) as error:
         log.debug("refused", exc_info=True)
+        refusal = _explain_error(error)
+        _say(f"rlbhpc: {refusal}")
+        return refusal.code
+    except Exception:
+        log.debug("not foreseen", exc_info=True)
+        raise
+
+
+def _explain_error(
+    error: UserError | OSError | MemoryError | ModuleNotFoundError,
+) -> UserError:
+    """What went wrong in one line, with the exit code; raises what nobody can explain."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, OSError):
+        # A file system refuses something where no verb expected it.
         from rlbhpc.files import explain
 
         path = error.filename2 or error.filename or "a file or the standard output"
         if error.errno == ENOENT and error.filename is None:
             path = "the working folder"  # of all that may be missing, it alone has no name
-        refused = explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
-        _say(f"rlbhpc: {refused}")
-        return refused.code
-    except MemoryError as error:
-        log.debug("refused", exc_info=True)
+        return explain(error, Path(os.fsdecode(path)), "; what was stored before is safe")
+    if isinstance(error, MemoryError):
         cause = str(error) or "of Python"
-        _say(f"rlbhpc: cannot allocate memory ({cause}); with more, give the same command again")
-        return TRY_AGAIN
-    except ModuleNotFoundError as error:
-        log.debug("refused", exc_info=True)
-        if error.name in sys.stdlib_module_names:
-            lacking = f"the Python {sys.executable} was built without {error.name.strip('_')}"
-            _say(f"rlbhpc: {lacking}; install rlbhpc with another one, such as uv's")
-            return USAGE
-        if error.name not in EXTRAS:
-            raise
+        return UserError(
+            f"cannot allocate memory ({cause}); with more, give the same command again", TRY_AGAIN
+        )
+    if error.name in EXTRAS:
         extra = f"in a checkout, pip install '.[{EXTRAS[error.name]}]'"
-        _say(f"rlbhpc: this needs {error.name}, which is not here: {extra}")
-        return USAGE
-    except Exception:
-        log.debug("not foreseen", exc_info=True)
-        raise
+        return UserError(f"this needs {error.name}, which is not here: {extra}")
+    raise error
 
 
 def _say(text: str, err: bool = True) -> None:

@@ -18,13 +18,12 @@ from rlbhpc.cli.shared import print_json, print_table, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN
 from rlbhpc.launch.cluster import choose, copies_per_task
-from rlbhpc.launch.launches import note
+from rlbhpc.launch.launches import announce
 from rlbhpc.launch.prepare import (
     SHARD_TOKENS,
-    Prediction,
     Rates,
+    gpu_hours,
     measured_rates,
-    predict,
     reject_what_jobs_would,
 )
 from rlbhpc.stats.design import CHANCE, smallest_loss
@@ -36,18 +35,21 @@ from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
-from rlbhpc.sweep.process import Drain, duration
+from rlbhpc.sweep.process import Drain
 from rlbhpc.sweep.remember import load_plan, store_study
 from rlbhpc.sweep.worker import run_plan
 
 if TYPE_CHECKING:
     from rlbhpc.stats.joint import Finding
 
-
 # Seconds in which an engine loads a model of some billion parameters.
-START: Final = 60.0
-# Samples of every problem, and right ones where it stops, from which a base's rates are taken.
-_ENOUGH: Final = 8
+DEFAULT_START_SECONDS: Final = 60.0
+# Samples of every problem, and right ones where it stops, from which a base's rates are taken:
+# a rate from fewer is mostly noise.
+ENOUGH_SAMPLES: Final = 8
+# Exit codes of a shell for a process that died of a signal are larger than this.
+SIGNAL_EXIT_CODE: Final = 128
+NO_VALUE: Final = "–"
 
 
 @click.command(epilog="Example: rlbhpc plan math.yaml --shard-tokens 20000000")
@@ -59,16 +61,8 @@ _ENOUGH: Final = 8
 )  # fmt: skip
 @click.option("--cluster", metavar="NAME|FILE", help="Default: the study's, or by the host's name.")
 @click.option(
-    "--width", type=click.IntRange(min=1),
-    help="Most array tasks, as for launch. Default: one for each worker that the shards keep busy.",
-)  # fmt: skip
-@click.option(
     "--tokens-per-second", type=click.FloatRange(min=0, min_open=True), metavar="RATE",
     help="Response tokens per second of one worker. Default: as measured in this run.",
-)  # fmt: skip
-@click.option(
-    "--startup", type=click.FloatRange(min=0), metavar="SECONDS",
-    help=f"Until a worker's model is loaded. Default: as measured, else {START:g}.",
 )  # fmt: skip
 @click.option(
     "--until", type=click.Choice([u.value for u in Until]), metavar="CONDITION",
@@ -82,8 +76,7 @@ _ENOUGH: Final = 8
 @shared.as_json
 def plan(
     study: Path, overrides: tuple[str, ...], shard_tokens: int, cluster: str | None,
-    width: int | None, tokens_per_second: float | None, startup: float | None,
-    until: str | None, budget: int | None, as_json: bool,
+    tokens_per_second: float | None, until: str | None, budget: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Show which samples of STUDY are missing, and the shards that would make them.
 
@@ -100,42 +93,45 @@ def plan(
     resolved = load_study(study, overrides)
     _, site = choose(cluster or resolved.file.cluster)
     reject_what_jobs_would(resolved, site)
-    present = read_presence(resolved.layout, list(resolved.blocks()))
+    blocks = read_presence(resolved.layout, list(resolved.blocks()))
     looks: list[LookRecord | Waiting] = []
     if until is not None:
         from rlbhpc.sweep.until import take_looks  # loads SciPy
 
-        looks = take_looks(resolved, present, Until(until), budget)
-        present = read_presence(resolved.layout, list(resolved.blocks()))
+        looks = take_looks(resolved, blocks, Until(until), budget)
+        blocks = read_presence(resolved.layout, list(resolved.blocks()))
     gpus_per_copy = resolved.file.engine.tensor_parallel
     copies = copies_per_task(site, gpus_per_copy)
-    new_plan = make_plan(resolved, present, shard_tokens, copies=copies)
-    rates = known_rates(resolved.layout, tokens_per_second, startup)
-    decides = power_rows(resolved, present)
+    new_plan = make_plan(resolved, blocks, shard_tokens, copies=copies)
+    rates = known_rates(resolved.layout, tokens_per_second)
+    power = power_rows(resolved, blocks)
     record: dict[str, Any] = {
         "duplicates_left_out": dict(resolved.duplicates),
-        "blocks": [block_row(p) for p in present],
+        "blocks": [block_row(block) for block in blocks],
         "samples": new_plan.samples,
         "expected_tokens": new_plan.tokens,
         "shards": len(new_plan.shards),
-        "decides": decides,
-        **({"looks": look_rows(looks)} if until is not None else {}),
+        "decides": power,
     }
+    if until is not None:
+        record["looks"] = look_rows(looks)
     if not as_json:
-        print_blocks(present)
+        print_blocks(blocks)
         for name, count in resolved.duplicates.items():
             click.echo(f"{name}: {count:,} repeated records of its files are left out")
         print_summary(new_plan)
-        print_power(decides)
+        print_power(power)
         if until is not None:
             print_looks(looks)
-            tell_next(looks, str(study))
+            tell_next_command(looks, str(study))
     if new_plan.samples and rates is not None:
-        tasks = width or -(-len(new_plan.shards) // copies)
-        prediction = predict(new_plan, rates, site, tasks * copies, gpus_per_copy)
-        record |= {"rates": asdict(rates), "width": tasks, "prediction": asdict(prediction)}
+        hours = gpu_hours(new_plan, rates, gpus_per_copy)
+        record |= {"rates": asdict(rates), "gpu_hours": hours}
         if not as_json:
-            print_cost(rates, tasks, prediction)
+            click.echo(
+                f"At {rates.tokens:,.0f} tokens/s and {rates.start:.0f} s to load ({rates.source}):"
+                f" {hours:,.2f} hours of a device"
+            )
     elif new_plan.samples and not as_json:
         click.echo("No rate was measured yet: give --tokens-per-second to see what that costs.")
     if as_json:
@@ -143,40 +139,40 @@ def plan(
     return DONE if new_plan.samples else NOTHING_TO_DO
 
 
-def known_rates(layout: Layout, tokens: float | None, start: float | None) -> Rates | None:
-    """Rates as given, else as measured in the run's own attempts."""
-    rates = measured_rates(layout)
-    if tokens is None and rates is None:
-        return None
-    if tokens is None and start is None:
-        return rates
-    before = rates or Rates(0.0, START, "")
-    return Rates(tokens or before.tokens, before.start if start is None else start, "as given")
+def known_rates(layout: Layout, tokens_per_second: float | None) -> Rates | None:
+    """Rates as given, else as measured in the run's own attempts; None without a number."""
+    measured = measured_rates(layout)
+    if tokens_per_second is None:
+        return measured
+    start_seconds = DEFAULT_START_SECONDS if measured is None else measured.start
+    return Rates(tokens_per_second, start_seconds, "as given")
 
 
-def block_row(p: Presence) -> dict[str, Any]:
+def block_row(block_presence: Presence) -> dict[str, Any]:
     """One arm, set and step as JSON-ready values."""
+    block = block_presence.block
     return {
-        "arm": p.block.arm,
-        "problem_set": p.block.set_name,
-        "step": p.block.step,
-        "requested": p.requested,
-        "present": p.present,
-        "missing": p.missing,
-        "stopped": p.stopped,
-        "stale": p.stale,
-        "solved": int((p.right > 0).sum()),
-        "problems": len(p.block.problems),
+        "arm": block.arm,
+        "problem_set": block.set_name,
+        "step": block.step,
+        "requested": block_presence.requested,
+        "present": block_presence.present,
+        "missing": block_presence.missing,
+        "stopped": block_presence.stopped,
+        "stale": block_presence.stale,
+        "solved": int((block_presence.right > 0).sum()),
+        "problems": len(block.problems),
     }
 
 
-def print_blocks(present: list[Presence]) -> None:
+def print_blocks(blocks: list[Presence]) -> None:
     """Print what is there and what is missing."""
-    rows = [block_row(p) for p in present]
-    names = ["arm", "problem_set", "step", "requested", "present", "missing", "stale"]
-    if any(p.block.stop_after for p in present):
-        names.insert(-1, "stopped")
-    print_table("Samples", names, [[row[name] for name in names] for row in rows])
+    columns = ["arm", "problem_set", "step", "requested", "present", "missing"]
+    if any(block_presence.block.stop_after for block_presence in blocks):
+        columns.append("stopped")
+    columns.append("stale")
+    rows = [block_row(block_presence) for block_presence in blocks]
+    print_table("Samples", columns, [[row[name] for name in columns] for row in rows])
 
 
 def print_summary(plan: Plan) -> None:
@@ -190,20 +186,12 @@ def print_summary(plan: Plan) -> None:
     )
 
 
-def print_cost(rates: Rates, tasks: int, prediction: Prediction) -> None:
-    """Print what a plan costs without any disturbance."""
-    click.echo(
-        f"At {rates.tokens:,.0f} tokens/s and {rates.start:.0f} s to load ({rates.source}):\n"
-        f"  {prediction.gpu_hours:,.2f} hours of a device, "
-        f"{prediction.start_share:.0%} of them loading; "
-        f"{duration(prediction.wall_seconds)} in {tasks:,} tasks at once\n"
-        f"  about {prediction.files:,} files, {prediction.megabytes:,.0f} MB, "
-        f"{prediction.sbatch_calls} sbatch calls"
-    )
+class _ComparisonSize(NamedTuple):
+    """What of a comparison decides its power.
 
-
-class _Size(NamedTuple):
-    """What of a comparison decides its power; ``stop_after``: of the base and of the other arm."""
+    ``n`` is the samples of a problem, ``stop_after`` the right ones at which sampling stops, of
+    the base and of the trained arm.
+    """
 
     base: str
     set_name: str
@@ -211,63 +199,58 @@ class _Size(NamedTuple):
     stop_after: tuple[int, int]
 
 
-def power_rows(study: Study, present: Sequence[Presence]) -> list[dict[str, Any]]:
+def power_rows(study: Study, blocks: Sequence[Presence]) -> list[dict[str, Any]]:
     """One row per problem set, number of samples and stopping rule that is compared."""
-    by_arm = {(p.block.arm, p.block.set_name): p for p in present}
-    shared = [
-        _Size(
-            base,
-            set_name,
-            min(study.n(base, set_name), study.n(trained, set_name)),
-            (study.stop_after(base, set_name), study.stop_after(trained, set_name)),
-        )
-        for base, trained in study.comparisons()
-        for set_name in study.sets(base)
-        if set_name in study.sets(trained)
-    ]
+    presence_of = {(block.block.arm, block.block.set_name): block for block in blocks}
+    sizes = []
+    for base, trained in study.comparisons():
+        for set_name in study.sets(base):
+            if set_name in study.sets(trained):
+                n = min(study.n(base, set_name), study.n(trained, set_name))
+                stops = study.stop_after(base, set_name), study.stop_after(trained, set_name)
+                sizes.append(_ComparisonSize(base, set_name, n, stops))
     rows = []
-    for size in dict.fromkeys(shared):
+    for size in dict.fromkeys(sizes):
         problems = len(study.problem_ids(size.set_name))
-        rates = _rates(by_arm.get((size.base, size.set_name)))
+        rates = _measured_success_rates(presence_of.get((size.base, size.set_name)))
         rng = np.random.default_rng(0)
-        power = smallest_loss(problems, size.n, rng, len(shared), rates, size.stop_after)
-        decided = not math.isnan(power.share)
+        power = smallest_loss(problems, size.n, rng, len(sizes), rates, size.stop_after)
+        can_decide = not math.isnan(power.share)
         rows.append({
             "base": size.base,
             "problem_set": size.set_name,
             "problems": problems,
             "n": size.n,
-            "comparisons": len(shared),
-            "smallest_share": power.share if decided else None,
-            "smallest_count": int(power.count) if decided else None,
-            "rates": "its first samples" if rates is not None else "a typical base",
+            "comparisons": len(sizes),
+            "smallest_share": power.share if can_decide else None,
+            "smallest_count": int(power.count) if can_decide else None,
+            "rates": "a typical base" if rates is None else "its first samples",
         })  # fmt: skip
     return rows
 
 
-def _rates(present: Presence | None) -> NDArray[np.float64] | None:
-    """Success rates of a base that has enough samples of every problem."""
-    if present is None or not len(present.count) or present.count.min() < _ENOUGH:
+def _measured_success_rates(base: Presence | None) -> NDArray[np.float64] | None:
+    """Share of right samples of each problem; None while a base has too few samples."""
+    if base is None or not len(base.count) or base.count.min() < ENOUGH_SAMPLES:
         return None
-    if 0 < present.block.stop_after < _ENOUGH:
-        return None  # a rate from fewer right samples is mostly noise
-    n, c = present.counts().exchangeable
-    return np.asarray(c / n)
+    if 0 < base.block.stop_after < ENOUGH_SAMPLES:
+        return None
+    samples, right = base.counts().exchangeable
+    return np.asarray(right / samples)
 
 
 def print_power(rows: Sequence[dict[str, Any]]) -> None:
     """Print the smallest loss or gain that is called."""
     if not rows:
         return
-    cells = [
-        [
-            row["problem_set"], row["base"], row["problems"], row["n"],
-            "none" if row["smallest_count"] is None
-            else f"{row['smallest_count']:,} ({100 * row['smallest_share']:.1f} %)",
-            row["rates"],
-        ]
-        for row in rows
-    ]  # fmt: skip
+    cells = []
+    for row in rows:
+        smallest = "none"
+        if row["smallest_count"] is not None:
+            percent = 100 * row["smallest_share"]
+            smallest = f"{row['smallest_count']:,} ({percent:.1f} %)"
+        values = [row[key] for key in ("problem_set", "base", "problems", "n")]
+        cells.append([*values, smallest, row["rates"]])
     title = (
         f"Smallest loss or gain of problems that {100 * CHANCE:g} % of such studies call, "
         f"with {rows[0]['comparisons']:,} comparisons"
@@ -275,62 +258,68 @@ def print_power(rows: Sequence[dict[str, Any]]) -> None:
     print_table(title, ["problem set", "base", "problems", "n", "smallest", "rates from"], cells)
 
 
-_NEXT: Final = {
+# What follows a look, by its outcome; any other outcome asks for samples.
+NEXT_STEP: Final = {
     "decided": "decided",
     "nothing open": "no problem is left open: only more problems can decide",
     "budget": "the budget is out",
 }
 
 
-def look_rows(results: Sequence[LookRecord | Waiting]) -> list[dict[str, Any]]:
+def look_rows(looks: Sequence[LookRecord | Waiting]) -> list[dict[str, Any]]:
     """Looks as JSON-ready values."""
     rows = []
-    for result in results:
-        if isinstance(result, LookRecord):
-            rows.append(as_row(result))
+    for look in looks:
+        if isinstance(look, LookRecord):
+            rows.append(as_row(look))
         else:
-            last = as_row(result.last) if result.last else None
+            last_look = as_row(look.last) if look.last else None
             rows.append({
-                "base": result.base, "trained": result.trained, "set_name": result.set_name,
-                "outcome": "samples are missing", "missing": result.missing, "last": last,
+                "base": look.base, "trained": look.trained, "set_name": look.set_name,
+                "outcome": "samples are missing", "missing": look.missing, "last": last_look,
             })  # fmt: skip
     return rows
 
 
-def print_looks(results: Sequence[LookRecord | Waiting]) -> None:
+def print_looks(looks: Sequence[LookRecord | Waiting]) -> None:
     """Print what is decided, and what comes next."""
     rows = []
-    for result in results:
-        record = result if isinstance(result, LookRecord) else result.last
-        if isinstance(result, LookRecord):
-            names = result.base[0], result.trained[0], result.set_name
-            following = _NEXT.get(result.outcome) or _drawing(result)
+    for look in looks:
+        if isinstance(look, LookRecord):
+            record: LookRecord | None = look
+            arms = [look.base[0], look.trained[0]]
+            next_step = NEXT_STEP.get(look.outcome) or _describe_request(look)
         else:
-            names = result.base, result.trained, result.set_name
-            following = f"{result.missing:,} samples are missing; no look was taken"
-        findings = [_words(record.lost), _words(record.gained)] if record else ["–", "–"]
-        number = str(record.number) if record else "–"
-        k = f"{record.k:,}" if record else "–"
-        rows.append([*names, number, k, *findings, following])
+            record = look.last
+            arms = [look.base, look.trained]
+            next_step = f"{look.missing:,} samples are missing; no look was taken"
+        findings = [NO_VALUE] * 4
+        if record is not None:
+            lost = _describe_finding(record.lost)
+            gained = _describe_finding(record.gained)
+            findings = [str(record.number), f"{record.k:,}", lost, gained]
+        rows.append([*arms, look.set_name, *findings, next_step])
     columns = ["base", "trained", "problem set", "look", "k", "lost", "gained", "next"]
     print_table("Looks", columns, rows)
 
 
-def _words(finding: Finding) -> str:
+def _describe_finding(finding: Finding) -> str:
+    """A verdict with its share of problems in percent."""
     low, high = 100 * finding.low, 100 * finding.high
     if finding.verdict == "undecided":
         return f"undecided (at most {high:.1f} %)"
     return f"{finding.verdict} ({100 * finding.estimate:.1f} %, {low:.1f} to {high:.1f})"
 
 
-def _drawing(record: LookRecord) -> str:
-    problems = {problem for more in record.more for problem in more.problems}
+def _describe_request(look: LookRecord) -> str:
+    """What a look asks for."""
+    problems = {problem for request in look.more for problem in request.problems}
     return f"more samples of {len(problems):,} problems"
 
 
-def tell_next(results: Sequence[LookRecord | Waiting], study: str) -> None:
-    """Say which command follows."""
-    if any(isinstance(r, Waiting) or r.outcome == "draw" for r in results):
+def tell_next_command(looks: Sequence[LookRecord | Waiting], study: str) -> None:
+    """Say which command follows where samples are to be drawn."""
+    if any(isinstance(look, Waiting) or look.outcome == "draw" for look in looks):
         click.echo(
             f"Draw what is missing with `rlbhpc launch {study}` or `rlbhpc sample {study}`, and "
             "ask again."
@@ -364,27 +353,28 @@ def sample(
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
     check_verifiers(resolved)
-    blocks = [b for b in resolved.blocks() if not arms or b.arm in arms]
-    reject_foreign_models(resolved, {resolved.arms[b.arm].model for b in blocks})
+    blocks = [block for block in resolved.blocks() if not arms or block.arm in arms]
+    reject_foreign_models(resolved, {resolved.arms[block.arm].model for block in blocks})
     tell_of_old_verdicts(store_study(resolved), tell)
-    plan = make_plan(resolved, read_presence(resolved.layout, blocks), shard_tokens, retry_failed)
+    layout = resolved.layout
+    plan = make_plan(resolved, read_presence(layout, blocks), shard_tokens, retry_failed)
     print_summary(plan)
     if not plan.samples:
         return NOTHING_TO_DO
-    path = plan.save(resolved.layout.plans)
-    with Drain(grace, limit) as drain, note(resolved.layout.claims, "sample") as others:
+    plan_file = plan.save(layout.plans)
+    with Drain(grace, limit) as drain, announce(layout.claims, "sample") as others:
         for other in others:
             tell(
-                f"{other} draws samples of {resolved.layout.root}, too. This one begins at the "
-                "other end of the plan; what both have under way at the same time is drawn twice."
+                f"{other} draws samples of {layout.root}, too. This one begins at the other end of"
+                " the plan; what both have under way at the same time is drawn twice."
             )
-        code = run_plan(resolved, plan, path, drain, workers, backwards=bool(others))
+        code = run_plan(resolved, plan, plan_file, drain, workers, backwards=bool(others))
     if not drain.requested:
-        seal_and_clean(resolved.layout)
-    if code == 0 and any(p.missing for p in read_presence(resolved.layout, blocks)):
+        seal_and_clean(layout)
+    if code == DONE and any(block.missing for block in read_presence(layout, blocks)):
         return INCOMPLETE
     # A worker that was killed leaves work undone; the same command goes on from there.
-    return TRY_AGAIN if code > 128 else code
+    return TRY_AGAIN if code > SIGNAL_EXIT_CODE else code
 
 
 @click.command(epilog="Example: rlbhpc run runs/math/plans/0a1b2c3d4e5f.json --shards 3,4")
@@ -398,13 +388,14 @@ def run(plan: Path, shards: str | None, limit: float | None, grace: float) -> in
     A process works for each copy of the model that the GPUs hold. Samples that somebody has made
     in the meantime are not made again.
     """
-    study, loaded = load_plan(plan, None if shards is None else _numbers(shards))
+    numbers = None if shards is None else _read_numbers(shards)
+    study, chosen_plan = load_plan(plan, numbers)
     keep(study.layout.logs, "run")
     with Drain(grace, limit) as drain:
-        return run_plan(study, loaded, plan, drain)
+        return run_plan(study, chosen_plan, plan, drain)
 
 
-def _numbers(text: str) -> list[int]:
+def _read_numbers(text: str) -> list[int]:
     words = text.split(",")
     if not all(word.strip().isdigit() for word in words):
         raise click.BadParameter(f"--shards: found {text!r}; allowed: numbers such as 3,4")

@@ -29,12 +29,9 @@ from rlbhpc.sweep.score import ScoreState, read_score_states, score_all
 @shared.minutes
 @shared.as_json
 def score(
-    study: Path,
-    overrides: tuple[str, ...],
-    chosen: tuple[str, ...],
-    limit: float | None,
+    study: Path, overrides: tuple[str, ...], chosen: tuple[str, ...], limit: float | None,
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Score the texts that STUDY names under `scores`, which perplexity is made of.
 
     Whose texts are scored by whom is one entry each: the base on its own answers and on the trained
@@ -47,47 +44,60 @@ def score(
     if not names:
         click.echo("The study names no scores.")
         return NOTHING_TO_DO
-    requests = [resolved.file.scores[name] for name in names]
-    answering = {resolved.arms[r.responses].model for r in requests if r.responses is not None}
-    reject_foreign_models(resolved, answering | {request.model for request in requests})
+    models = set()
+    for name in names:
+        request = resolved.file.scores[name]
+        models.add(request.model)
+        if request.responses is not None:
+            models.add(resolved.arms[request.responses].model)
+    reject_foreign_models(resolved, models)
     store_study(resolved)
-    before = read_score_states(resolved, names)
+    states_before = read_score_states(resolved, names)
     with Drain(limit=limit) as drain:
-        too_long = score_all(resolved, before, drain, tell)
-        stopped = drain.requested
-    after = read_score_states(resolved, names)
-    rows = [row(resolved, s) for s in after]
+        too_long = score_all(resolved, states_before, drain, tell)
+        is_stopped = drain.requested
+    states = read_score_states(resolved, names)
+    rows = [score_row(resolved, condition_state) for condition_state in states]
     if as_json:
         print_json(rows)
     else:
         print_rows("Scores", rows)
     if too_long:
         tell(f"{too_long:,} texts are longer than the model holds")
-    if stopped and any(s.missing for s in after):
+    is_missing = any(condition_state.missing for condition_state in states)
+    if is_stopped and is_missing:
         return TRY_AGAIN
-    if any(s.missing or len(s.requested.requests) < s.requested.expected for s in after):
+    lacks_samples = any(len(each.requested.requests) < each.requested.expected for each in states)
+    if is_missing or lacks_samples:
         return INCOMPLETE
-    return DONE if any(s.missing for s in before) else NOTHING_TO_DO
+    had_work = any(condition_state.missing for condition_state in states_before)
+    return DONE if had_work else NOTHING_TO_DO
 
 
-def row(study: Study, s: ScoreState) -> dict[str, Any]:
+def score_row(study: Study, condition_state: ScoreState) -> dict[str, Any]:
     """One condition as JSON-ready values; the perplexity is the median over responses."""
-    c = s.condition
-    scores = tables.read_scores(study.layout, *c.table).to_pylist()
-    mine = [r for r in scores if (r["step"], r["scorer_step"]) == (c.step, c.scorer_step)]
-    values = perplexity([r["logprob_sum"] for r in mine], [r["n_tokens"] for r in mine])
-    median = summarize_perplexities(values).median
-    scored = len(s.requested.requests) - len(s.missing)
+    condition = condition_state.condition
+    logprob_sums = []
+    token_counts = []
+    for row in tables.read_scores(study.layout, *condition.table).to_pylist():
+        if (row["step"], row["scorer_step"]) == (condition.step, condition.scorer_step):
+            logprob_sums.append(row["logprob_sum"])
+            token_counts.append(row["n_tokens"])
+    median = None
+    if logprob_sums:
+        median = round(summarize_perplexities(perplexity(logprob_sums, token_counts)).median, 4)
+    requested = condition_state.requested
+    scored = len(requested.requests) - len(condition_state.missing)
     return {
-        "score": c.score,
-        "texts_of": c.source,
-        "problem_set": c.set_name,
-        "step": c.step,
-        "scorer": c.model,
-        "scorer_step": c.scorer_step,
+        "score": condition.score,
+        "texts_of": condition.source,
+        "problem_set": condition.set_name,
+        "step": condition.step,
+        "scorer": condition.model,
+        "scorer_step": condition.scorer_step,
         "scored": scored,
-        "missing": s.requested.expected - scored,
-        "median_perplexity": round(median, 4) if mine else None,
+        "missing": requested.expected - scored,
+        "median_perplexity": median,
     }
 
 
@@ -110,12 +120,12 @@ def match_entropy(
     if not names:
         click.echo("The study asks for no match.")
         return NOTHING_TO_DO
-    results: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     for name in names:
         entry = resolved.file.match_entropy[name]
         matched = match(resolved, name, tell)
-        arm = line(resolved, name, matched.temperature)
-        results[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}
+        arm = arm_line(resolved, name, matched.temperature)
+        records[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}
         if not as_json:
             click.echo(
                 f"{entry.arm} at temperature {matched.temperature:g} has {matched.entropy:.4f} "
@@ -125,18 +135,20 @@ def match_entropy(
                 f"  {arm}"
             )
     if as_json:
-        print_json(results)
+        print_json(records)
     return DONE
 
 
-def line(study: Study, name: str, temperature: float) -> str:
+def arm_line(study: Study, name: str, temperature: float) -> str:
     """The matched arm as one line of a study file."""
     arm = study.file.arms[study.file.match_entropy[name].arm]
-    values = arm.model_dump(mode="json", exclude_defaults=True) | {"temperature": temperature}
-    return f"{name}: {{{', '.join(f'{key}: {_plain(value)}' for key, value in values.items())}}}"
+    values = arm.model_dump(mode="json", exclude_defaults=True)
+    values["temperature"] = temperature
+    pairs = ", ".join(f"{key}: {_format_yaml(value)}" for key, value in values.items())
+    return f"{name}: {{{pairs}}}"
 
 
-def _plain(value: Any) -> str:
+def _format_yaml(value: Any) -> str:
     """A value as YAML reads it back; JSON is YAML."""
-    simple = isinstance(value, str) and value.replace("-", "").replace("_", "").isalnum()
-    return str(value) if simple else json.dumps(value, ensure_ascii=False)
+    is_word = isinstance(value, str) and value.replace("-", "").replace("_", "").isalnum()
+    return str(value) if is_word else json.dumps(value, ensure_ascii=False)

@@ -11,12 +11,13 @@ from rlbhpc.cli.shared import print_json, print_rows, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO
 from rlbhpc.store import left_out
-from rlbhpc.store.compact import compact as derive
-from rlbhpc.store.merge import merge as join
+from rlbhpc.store.compact import compact as derive_cube
+from rlbhpc.store.left_out import Note
+from rlbhpc.store.merge import merge as merge_runs
 from rlbhpc.store.parts import TokenPolicy
 from rlbhpc.store.reader import purged_notes
 from rlbhpc.store.seal import IDLE_HOURS, seal_and_clean, seal_run
-from rlbhpc.store.seal import gc as clean
+from rlbhpc.store.seal import gc as remove_sealed
 from rlbhpc.store.sources import Sources, groups_of_run
 from rlbhpc.study.layout import Layout
 
@@ -42,27 +43,27 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     """
     layout = Layout(run)
     keep(layout.logs, "seal", layout.attempts)
-    done = seal_run(layout, tokens, verify=verify)
-    rows = [
-        {
+    groups = seal_run(layout, tokens, verify=verify)
+    rows = []
+    notes: list[Note] = []
+    for (arm, set_name), sealing in groups.items():
+        notes += sealing.notes
+        rows.append({
             "arm": arm,
             "problem_set": set_name,
-            "new_parts": len(sealed.made),
-            "sealed": sealed.sealed,
-            "open": sealed.open,
-            "damaged_samples": sealed.damaged,
-        }
-        for (arm, set_name), sealed in done.items()
-    ]
-    notes = [note for sealed in done.values() for note in sealed.notes]
+            "new_parts": len(sealing.made),
+            "sealed": sealing.sealed,
+            "open": sealing.open,
+            "damaged_samples": sealing.damaged,
+        })  # fmt: skip
     left_out.warn_left_out(run, notes)
     if as_json:
         print_json({"groups": rows, "notes": [note.text for note in notes]})
     else:
         print_rows("Ranges of problems", rows)
-    if any(sealed.open for sealed in done.values()):
+    if any(sealing.open for sealing in groups.values()):
         return INCOMPLETE
-    return DONE if any(sealed.made for sealed in done.values()) else NOTHING_TO_DO
+    return DONE if any(sealing.made for sealing in groups.values()) else NOTHING_TO_DO
 
 
 @click.command(epilog="Example: rlbhpc compact runs/math")
@@ -84,23 +85,20 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     keep(layout.logs, "compact", layout.attempts)
     if seal:
         seal_and_clean(layout)
-    done = derive(layout, rebuild=rebuild)
-    left_out.warn_left_out(run, done.notes)
+    derived = derive_cube(layout, rebuild=rebuild)
+    left_out.warn_left_out(run, derived.notes)
     if as_json:
-        print_json(
-            {
-                "cube": str(layout.cube),
-                "bands": done.bands,
-                "kept": done.linked,
-                "left_out": [note.text for note in done.notes],
-            }
-        )
-        return DONE if done.new else NOTHING_TO_DO
-    if not done.new:
+        print_json({
+            "cube": str(layout.cube),
+            "bands": derived.bands,
+            "kept": derived.linked,
+            "left_out": [note.text for note in derived.notes],
+        })  # fmt: skip
+    elif derived.new:
+        click.echo(f"{layout.cube}: {derived.bands:,} bands derived, {derived.linked:,} kept.")
+    else:
         click.echo(f"{layout.cube} holds everything already.")
-        return NOTHING_TO_DO
-    click.echo(f"{layout.cube}: {done.bands:,} bands derived, {done.linked:,} kept.")
-    return DONE
+    return DONE if derived.new else NOTHING_TO_DO
 
 
 @click.command(epilog="Example: rlbhpc gc runs/math")
@@ -122,22 +120,28 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "gc", layout.attempts)
-    done = [clean(layout, *group, idle_hours=idle) for group in groups_of_run(layout)]
-    removed = [path for cleaning in done for path in cleaning.removed]
-    freed = sum(cleaning.freed for cleaning in done)
-    kept = [journal for cleaning in done for journal in cleaning.kept]
-    notes = [skipped.note for cleaning in done for skipped in cleaning.skipped]
+    removed: list[Path] = []
+    kept: list[tuple[Path, str]] = []
+    notes: list[Note] = []
+    freed_bytes = 0
+    for arm, set_name in groups_of_run(layout):
+        cleaning = remove_sealed(layout, arm, set_name, idle_hours=idle)
+        removed += cleaning.removed
+        kept += cleaning.kept
+        notes += [skipped.note for skipped in cleaning.skipped]
+        freed_bytes += cleaning.freed
     left_out.warn_left_out(run, notes)
     if as_json:
-        names = [str(path) for path in removed]
-        stay = [{"path": str(path), "reason": reason} for path, reason in kept]
-        print_json(
-            {"removed": names, "freed": freed, "kept": stay, "notes": [note.text for note in notes]}
-        )
+        print_json({
+            "removed": list(map(str, removed)),
+            "freed": freed_bytes,
+            "kept": [{"path": str(path), "reason": reason} for path, reason in kept],
+            "notes": [note.text for note in notes],
+        })  # fmt: skip
     else:
-        click.echo(f"{len(removed):,} files removed, {freed / 1e6:,.1f} MB freed.")
-        for line in map(str, kept):
-            tell(line)
+        click.echo(f"{len(removed):,} files removed, {freed_bytes / 1e6:,.1f} MB freed.")
+        for journal in kept:
+            tell(str(journal))
     return DONE if removed else NOTHING_TO_DO
 
 
@@ -154,19 +158,23 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "merge", layout.attempts)
-    done = join(layout, Layout(other))
-    left_out.warn_left_out(run, [skipped.note for skipped in done.skipped])
+    merged = merge_runs(layout, Layout(other))
+    left_out.warn_left_out(run, [skipped.note for skipped in merged.skipped])
     left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))
-    names = {"copied": done.copied, "left_out": done.left_out}
-    notes = {"twins": done.twins, "skipped": done.skipped}
     if as_json:
-        lists = {key: list(map(str, values)) for key, values in (names | notes).items()}
-        print_json({"added": done.added} | lists)
+        print_json({
+            "added": merged.added,
+            "copied": list(map(str, merged.copied)),
+            "left_out": list(map(str, merged.left_out)),
+            "twins": list(map(str, merged.twins)),
+            "skipped": list(map(str, merged.skipped)),
+        })  # fmt: skip
     else:
-        click.echo(f"{done.added:,} new samples, {len(done.copied):,} files copied to {run}.")
-        damaged = [f"{path} is damaged and was left out" for path in done.left_out]
-        for note in (*done.twins, *damaged):
-            tell(note)
-    if done.left_out:
+        click.echo(f"{merged.added:,} new samples, {len(merged.copied):,} files copied to {run}.")
+        for twin in merged.twins:
+            tell(twin)
+        for path in merged.left_out:
+            tell(f"{path} is damaged and was left out")
+    if merged.left_out:
         return INCOMPLETE
-    return DONE if done.copied else NOTHING_TO_DO
+    return DONE if merged.copied else NOTHING_TO_DO

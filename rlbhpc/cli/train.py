@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +19,16 @@ from rlbhpc.study.lineage import set_aside, training_order, untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.process import Drain, devices
+
+if TYPE_CHECKING:
+    from rlbhpc.train.forecast import Forecast
+
+BYTES_PER_MIB: Final = 2**20
+BYTES_PER_GIB: Final = 2**30
+# Settings of a training that decide its memory.
+PRINTED_SETTINGS: Final = (
+    "rollouts", "dtype", "recompute", "zero_stage", "offload", "micro_tokens",
+)  # fmt: skip
 
 
 @click.command(
@@ -46,16 +57,9 @@ from rlbhpc.sweep.process import Drain, devices
     "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
 )
 def train(
-    study: Path,
-    models: tuple[str, ...],
-    overrides: tuple[str, ...],
-    limit: float | None,
-    dry_run: bool,
-    ranks: int,
-    memory: float | None,
-    as_json: bool,
-    retrain: bool,
-) -> int:
+    study: Path, models: tuple[str, ...], overrides: tuple[str, ...], limit: float | None,
+    dry_run: bool, ranks: int, memory: float | None, as_json: bool, retrain: bool,
+) -> int:  # fmt: skip
     """Train MODELS of STUDY, or all that it trains, each after the one it starts from.
 
     The same command again goes on from the last saved state. TERM, USR1 and USR2 ask it to save and
@@ -66,22 +70,23 @@ def train(
     for name in models:
         if name not in resolved.models:
             raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")
-    chosen = training_order(resolved, models or resolved.models)
-    if retrain and not dry_run and os.environ.get("RANK", "0") == "0":
-        for folder in set_aside(resolved, chosen):
+    ordered_models = training_order(resolved, models or resolved.models)
+    is_first_rank = os.environ.get("RANK", "0") == "0"
+    if retrain and not dry_run and is_first_rank:
+        for folder in set_aside(resolved, ordered_models):
             tell(f"set aside: {folder} (can be deleted)")
-    waiting = untrained_models(resolved, chosen)
-    if not waiting:
+    missing_models = untrained_models(resolved, ordered_models)
+    if not missing_models:
         click.echo("Nothing to train: every checkpoint is there.")
         return NOTHING_TO_DO
     if dry_run:
         _choose_accelerator()
-        return _forecast(resolved, waiting, ranks, memory, as_json)
+        return _forecast(resolved, missing_models, ranks, memory, as_json)
     keep(resolved.layout.logs, "train")
     _choose_accelerator()
     _reject_unusable_gpus()
     with Drain(limit=limit) as drain:
-        for name in waiting:
+        for name in missing_models:
             code = _train_one(resolved, name, drain)
             if code != DONE:
                 return code
@@ -89,6 +94,7 @@ def train(
 
 
 def _choose_accelerator() -> None:
+    """Tell DeepSpeed whether there are GPUs, unless the user has."""
     has_gpu = bool(devices()) and sys.platform == "linux"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if has_gpu else "cpu")
 
@@ -106,33 +112,41 @@ def _reject_unusable_gpus() -> None:
 
 
 def _forecast(
-    study: Study, models: Sequence[str], ranks: int, memory: float | None, as_json: bool
+    study: Study, models: Sequence[str], ranks: int, memory_gib: float | None, as_json: bool
 ) -> int:
     """Print what each training will do and hold; refuse what cannot fit."""
     from rlbhpc.train.forecast import device_memory, forecast, refuse_what_cannot_fit
 
-    limit = device_memory() if memory is None else int(memory * 2**30)
-    forecasts = [forecast(study, name, ranks, limit) for name in models]
+    memory_bytes = device_memory() if memory_gib is None else int(memory_gib * BYTES_PER_GIB)
+    forecasts = [forecast(study, name, ranks, memory_bytes) for name in models]
     if as_json:
-        print_json([{**vars(needed), "total": needed.total} for needed in forecasts])
-    for needed in forecasts if not as_json else []:
-        print_table(
-            f"{needed.model}: {needed.algorithm}, {needed.parameters:,} parameters",
-            ["work", "in the whole run"],
-            [(name, f"{count:,}") for name, count in needed.work.items()]
-            + ([("operations at most", f"{needed.flop:.2e}")] if needed.flop else []),
-        )
-        parts = [*needed.memory.items(), ("together, at least", needed.total)]
-        title = f"{needed.model}: memory of each of {needed.ranks} ranks"
-        chosen = ("rollouts", "dtype", "recompute", "zero_stage", "offload", "micro_tokens")
-        click.echo(", ".join(f"{name} {needed.settings[name]}" for name in chosen))
-        print_table(title, ["part", "MiB"], [(p, f"{b / 2**20:,.1f}") for p, b in parts])
-    for needed in forecasts if limit else []:
-        refuse_what_cannot_fit(study, needed, limit)
+        print_json([{**vars(each), "total": each.total} for each in forecasts])
+    else:
+        for each in forecasts:
+            _print_forecast(each)
+    if memory_bytes:
+        for each in forecasts:
+            refuse_what_cannot_fit(study, each, memory_bytes)
     return DONE
 
 
+def _print_forecast(forecast: Forecast) -> None:
+    """Print the work of a training, its settings, and the memory of each rank."""
+    work = [(name, f"{count:,}") for name, count in forecast.work.items()]
+    if forecast.flop:
+        work.append(("operations at most", f"{forecast.flop:.2e}"))
+    title = f"{forecast.model}: {forecast.algorithm}, {forecast.parameters:,} parameters"
+    print_table(title, ["work", "in the whole run"], work)
+    click.echo(", ".join(f"{name} {forecast.settings[name]}" for name in PRINTED_SETTINGS))
+    rows = []
+    for part, size in (*forecast.memory.items(), ("together, at least", forecast.total)):
+        rows.append((part, f"{size / BYTES_PER_MIB:,.1f}"))
+    title = f"{forecast.model}: memory of each of {forecast.ranks} ranks"
+    print_table(title, ["part", "MiB"], rows)
+
+
 def _train_one(study: Study, model: str, drain: Drain) -> int:
+    """Train one model by RL or by distillation; gives the exit code."""
     from rlbhpc.train.dynamics import TrainingLine
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare

@@ -1,7 +1,10 @@
-"""``rlbhpc verify``: judge what a run holds anew; nothing is sampled."""
+"""The verbs that look at verdicts again: `verify` by today's grader, `audit` by people."""
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,17 +15,43 @@ import click
 from rlbhpc.cli import shared
 from rlbhpc.cli.shared import print_json, print_table, visible
 from rlbhpc.debug_log import keep
-from rlbhpc.errors import DONE, UserError
+from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.again import Comparison, StoredRun, grade_again
+from rlbhpc.sweep.audit import (
+    Answers,
+    Audit,
+    Shown,
+    crosstable,
+    disagreements,
+    draw,
+    exchange_judgements,
+    read_again,
+)
 from rlbhpc.sweep.judge import verifier_kind
+from rlbhpc.verify.error_audit import (
+    ErrorRate,
+    ErrorRates,
+    Judgement,
+    Side,
+    Word,
+    load_error_rates,
+    load_judgements,
+    store_judgement,
+)
+from rlbhpc.verify.kinds.judge import open_judge
 from rlbhpc.verify.registry import KINDS
 
-_SHOWN: Final = 20
-_ANSWER: Final = 60
+# Answers on which two graders differ that are printed; --json has all.
+PRINTED_ANSWERS: Final = 20
+# Characters of a model's text that fit into a cell of a table.
+CELL_WIDTH: Final = 60
+WORD_OF_KEY: Final[Mapping[str, Word]] = {"r": "right", "w": "wrong", "u": "unclear"}
+# What ends the reading: q, Ctrl-C, Ctrl-D.
+QUIT_KEYS: Final = ("q", "\x03", "\x04")
 
 
 @click.command(
@@ -49,13 +78,15 @@ def verify(
     layout = Layout(run)
     keep(layout.logs, "verify", layout.attempts)
     stored = StoredRun(layout, arm, step)
-    kind = partial(_kind, grader, stored.verification)
-    comparisons = grade_again(stored, kind, None if into is None else Layout(into), workers)
-    by_group = {str(group): comparison for group, comparison in comparisons.items()}
+    choose_kind = partial(_choose_kind, grader, stored.verification)
+    target = None if into is None else Layout(into)
+    comparisons = grade_again(stored, choose_kind, target, workers)
     if as_json:
-        print_json({group: _record(comparison) for group, comparison in by_group.items()})
+        records = {str(group): _comparison_record(c) for group, c in comparisons.items()}
+        print_json(records)
         return DONE
-    _print(by_group, grader or "today")
+    for group, comparison in comparisons.items():
+        _print_comparison(str(group), comparison, grader or "today")
     if into is not None:
         click.echo(
             f"{into} holds the run with the new verdicts; compact it, or show both beside each "
@@ -64,70 +95,261 @@ def verify(
     return DONE
 
 
-def _kind(grader: str | None, verification: Verification, problem: Problem) -> str:
-    """The grader that was asked for, on problems of its kind; on others that of the study."""
-    own = verifier_kind(problem, verification)
-    if not own and grader is None:
+def _choose_kind(grader: str | None, verification: Verification, problem: Problem) -> str:
+    """The kind of grader for a problem: the one asked for where it fits, else the study's."""
+    study_kind = verifier_kind(problem, verification)
+    if not study_kind and grader is None:
         raise UserError(
             f"{problem.id} was imported, and no study says what judges it; name a grader, such as "
             "--grader math"
         )
     # `math-paper` reads what `math` reads, and nothing of a program.
-    if grader and own.split("-")[0] in ("", grader.split("-")[0]):
+    family = study_kind.split("-")[0]
+    if grader and family in ("", grader.split("-")[0]):
         return grader
-    return own
+    return study_kind
 
 
-def _print(comparisons: Mapping[str, Comparison], grader: str) -> None:
-    for name, comparison in comparisons.items():
-        print_table(
-            f"{name}: verdicts, stored and {grader}",
-            ["stored", grader, "samples"],
-            [
-                [was.name.lower(), now.name.lower(), count]
-                for (was, now), count in sorted(comparison.table.items())
-            ],
-        )
-        if not comparison.disagreements:
-            click.echo("Both call the same samples right.\n")
-            continue
-        curves = paired_curves(*comparison.counts())
-        print_table(f"{name}: pass@k", ["k", "stored", grader], curves)
-        print_table(
-            f"{name}: answers on which they differ",
-            ["problem", "answer", "stored", grader, "samples"],
-            [[_short(value) for value in row] for row in comparison.disagreements[:_SHOWN]],
-        )
-        unprinted = len(comparison.disagreements) - _SHOWN
-        if unprinted > 0:
-            click.echo(f"and {unprinted:,} more; --json has all\n")
-
-
-def _record(comparison: Comparison) -> dict[str, Any]:
+def _print_comparison(group: str, comparison: Comparison, grader: str) -> None:
+    """Print what changes in one arm, set and step when ``grader`` judges."""
+    verdicts = []
+    for (stored, new), samples in sorted(comparison.table.items()):
+        verdicts.append([stored.name.lower(), new.name.lower(), samples])
+    print_table(f"{group}: verdicts, stored and {grader}", ["stored", grader, "samples"], verdicts)
+    if not comparison.disagreements:
+        click.echo("Both call the same samples right.\n")
+        return
     curves = paired_curves(*comparison.counts())
+    print_table(f"{group}: pass@k", ["k", "stored", grader], curves)
+    printed = comparison.disagreements[:PRINTED_ANSWERS]
+    answers = [[_fit_cell(value) for value in row] for row in printed]
+    print_table(
+        f"{group}: answers on which they differ",
+        ["problem", "answer", "stored", grader, "samples"],
+        answers,
+    )
+    unprinted = len(comparison.disagreements) - PRINTED_ANSWERS
+    if unprinted > 0:
+        click.echo(f"and {unprinted:,} more; --json has all\n")
+
+
+def _comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """What changes in one arm, set and step as JSON-ready values."""
+    verdicts = [
+        {"before": stored.name.lower(), "after": new.name.lower(), "samples": samples}
+        for (stored, new), samples in sorted(comparison.table.items())
+    ]
+    curves = [
+        {"k": k, "before": stored, "after": new}
+        for k, stored, new in paired_curves(*comparison.counts())
+    ]
     return {
-        "verdicts": [
-            {"before": was.name.lower(), "after": now.name.lower(), "samples": count}
-            for (was, now), count in sorted(comparison.table.items())
-        ],
-        "pass_at_k": [{"k": k, "before": a, "after": b} for k, a, b in curves],
-        "problems": [vars(item) for item in comparison.changed],
-        "answers": [item._asdict() for item in comparison.disagreements],
+        "verdicts": verdicts,
+        "pass_at_k": curves,
+        "problems": [vars(problem) for problem in comparison.changed],
+        "answers": [answer._asdict() for answer in comparison.disagreements],
     }
 
 
 def paired_curves(
-    n: Sequence[int], before: Sequence[int], after: Sequence[int]
+    samples: Sequence[int], stored_right: Sequence[int], new_right: Sequence[int]
 ) -> Iterator[tuple[int, float, float]]:
-    """Mean pass@k by two counts at powers of two, up to the fewest samples of a problem."""
-    for power in range(min(n, default=0).bit_length()):
-        k = 1 << power
-        first, second = (round(float(pass_at_k(n, c, k).mean()), 6) for c in (before, after))
-        yield k, first, second
+    """Mean pass@k by two counts of right samples, for k the powers of two.
+
+    Each argument has one number a problem; k goes up to the fewest samples of a problem.
+    """
+    fewest = min(samples, default=0)
+    k = 1
+    while k <= fewest:
+        stored = float(pass_at_k(samples, stored_right, k).mean())
+        new = float(pass_at_k(samples, new_right, k).mean())
+        yield k, round(stored, 6), round(new, 6)
+        k *= 2
 
 
-def _short(value: Any) -> Any:
-    """Model text fit for a line of a terminal."""
+def _fit_cell(value: Any) -> Any:
+    """Model text cut to fit a cell of a table; other values as they are."""
     if not isinstance(value, str):
         return value
-    return visible(value if len(value) <= _ANSWER else value[: _ANSWER - 1] + "…", lines=False)
+    text = value if len(value) <= CELL_WIDTH else value[: CELL_WIDTH - 1] + "…"
+    return visible(text, lines=False)
+
+
+@click.command(
+    epilog="Examples: rlbhpc audit runs/math; rlbhpc audit runs/math --judgements mine.jsonl; "
+    "rlbhpc audit runs/math --judge http://localhost:8000/v1/some-model"
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@shared.one_arm
+@shared.one_step
+@click.option("--responses", type=click.IntRange(min=5), default=200, show_default=True,
+    help="Draw about so many responses of each arm on each problem set.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Which responses.")
+@click.option("--judgements", type=click.Path(path_type=Path, dir_okay=False),
+    help="Take judgements from this file of JSON lines, and write what is to be read into it.",
+)  # fmt: skip
+@click.option("--judge", metavar="URL/MODEL",
+    help="Ask a served model, or the model in a folder, where rules could not read an answer.",
+)  # fmt: skip
+@click.option("--key-env", help="With --judge: the environment variable with the server's key.")
+@shared.judging_workers
+@shared.as_json
+def audit(
+    run: Path, arm: str | None, step: int | None, responses: int, seed: int,
+    judgements: Path | None, judge: str | None, key_env: str | None, workers: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Find out how often the verdicts of the run in the folder RUN are wrong, for each arm.
+
+    Draws responses and shows question, response and reference answer, but neither arm nor verdict.
+    You say whether the answer is right: r, w, or u for unclear; q ends, and the same command goes
+    on. First come right answers to problems that are hardly ever solved, then those on which
+    Math-Verify or a judge disagrees. What you say becomes rates of false right and false wrong
+    verdicts with intervals, which `rlbhpc report` carries into its answer.
+
+    Verdicts stay as they are. What Math-Verify and the judge say is kept beside them, in the run's
+    folder audit/.
+    """
+    layout = Layout(run)
+    keep(layout.logs, "audit", layout.attempts)
+    stored = StoredRun(layout, arm, step)
+    answers = read_again(stored, workers, open_judge(judge, key_env) if judge else None)
+    sample = draw(stored, answers, responses, seed)
+    if judgements is not None:
+        judged = exchange_judgements(layout, sample, judgements)
+        unread = _count_unread(layout, sample)
+        shared.tell(f"{judgements}: {judged:,} judgements taken; {unread:,} to read")
+        if unread:
+            shared.tell(
+                'Write "right", "wrong" or "unclear" as the judgement of any line, then give the '
+                "same command again."
+            )
+    elif not as_json and _is_terminal():
+        _read_responses(layout, sample)
+    rates = load_error_rates(layout)
+    if as_json:
+        print_json(_audit_record(layout, sample, answers, rates))
+    else:
+        _print_second_readers(layout, answers)
+        _print_error_rates(rates)
+        unread = _count_unread(layout, sample)
+        if unread:
+            click.echo(
+                f"{unread:,} drawn responses are to be read: give the command at a terminal, or "
+                "with --judgements FILE."
+            )
+    return DONE if sample.strata else NOTHING_TO_DO
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _read_responses(layout: Layout, sample: Audit) -> None:
+    """Show one response after the other until there is none, or the reader quits."""
+    queue = sample.queue(load_judgements(layout))
+    for number, key in enumerate(queue, start=1):
+        click.clear()
+        click.echo(_format_response(sample.shown[key], f"{number:,} of {len(queue):,}"))
+        word = _ask_for_judgement()
+        if word is None:
+            return
+        store_judgement(layout, Judgement(key, word, reader=os.environ.get("USER", "")))
+
+
+def _format_response(shown: Shown, position: str) -> str:
+    """Question, response and reference answer; ``position`` says how far the reader is."""
+    sections = (("Question", shown.question), ("Response", shown.response), ("Gold", shown.gold))
+    texts = [f"{click.style(name, bold=True)}\n{visible(text)}\n" for name, text in sections]
+    texts.append(f"({position}) Is its answer right? r, w, u for unclear, q to quit")
+    return "\n".join(texts)
+
+
+def _ask_for_judgement() -> Word | None:
+    """Wait for a key that judges; None if the reader quits."""
+    while True:
+        key = click.getchar().lower()
+        if key in QUIT_KEYS:
+            return None
+        if key in WORD_OF_KEY:
+            return WORD_OF_KEY[key]
+
+
+def _count_unread(layout: Layout, sample: Audit) -> int:
+    """Drawn responses that nobody has judged."""
+    return len(sample.queue(load_judgements(layout)))
+
+
+def _print_second_readers(layout: Layout, answers: Answers) -> None:
+    """Print how the rules, Math-Verify and a judge agree."""
+    columns = ["rules", "Math-Verify", "judge", "answers", "samples"]
+    print_table("Answers by reader", columns, crosstable(answers.values()))
+    disputed = disagreements(answers.values())
+    if not disputed:
+        return
+    rows = [
+        [reading.problem, _fit_cell(reading.gold), _fit_cell(reading.text),
+         "right" if reading.right else "wrong", reading.rule, reading.math_verify,
+         reading.judge or "-", reading.samples]
+        for reading in disputed[:PRINTED_ANSWERS]
+    ]  # fmt: skip
+    columns = ["problem", "gold", "answer", "rules", "rule", "Math-Verify", "judge", "samples"]
+    print_table("Answers on which a second reader disagrees", columns, rows)
+    unprinted = len(disputed) - PRINTED_ANSWERS
+    if unprinted > 0:
+        click.echo(f"and {unprinted:,} more in {layout.second_readings}\n")
+
+
+def _print_error_rates(rates: Mapping[Side, ErrorRates]) -> None:
+    columns = ["arm", "false right, %", "of read", "false wrong, %", "of read"]
+    rows = []
+    for side, both in rates.items():
+        row = [str(side)]
+        for rate in (both.false_right, both.false_wrong):
+            row += [_format_rate(rate), rate.read]
+        rows.append(row)
+    print_table("Error rates of the verdicts, with 95 % intervals", columns, rows)
+
+
+def _format_rate(rate: ErrorRate) -> str:
+    """A rate in percent with its interval."""
+    if math.isnan(rate.rate):
+        return "unknown"
+    return f"{100 * rate.rate:.2f} [{100 * rate.low:.2f}, {100 * rate.high:.2f}]"
+
+
+def _audit_record(
+    layout: Layout, sample: Audit, answers: Answers, rates: Mapping[Side, ErrorRates]
+) -> dict[str, Any]:
+    """What an audit has found as JSON-ready values."""
+    error_rates = []
+    for side, both in rates.items():
+        record = side._asdict()
+        for name, rate in both._asdict().items():
+            record[name] = _rate_record(rate)
+        error_rates.append(record)
+    strata = [
+        {
+            **stratum.side._asdict(),
+            "name": stratum.name,
+            "size": stratum.size,
+            "drawn": len(stratum.drawn),
+        }
+        for stratum in sample.strata
+    ]
+    columns = ("rules", "math_verify", "judge", "answers", "samples")
+    rows = crosstable(answers.values())
+    return {
+        "error_rates": error_rates,
+        "strata": strata,
+        "to_read": _count_unread(layout, sample),
+        "second_readings": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+
+
+def _rate_record(rate: ErrorRate) -> dict[str, Any]:
+    """A rate as JSON-ready values; one that nobody knows is null."""
+    record = vars(rate).copy()
+    if math.isnan(rate.rate):
+        record["rate"] = None
+    return record

@@ -18,11 +18,18 @@ from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.files import put
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import write_prepared
-from rlbhpc.launch.cluster import HERE, choose, folders
-from rlbhpc.launch.launches import at_work, launches
-from rlbhpc.launch.prepare import SHARD_TOKENS, measured_rates, prepare
+from rlbhpc.launch.cluster import HERE, choose, table_folders
+from rlbhpc.launch.launches import describe_worker, list_launches
+from rlbhpc.launch.prepare import (
+    SECONDS_PER_HOUR,
+    SHARD_TOKENS,
+    Prepared,
+    measured_rates,
+    prepare,
+)
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
+from rlbhpc.problems.prompts import get_prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.stage import stage, stage_model
 from rlbhpc.study.draft import (
@@ -45,10 +52,13 @@ from rlbhpc.sweep.process import devices
 
 Say = Callable[[str], None]
 # Seconds between two looks at the queue, or at the jobs of this machine.
-LOOK: Final = 60.0
-LOOK_HERE: Final = 1.0
+SECONDS_BETWEEN_LOOKS: Final = 60.0
+SECONDS_BETWEEN_LOCAL_LOOKS: Final = 1.0
 # Response tokens per second of a model of 7B on one GPU, where nothing was measured yet.
-ORDINARY_RATE: Final = 2500.0
+ORDINARY_TOKENS_PER_SECOND: Final = 2500.0
+DATA_FOLDER: Final = Path("data")
+# What an engine needs of the environment, and the extra of rlbhpc that installs it.
+MODULE_AND_EXTRA: Final = {"hf": ("torch", "train"), "vllm": ("vllm", "vllm")}
 
 
 def draft(
@@ -56,28 +66,34 @@ def draft(
     prompt: str | None = None,
 ) -> Draft:  # fmt: skip
     """What to ask about two models, at the size of where it will run."""
-    models = ModelSource.read("--base", base), ModelSource.read("--trained", trained)
-    if models[0].folder == models[1].folder:
-        raise UserError(f"--base and --trained are both {models[0].folder}; name two models")
+    base_model = ModelSource.read("--base", base)
+    trained_model = ModelSource.read("--trained", trained)
+    if base_model.folder == trained_model.folder:
+        raise UserError(f"--base and --trained are both {base_model.folder}; name two models")
     if cluster is not None and cluster.endswith(".yaml"):
         raise UserError(
             f"--cluster {cluster}: a study names an entry of the cluster table; name "
-            f"{Path(cluster).stem} after copying the file to {folders()[0]}"
+            f"{Path(cluster).stem} after copying the file to {table_folders()[0]}"
         )
     if cluster is not None:
         choose(cluster)  # refuses an unknown name
-    is_here = cluster == HERE if cluster else shutil.which("sbatch") is None
-    size = ON_CPUS if is_here and not devices() else ON_GPUS
-    usual = GENERATED_SET if models[0].is_toy else DEFAULT_SET
-    return Draft(*models, read_sets(sets or usual), cluster, size, n, prompt)
+        runs_here = cluster == HERE
+    else:
+        runs_here = shutil.which("sbatch") is None
+    size = ON_CPUS if runs_here and not devices() else ON_GPUS
+    if prompt is not None:
+        get_prompt(prompt)  # refuses an unknown one
+    default_set = GENERATED_SET if base_model.is_toy else DEFAULT_SET
+    problem_sets = read_sets(sets or default_set)
+    return Draft(base_model, trained_model, problem_sets, cluster, size, n, prompt)
 
 
-def _usual_cluster() -> str | None:
-    """Where a study runs that names no cluster: by the host's name, or here if it has no Slurm."""
+def _default_cluster() -> str | None:
+    """Where a study runs that names no cluster: here without Slurm, else None: by host name."""
     if shutil.which("sbatch") is None:
-        return "local"
+        return HERE
     # A login node must not do the work because its Slurm is away for a moment.
-    if slurm.ask("sinfo", "--noheader") is None:
+    if slurm.query("sinfo", "--noheader") is None:
         raise UserError(
             "sbatch is here but Slurm does not answer; try again later, or work on this machine"
             " with --cluster local",
@@ -91,23 +107,27 @@ def fetch(study: Draft, say: Say) -> None:
     for model in (study.base, study.trained):
         if model.hub is not None and stage_model(model.hub, model.folder):
             say(f"fetched {model.hub} into {model.folder}")
-    for name in _sets_to_fetch(study):
-        manifest, _ = stage(name, Path("data"))
+    for name in _absent_sets(study):
+        manifest, _ = stage(name, DATA_FOLDER)
         problems = sum(part["count"] for part in manifest.problems.values())
         say(f"fetched {name}, {problems:,} problems")
 
 
-def _sets_to_fetch(study: Draft) -> list[str]:
-    registered = [name for name in study.problem_sets if not is_own_file(name)]
-    public = [name for name in registered if isinstance(get_set(name), FileSet)]
-    return [name for name in public if not Path("data", name).is_dir()]
+def _absent_sets(study: Draft) -> list[str]:
+    """Public problem sets of a study that were not fetched yet."""
+    absent = []
+    for name in study.problem_sets:
+        is_public = not is_own_file(name) and isinstance(get_set(name), FileSet)
+        if is_public and not (DATA_FOLDER / name).is_dir():
+            absent.append(name)
+    return absent
 
 
 def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
     """Say what `ask` would fetch, or else what it would draw; nothing is written or sent."""
     models = (study.base, study.trained)
     absent = [model.hub for model in models if model.hub and not model.folder.is_dir()]
-    absent += _sets_to_fetch(study)
+    absent += _absent_sets(study)
     if absent:
         say(f"it would fetch {', '.join(absent)}; what it costs is known once they are here")
         return
@@ -117,7 +137,7 @@ def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
         resolved = load_study(Path(file.name), overrides)
     blocks = read_presence(resolved.layout, list(resolved.blocks()))
     plan = make_plan(resolved, blocks, SHARD_TOKENS)
-    say(f"it would draw {plan.samples:,} samples, {_cost(resolved, plan)}")
+    say(f"it would draw {plan.samples:,} samples, {_describe_cost(resolved, plan)}")
 
 
 def find_study(study: Draft, target: Path | None) -> Path:
@@ -129,7 +149,7 @@ def find_study(study: Draft, target: Path | None) -> Path:
     file = target or Path(f"{study.name}.yaml")
     if not file.is_file():
         if study.cluster is None:
-            _usual_cluster()  # where Slurm is away, no file is to stand in the way of other words
+            _default_cluster()  # while Slurm is away, no file is to stand in the way of other words
         return write_study(study, target)
     command = file.read_text().partition("\n")[0]
     if command == study.command:
@@ -137,14 +157,13 @@ def find_study(study: Draft, target: Path | None) -> Path:
     earlier = unedited_draft(file)
     if earlier is not None:
         layout = load_study(file).layout
-        is_begun = any(launch.tried for launch in launches(layout)) or _has_samples(layout)
-        adds_sets = earlier == replace(study, problem_sets=earlier.problem_sets)
-        adds_sets = adds_sets and set(earlier.problem_sets) <= set(study.problem_sets)
-        if adds_sets or not is_begun:
-            if not adds_sets:
-                # What was planned of the other study is not missing in this one.
-                for group in layout.groups():
-                    layout.grid(*group).unlink(missing_ok=True)
+        if _adds_problem_sets(earlier, study):
+            put(file, study.text(file.absolute().parent).encode())
+            return file
+        if not _is_begun(layout):
+            # What was planned of the other study is not missing in this one.
+            for group in layout.groups():
+                layout.grid(*group).unlink(missing_ok=True)
             put(file, study.text(file.absolute().parent).encode())
             return file
     raise UserError(
@@ -153,9 +172,21 @@ def find_study(study: Draft, target: Path | None) -> Path:
     )
 
 
-def _has_samples(layout: Layout) -> bool:
-    folders = [f(*group) for group in layout.groups() for f in (layout.journals, layout.parts)]
-    return any(map(entries, folders))
+def _adds_problem_sets(earlier: Draft, study: Draft) -> bool:
+    """Whether a study is an earlier one with more problem sets."""
+    if replace(study, problem_sets=earlier.problem_sets) != earlier:
+        return False
+    return set(earlier.problem_sets) <= set(study.problem_sets)
+
+
+def _is_begun(layout: Layout) -> bool:
+    """Whether anything of a study was sent to Slurm, or drawn."""
+    if any(launch.attempted_scripts for launch in list_launches(layout)):
+        return True
+    for group in layout.groups():
+        if entries(layout.journals(*group)) or entries(layout.parts(*group)):
+            return True
+    return False
 
 
 def make_results(
@@ -168,106 +199,134 @@ def make_results(
     written, and raises where that is too much.
     """
     study = load_study(file, overrides)
-    cluster = study.file.cluster or _usual_cluster()
-    is_here = cluster == HERE
-    if is_here:
-        _reject_lacking(study)
-    cancelled = _cancelled_launches(study.layout)
-    before: tuple[int, list[str]] | None = None
+    layout = study.layout
+    cluster = study.file.cluster or _default_cluster()
+    runs_here = cluster == HERE
+    if runs_here:
+        _reject_absent_engines(study)
+    cancelled_before = _cancelled_launches(layout)
+    last_remaining: tuple[int, list[str]] | None = None
     while True:
-        if is_here:
-            _wait_for_earlier(study.layout, say)
+        if runs_here:
+            _wait_for_earlier(layout, say)
         prepared = prepare(file, overrides, cluster=cluster, options=options)
         if not prepared.jobs and not prepared.notes:
-            return study.layout
+            return layout
         if prepared.jobs:
-            where = "this machine" if is_here else f"cluster {prepared.draft.cluster_name}"
-            samples = f"{prepared.plan.samples:,} samples, {_cost(study, prepared.plan)}"
-            if confirm is not None and not is_here:
-                confirm(f"{where}: {samples}")
+            cost = _describe_launch_cost(study, prepared)
+            if confirm is not None and not runs_here:
+                confirm(cost)
                 confirm = None
             launch = write_prepared(prepared)
-            jobs = ", ".join(job.name for job in prepared.jobs)
-            say(f"launch {launch.folder.name} on {where}: {samples}; jobs {jobs}")
+            job_names = ", ".join(job.name for job in prepared.jobs)
+            say(f"launch {launch.folder.name} on {cost}; jobs {job_names}")
             launch.submit(say=say)
-        if not is_here or prepared.notes:
-            _watch(study.layout, say)
-        if newly := _cancelled_launches(study.layout) - cancelled:
+        if not runs_here or prepared.notes:
+            _wait_for_queue(layout, say)
+        newly_cancelled = _cancelled_launches(layout) - cancelled_before
+        if newly_cancelled:
             raise UserError(
-                f"launch {max(newly)} was cancelled; the same command again goes on from here",
+                f"launch {max(newly_cancelled)} was cancelled; the same command again goes on from"
+                " here",
                 TRY_AGAIN,
             )
-        now = status(study.layout)
-        remaining = now.missing, now.behind
-        if remaining == before and any(remaining):
-            raise _no_progress_error(study.layout, now)
-        before = remaining
+        run_status = status(layout)
+        remaining = (run_status.missing, run_status.behind)
+        if remaining == last_remaining and any(remaining):
+            raise _no_progress_error(layout, run_status, prepared.notes)
+        last_remaining = remaining
 
 
-def _cost(study: Study, plan: Plan) -> str:
+def _describe_launch_cost(study: Study, prepared: Prepared) -> str:
+    """Where a launch runs, and what it takes."""
+    name = prepared.draft.cluster_name
+    where = "this machine" if name == HERE else f"cluster {name}"
+    return f"{where}: {prepared.plan.samples:,} samples, {_describe_cost(study, prepared.plan)}"
+
+
+def _describe_cost(study: Study, plan: Plan) -> str:
     """What a plan takes: tokens, and hours of GPUs at the measured or an ordinary rate."""
+    tokens = f"about {plan.tokens:,} tokens"
+    runs_here = study.file.cluster == HERE or shutil.which("sbatch") is None
     rates = measured_rates(study.layout)
-    if rates is None and not devices() and shutil.which("sbatch") is None:
-        return f"about {plan.tokens:,} tokens"
-    rate = ORDINARY_RATE if rates is None else rates.tokens
-    hours = plan.tokens / rate * study.file.engine.tensor_parallel / 3600
-    basis = "assumed" if rates is None else "measured here"
-    return f"about {plan.tokens:,} tokens: {hours:,.1f} GPU-hours at {rate:,.0f} tokens/s, {basis}"
+    if rates is not None:
+        tokens_per_second = rates.tokens
+        source = "measured here"
+    elif devices() or not runs_here:
+        tokens_per_second = ORDINARY_TOKENS_PER_SECOND
+        source = "assumed"
+    else:
+        return tokens  # nobody knows how fast these processors are
+    copy_hours = plan.tokens / tokens_per_second / SECONDS_PER_HOUR
+    gpu_hours = copy_hours * study.file.engine.tensor_parallel
+    return f"{tokens}: {gpu_hours:,.1f} GPU-hours at {tokens_per_second:,.0f} tokens/s, {source}"
 
 
-def _reject_lacking(study: Study) -> None:
+def _reject_absent_engines(study: Study) -> None:
     """Refuse what this environment cannot draw; jobs of a cluster have one of their own."""
-    needed = {"hf": "torch", "vllm": "vllm"}
     for engine in {study.engine(arm) for arm in study.arms}:
-        if engine in needed and importlib.util.find_spec(needed[engine]) is None:
-            extra = "train" if engine == "hf" else "vllm"
+        if engine not in MODULE_AND_EXTRA:
+            continue
+        module, extra = MODULE_AND_EXTRA[engine]
+        if importlib.util.find_spec(module) is None:
             raise UserError(
-                f"engine {engine} needs {needed[engine]}, which is not installed here: in a"
-                f" checkout, pip install '.[{extra}]'; or send the work to a cluster with"
-                " --cluster NAME"
+                f"engine {engine} needs {module}, which is not installed here: in a checkout, pip"
+                f" install '.[{extra}]'; or send the work to a cluster with --cluster NAME"
             )
 
 
 def _wait_for_earlier(layout: Layout, say: Say) -> None:
     """Wait for jobs that outlived a killed call: they draw what would else be drawn now."""
-    if holder := at_work(layout):
-        say(f"{holder}; waiting for its end")
-    while at_work(layout):
-        time.sleep(LOOK_HERE)
+    worker = describe_worker(layout)
+    if worker:
+        say(f"{worker}; waiting for its end")
+    while describe_worker(layout):
+        time.sleep(SECONDS_BETWEEN_LOCAL_LOOKS)
 
 
-def _watch(layout: Layout, say: Say) -> None:
+def _wait_for_queue(layout: Layout, say: Say) -> None:
     """Wait until no job of the run is in the queue; one line where something has changed.
 
-    For jobs that Slurm hides nobody waits: they may be gone, and the next launch helps with them.
+    For jobs that Slurm hides nobody waits: they may be gone.
     """
-    line = ""
+    last_line = ""
     while True:
-        now = status(layout)
-        hidden = slurm.HIDDEN.lower()
-        if now.queue is not None and all(state.startswith(hidden) for state in now.queue):
-            return
-        queue = "Slurm does not answer"
-        if now.queue is not None:
-            jobs = ", ".join(f"{count} {state}" for state, count in now.queue.items())
-            queue = f"in the queue: {jobs}"
-        for blocked in now.blocked:
+        run_status = status(layout)
+        if run_status.queue is None:
+            queue = "Slurm does not answer"
+        else:
+            visible_states = []
+            for state, count in run_status.queue.items():
+                if not state.startswith(slurm.HIDDEN.lower()):
+                    visible_states.append(f"{count} {state}")
+            if not visible_states:
+                return
+            queue = f"in the queue: {', '.join(visible_states)}"
+        for blocked in run_status.blocked:
             queue += f"; {blocked.cause}; what would start it: {blocked.action}"
-        if line != (line := f"{now.missing:,} samples are missing; {queue}"):
+        line = f"{run_status.missing:,} samples are missing; {queue}"
+        if line != last_line:
             say(line)
-        time.sleep(LOOK)
+            last_line = line
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def _cancelled_launches(layout: Layout) -> set[str]:
-    return {launch.path.name for launch in launches(layout) if launch.is_cancelled}
+    return {launch.path.name for launch in list_launches(layout) if launch.is_cancelled}
 
 
-def _no_progress_error(layout: Layout, now: Status) -> UserError:
-    """Say why launching again would not help."""
-    causes = [f"{failure.cause}: {failure.action}" for failure in now.failures]
-    what = f"{now.missing:,} samples are missing" if now.missing else "no report was made"
+def _no_progress_error(layout: Layout, run_status: Status, notes: Sequence[str]) -> UserError:
+    """Say why launching again would not help; ``notes`` name launches that may still run."""
+    what = "no report was made"
+    if run_status.missing:
+        what = f"{run_status.missing:,} samples are missing"
+    why = "its logs say why"
+    if run_status.failures:
+        failure = run_status.failures[0]
+        why = f"{failure.cause}: {failure.action}"
+    elif notes:
+        why = f"{notes[0]}; if it is over, rlbhpc cancel {layout.root} marks it"
     return UserError(
-        f"{what} and the last launch changed nothing; "
-        f"{causes[0] if causes else 'its logs say why'}. See rlbhpc doctor {layout.root}",
+        f"{what} and the last launch changed nothing; {why}. See rlbhpc doctor {layout.root}",
         INCOMPLETE,
     )

@@ -36,7 +36,7 @@ BUILT_IN: Final = (
     Path(sys.prefix) / "share" / "rlbhpc" / "clusters",
 )
 DEFAULT: Final = "generic"
-# The name that stands for this machine.
+# This name stands for this machine.
 HERE: Final = "local"
 
 
@@ -48,7 +48,7 @@ class Resources(Entry):
     time: Span = "04:00:00"
     """Time limit of one run of the job; a job that needs longer is requeued."""
     nodes: Annotated[int, Field(ge=1, le=4_096)] = 1
-    """Nodes; more than one for training alone."""
+    """Nodes of one task, which fills all their GPUs."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     """GPUs per node."""
     gpu_type: Word | None = None
@@ -128,25 +128,25 @@ def parent_python(cluster: Cluster) -> str:
     return cluster.python or sys.executable
 
 
-def command(cluster: Cluster) -> list[str]:
+def rlbhpc_command(cluster: Cluster) -> list[str]:
     """The command of rlbhpc as jobs call it."""
     if cluster.rlbhpc is not None:
         return cluster.rlbhpc
     return ["rlbhpc"] if cluster.container else [sys.executable, "-m", "rlbhpc"]
 
 
-def python_of(command: list[str]) -> list[str]:
+def python_of(rlbhpc: list[str]) -> list[str]:
     """The Python of the environment that a command of rlbhpc belongs to."""
-    if command[-2:] == ["-m", "rlbhpc"]:
-        return command[:-2]
-    *before, program = command
-    folder, slash, _ = program.rpartition("/")
-    return [*before, f"{folder}{slash}python"]
+    if rlbhpc[-2:] == ["-m", "rlbhpc"]:
+        return rlbhpc[:-2]
+    *wrapper, program = rlbhpc
+    bin_folder, slash, _ = program.rpartition("/")
+    return [*wrapper, f"{bin_folder}{slash}python"]
 
 
 def copies_per_task(cluster: Cluster, gpus_per_copy: int) -> int:
-    """Copies of a model that the GPUs of one sampling task hold."""
-    return max(1, cluster.sample.gpus // gpus_per_copy)
+    """Copies of a model that the nodes of one sampling task hold."""
+    return cluster.sample.nodes * max(1, cluster.sample.gpus // gpus_per_copy)
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -154,25 +154,29 @@ def load_cluster(path: Path) -> Cluster:
     return validated(load_tree(path), Cluster)
 
 
-def folders() -> list[Path]:
+def table_folders() -> list[Path]:
     """Where tables are looked for, the user's own before those that come along."""
-    named = os.environ.get("RLBHPC_CLUSTERS", "")
+    variable = os.environ.get("RLBHPC_CLUSTERS", "")
+    named_folders = [Path(folder) for folder in variable.split(os.pathsep) if folder]
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
-    own = [Path(folder) for folder in named.split(os.pathsep) if folder]
-    return [*own, config / "rlbhpc" / "clusters", *BUILT_IN]
+    return [*named_folders, config / "rlbhpc" / "clusters", *BUILT_IN]
 
 
-def here() -> Cluster:
-    """Describe this machine without a scheduler: a task has one of its devices."""
-    gpus = min(1, len(devices()))
-    kind = Resources(gpus=gpus, time="100-0")
-    return Cluster(sample=kind, train=kind, light=Resources(time="100-0"), kill_wait=120)
+def this_machine() -> Cluster:
+    """Describe this machine without a scheduler: sampling takes all its GPUs, training one."""
+    gpus = len(devices())
+    return Cluster(
+        sample=Resources(gpus=gpus, time="100-0"),
+        train=Resources(gpus=min(1, gpus), time="100-0"),
+        light=Resources(time="100-0"),
+        kill_wait=120,
+    )
 
 
 def table() -> dict[str, Path]:
-    """Every known cluster by name; the first folder that has a name wins."""
+    """File of every known cluster by name; the first folder that has a name wins."""
     paths: dict[str, Path] = {}
-    for folder in folders():
+    for folder in table_folders():
         # A folder that may not be read, such as one of a home on another machine, has none.
         with contextlib.suppress(OSError):
             for path in sorted(folder.glob("*.yaml")):
@@ -180,25 +184,30 @@ def table() -> dict[str, Path]:
     return paths
 
 
-def choose(wanted: str | None) -> tuple[str, Cluster]:
+def choose(name_or_file: str | None) -> tuple[str, Cluster]:
     """Name and entry of the cluster to launch on: a name, a path that ends in .yaml, or by host."""
-    if wanted == HERE:
-        return wanted, here()
-    clusters = table()
-    if wanted is not None and wanted.endswith(".yaml"):
-        return Path(wanted).stem, load_cluster(Path(wanted))
-    if wanted is not None:
-        if wanted in clusters:
-            return wanted, load_cluster(clusters[wanted])
-        if wanted == DEFAULT:
-            return DEFAULT, Cluster()
-        raise UserError(
-            f"no cluster {wanted!r} in the table; there are {', '.join(clusters)}"
-            f"{nearest(wanted, clusters)}; a cluster is one file, see docs/clusters.md"
-        )
-    names = [socket.gethostname(), socket.getfqdn()]
-    for name, path in clusters.items():
+    if name_or_file is None:
+        return _choose_by_host()
+    if name_or_file == HERE:
+        return HERE, this_machine()
+    if name_or_file.endswith(".yaml"):
+        return Path(name_or_file).stem, load_cluster(Path(name_or_file))
+    paths = table()
+    if name_or_file in paths:
+        return name_or_file, load_cluster(paths[name_or_file])
+    if name_or_file == DEFAULT:
+        return DEFAULT, Cluster()
+    raise UserError(
+        f"no cluster {name_or_file!r} in the table; there are {', '.join(paths)}"
+        f"{nearest(name_or_file, paths)}; a cluster is one file, see docs/clusters.md"
+    )
+
+
+def _choose_by_host() -> tuple[str, Cluster]:
+    """The first cluster whose patterns match this host's name, else the default one."""
+    host_names = [socket.gethostname(), socket.getfqdn()]
+    for name, path in table().items():
         cluster = load_cluster(path)
-        if any(fnmatch.filter(names, pattern) for pattern in cluster.hosts):
+        if any(fnmatch.filter(host_names, pattern) for pattern in cluster.hosts):
             return name, cluster
     return choose(DEFAULT)

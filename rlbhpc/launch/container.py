@@ -18,83 +18,86 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc import __version__
-from rlbhpc.engines.folder import VARIABLE as STAGE
+from rlbhpc.engines.folder import VARIABLE as STAGE_VARIABLE
 from rlbhpc.errors import UserError
 from rlbhpc.files import sha256_of
-from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import Cluster, Container
+from rlbhpc.launch.slurm import query
 from rlbhpc.study.study import Study
 
 # Variables of Slurm and of the GPUs that the work reads.
-LET_IN = (
+PASSED_VARIABLES: Final = (
     "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
     "SLURM_JOB_ID", "SLURM_NODEID", "SLURM_RESTART_COUNT", "TMPDIR",
 )  # fmt: skip
+# Bash expands these to the names of the variables by which a site sets up its network.
+PASSED_PREFIXES: Final = ("${!NCCL_@}", "${!UCX_@}", "${!FI_@}")
 # Characters that have a meaning in the value of --bind.
-SPECIAL = frozenset(":,\"'\\\n")
+SPECIAL_CHARACTERS: Final = frozenset(":,\"'\\\n")
+LINE_WIDTH: Final = 92
 
 
-def exports(names: Iterable[str]) -> str:
+def export_lines(variables: Iterable[str]) -> str:
     """Shell lines that let variables into the container by name."""
-    wanted = textwrap.wrap(" ".join(sorted({*names, *LET_IN})), 92)
+    names = " ".join([*sorted({*variables, *PASSED_VARIABLES}), *PASSED_PREFIXES])
+    name_lines = " \\\n    ".join(textwrap.wrap(names, LINE_WIDTH))
     return (
-        "for name in " + " \\\n    ".join(wanted) + "; do\n"
+        f"for name in {name_lines}; do\n"
         '    [ -z "${!name+x}" ] || export "APPTAINERENV_$name=${!name}" '
         '"SINGULARITYENV_$name=${!name}"\ndone'
     )
 
 
-def runner(cluster: Cluster, folders: Iterable[Path]) -> list[str]:
+def exec_lines(cluster: Cluster, folders: Iterable[Path]) -> list[str]:
     """Lines of the command that all work of a job runs under; none without a container.
 
     The work reads or writes the ``folders``.
     """
-    inside = cluster.container
-    if inside is None:
+    settings = cluster.container
+    if settings is None:
         return []
-    image = str(expanded(inside.image))
-    words = [inside.command, "exec", "--cleanenv", "--no-home", *inside.flags]
+    words = [settings.command, "exec", "--cleanenv", "--no-home", *settings.flags]
     lines = [shlex.join(words) + ' --pwd "$PWD" --bind "$scratch"']
     if cluster.stage is not None:
-        lines.append(f'--bind "${STAGE}"')
-    lines += [f"--bind {shlex.quote(str(path))}" for path in _bound(inside, folders)]
-    lines.append(shlex.quote(image))
+        lines.append(f'--bind "${STAGE_VARIABLE}"')
+    lines += [f"--bind {shlex.quote(str(folder))}" for folder in _bound_folders(settings, folders)]
+    lines.append(shlex.quote(str(expand_path(settings.image))))
     return lines
 
 
-def folders_of(study: Study) -> list[Path]:
+def study_folders(study: Study) -> list[Path]:
     """Folders that the work on a study reads or writes."""
-    named: list[Path] = [study.layout.root]
-    named += [Path(entry.path.partition("{step}")[0]) for entry in study.models.values()
-              if entry.path]  # fmt: skip
+    folders: list[Path] = [study.layout.root]
+    model_paths = [model.path for model in study.models.values() if model.path]
+    folders += [Path(path.partition("{step}")[0]) for path in model_paths]
     # Images lie beside the file of their problems.
-    files = [entry.path for entry in study.problem_sets.values() if entry.path]
-    return named + [Path(file).parent for file in (*files, *study.text_digests)]
+    set_files = [entry.path for entry in study.problem_sets.values() if entry.path]
+    folders += [Path(file).parent for file in (*set_files, *study.text_digests)]
+    return folders
 
 
-def _bound(inside: Container, folders: Iterable[Path]) -> list[Path]:
+def _bound_folders(settings: Container, folders: Iterable[Path]) -> list[Path]:
     """Some folders, and those of the cluster table, as they are bound.
 
     Symbolic links are followed, since inside the image they would lead nowhere.
     """
-    binds: list[Path] = []
-    for path in (*folders, *map(expanded, inside.binds)):
-        for folder in dict.fromkeys((path.absolute(), path.resolve())):
-            if SPECIAL & set(str(folder)):
-                raise UserError(
-                    f"{folder}: a folder with one of : , \" ' \\ in its name cannot be bound into "
-                    "a container; rename it, or link to it from a plain name"
-                )
-            binds.append(folder)
-    kept: list[Path] = []
-    for path in sorted(set(binds)):
+    paths: set[Path] = set()
+    for folder in (*folders, *map(expand_path, settings.binds)):
+        paths |= {folder.absolute(), folder.resolve()}
+    bound: list[Path] = []
+    for path in sorted(paths):
+        if SPECIAL_CHARACTERS & set(str(path)):
+            raise UserError(
+                f"{path}: a folder with one of : , \" ' \\ in its name cannot be bound into "
+                "a container; rename it, or link to it from a plain name"
+            )
         # What lies inside another one is bound with it.
-        if not any(path.is_relative_to(parent) for parent in kept):
-            kept.append(path)
-    return kept
+        if not any(path.is_relative_to(parent) for parent in bound):
+            bound.append(path)
+    return bound
 
 
-def expanded(text: str) -> Path:
+def expand_path(text: str) -> Path:
     """A path of the cluster table with `$VARIABLE` and `~` filled in."""
     return Path(os.path.expandvars(text)).expanduser()
 
@@ -102,14 +105,14 @@ def expanded(text: str) -> Path:
 # Build and check Apptainer images.
 
 
-ROOT: Final = Path(__file__).parents[2]
-KINDS: Final = ("gpu", "cpu", "verify")
-DEBIAN: Final = "http://deb.debian.org/debian"
+CHECKOUT: Final = Path(__file__).parents[2]
+IMAGE_KINDS: Final = ("gpu", "cpu", "verify")
+DEBIAN_MIRROR: Final = "http://deb.debian.org/debian"
 # Apptainer colours its messages, and switches back on a line of its own.
-_COLOUR: Final = re.compile(r"\x1b\[[\d;]*m")
+_COLOUR_CODE: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
-def program() -> str:
+def find_program() -> str:
     """The program that builds and runs images here."""
     for name in ("apptainer", "singularity"):
         if shutil.which(name):
@@ -120,79 +123,85 @@ def program() -> str:
     )
 
 
-def build(kind: str, target: Path) -> Path:
+def build_image(kind: str, target: Path) -> Path:
     """Build an image from `containers/` of a checkout into ``target``.
 
     The file appears under its name when it is whole.
     """
-    definition = ROOT / "containers" / f"{kind}.def"
+    definition = CHECKOUT / "containers" / f"{kind}.def"
     if not definition.is_file():
         raise UserError(f"{definition} is not there: images are built from a checkout of rlbhpc")
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     command = [
-        program(), "build",
-        "--build-arg", f"revision={revision()}",
+        find_program(), "build",
+        "--build-arg", f"revision={read_revision()}",
         "--build-arg", f"version={__version__}",
-        "--build-arg", f"mirror={mirror()}",
+        "--build-arg", f"mirror={find_debian_mirror()}",
         str(partial.absolute()), str(definition),
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    if done.returncode != 0:
+    process = subprocess.run(command, cwd=CHECKOUT, check=False)
+    if process.returncode != 0:
         partial.unlink(missing_ok=True)
         raise UserError(
-            f"{' '.join(command)}: exit code {done.returncode}. Where images cannot be built "
+            f"{' '.join(command)}: exit code {process.returncode}. Where images cannot be built "
             "(no root, no user namespaces), build on another machine and copy the .sif here"
         )
     partial.replace(target)
     return target
 
 
-def mirror() -> str:
+def find_debian_mirror() -> str:
     """The Debian mirror that this machine takes its own packages from, else Debian's."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    mirrors = [line.rstrip("/") for line in (slurm.ask(*command) or "").splitlines()]
-    return next((line for line in mirrors if line.endswith("/debian")), DEBIAN)
+    for line in (query(*command) or "").splitlines():
+        url = line.rstrip("/")
+        if url.endswith("/debian"):
+            return url
+    return DEBIAN_MIRROR
 
 
-def revision() -> str:
+def read_revision() -> str:
     """The checkout's git revision, marked when files were changed since."""
-    git = ("git", "-C", str(ROOT))
-    head = slurm.ask(*git, "rev-parse", "HEAD")
+    git = ("git", "-C", str(CHECKOUT))
+    head = query(*git, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
+    changes = query(*git, "status", "--porcelain", "--untracked-files=no")
     # Where git does not answer in time, nobody knows that nothing was changed.
-    changes = slurm.ask(*git, "status", "--porcelain", "--untracked-files=no")
-    return head.strip() if changes == "" else f"{head.strip()}-changed"
+    is_unchanged = changes == ""
+    return head.strip() if is_unchanged else f"{head.strip()}-changed"
 
 
-def verify(path: Path) -> dict[str, Any]:
+def verify_image(path: Path) -> dict[str, Any]:
     """Labels and digest of an image, and the version of the rlbhpc that starts in it."""
     if not path.is_file():
         raise UserError(f"{path}: no such image; build it with `rlbhpc image build`")
-    labels = _labels(path)
+    labels = _read_labels(path)
     if "rlbhpc.version" not in labels:
         raise UserError(f"{path}: not an image of rlbhpc; it has no label rlbhpc.version")
-    command = [program(), "exec", "--cleanenv", str(path), "rlbhpc", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = [line for line in _COLOUR.sub("", done.stderr).splitlines() if line.strip()]
-        last = said[-1] if said else f"exit code {done.returncode}"
-        raise UserError(f"{path}: rlbhpc does not start in it: {last}; see `rlbhpc doctor`")
+    command = [find_program(), "exec", "--cleanenv", str(path), "rlbhpc", "--version"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        error_lines = _COLOUR_CODE.sub("", process.stderr).strip().splitlines()
+        reason = error_lines[-1] if error_lines else f"exit code {process.returncode}"
+        raise UserError(f"{path}: rlbhpc does not start in it: {reason}; see `rlbhpc doctor`")
     return {
         "sif": str(path),
         "sha256": sha256_of(path),
-        "rlbhpc": done.stdout.strip(),
+        "rlbhpc": process.stdout.strip(),
         "labels": labels,
     }
 
 
-def _labels(path: Path) -> dict[str, str]:
-    command = [program(), "inspect", "--json", "--labels", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _read_labels(path: Path) -> dict[str, str]:
+    """Labels that an image was built with."""
+    command = [find_program(), "inspect", "--json", "--labels", str(path)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        labels = json.loads(done.stdout)["data"]["attributes"]["labels"]
+        labels = json.loads(process.stdout)["data"]["attributes"]["labels"]
     except (ValueError, LookupError, TypeError):
-        raise UserError(f"{path}: cannot be read as an image: {done.stderr.strip()}") from None
-    return {str(key): str(value) for key, value in (labels or {}).items()}
+        reason = process.stderr.strip()
+        raise UserError(f"{path}: cannot be read as an image: {reason}") from None
+    return {str(name): str(value) for name, value in (labels or {}).items()}

@@ -10,9 +10,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,20 +19,20 @@ import yaml
 from submitit.core.utils import FailedJobError
 
 from rlbhpc.errors import TRY_AGAIN, UserError
-from rlbhpc.launch import cluster, container, slurm
+from rlbhpc.launch import slurm
 from rlbhpc.launch.api import write_host
-from rlbhpc.launch.cluster import Cluster, Resources, command
+from rlbhpc.launch.cluster import Cluster, Resources, choose, parent_python, rlbhpc_command
+from rlbhpc.launch.container import exec_lines, export_lines
 from rlbhpc.launch.host.claims import create_claim
-from rlbhpc.launch.host.task import fields_of, seconds
+from rlbhpc.launch.host.task import parse_fields, span_seconds
 from rlbhpc.launch.script import (
-    SHARED,
-    check_python,
+    SHARED_OPTIONS,
     merge_options,
     resource_options,
     script_text,
-    site_set_up,
+    site_setup_lines,
 )
-from rlbhpc.launch.slurm import what_starts
+from rlbhpc.launch.slurm import advise_blocked, query
 
 Verdict = Literal["ok", "note", "bad"]
 # What of `scontrol show config` a launch depends on.
@@ -41,10 +40,16 @@ SETTINGS: Final = (
     "MaxArraySize", "MaxJobCount", "KillWait", "JobRequeue", "PreemptType", "PreemptMode",
     "SlurmctldParameters", "AccountingStorageType", "MinJobAge",
 )  # fmt: skip
-FILES: Final = 200
-OLDEST: Final = (3, 9)
+PARTITION_LIMITS: Final = ("MaxTime", "GraceTime", "PreemptMode", "QoS")
+ASSOCIATION_COLUMNS: Final = ("Account", "QOS", "MaxSubmit", "MaxJobs")
+# Files that are made to see whether a folder lists all of them.
+PROBE_FILES: Final = 200
+PROBE_BYTES: Final = 8192
+OLDEST_PYTHON: Final = (3, 9)
 # Clocks that are further apart than this make time stamps of attempts useless.
-MOST_SKEW: Final = 5.0
+LARGEST_SKEW_SECONDS: Final = 5.0
+BYTES_PER_GB: Final = 1e9
+SECURITY_MODULES: Final = Path("/sys/kernel/security/lsm")
 
 
 @dataclass(frozen=True)
@@ -59,17 +64,23 @@ class Finding:
 
 def examine(folder: Path) -> list[Finding]:
     """Everything that can be known without a job; ``folder`` is where runs will be kept."""
-    return [*of_slurm(), *of_python(), *of_containers(), *of_confinement(), *of_files(folder)]
+    return [
+        *examine_slurm(),
+        *examine_python(),
+        *examine_containers(),
+        *examine_confinement(),
+        *examine_files(folder),
+    ]
 
 
-def of_slurm() -> Iterator[Finding]:
+def examine_slurm() -> Iterator[Finding]:
     """Slurm's version, limits and preemption."""
-    version = slurm.ask("sbatch", "--version")
+    version = query("sbatch", "--version")
     if version is None:
         yield Finding("Slurm", "no sbatch here", "bad", "run this on a login node")
         return
     yield Finding("Slurm", version.strip())
-    config = settings()
+    config = read_settings()
     if not config:
         yield Finding("Slurm's settings", "scontrol does not answer", "bad", "try again later")
         return
@@ -87,186 +98,216 @@ def of_slurm() -> Iterator[Finding]:
     if "preempt_send_user_signal" not in config.get("SlurmctldParameters", ""):
         advice = "a preempted job gets TERM and GraceTime only; keep in-flight responses short"
         yield Finding("warning before preemption", "none", "note", advice)
-    for name, partition in partitions().items():
-        limits = ("MaxTime", "GraceTime", "PreemptMode", "QoS")
-        text = ", ".join(f"{key} {partition[key]}" for key in limits if key in partition)
-        yield Finding(f"partition {name}", text)
-    for row in associations():
-        text = f"submits {_up_to(row['MaxSubmit'])}, runs {_up_to(row['MaxJobs'])}"
-        yield Finding(f"account {row['Account']}", f"qos {row['QOS'] or '-'}, {text}")
+    for name, partition in read_partitions().items():
+        limits = [f"{key} {partition[key]}" for key in PARTITION_LIMITS if key in partition]
+        yield Finding(f"partition {name}", ", ".join(limits))
+    for row in read_associations():
+        limits = [f"qos {row['QOS'] or '-'}"]
+        for verb, column in (("submits", "MaxSubmit"), ("runs", "MaxJobs")):
+            limits.append(f"{verb} at most {row[column]}" if row[column] else f"{verb} any number")
+        yield Finding(f"account {row['Account']}", ", ".join(limits))
 
 
-def settings() -> dict[str, str]:
+def read_settings() -> dict[str, str]:
     """Slurm's settings; empty without an answer."""
-    answer = slurm.ask("scontrol", "show", "config") or ""
-    pairs = (line.partition("=") for line in answer.splitlines() if "=" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    settings = {}
+    for line in (query("scontrol", "show", "config") or "").splitlines():
+        name, equals, value = line.partition("=")
+        if equals:
+            settings[name.strip()] = value.strip()
+    return settings
 
 
-def partitions() -> dict[str, dict[str, str]]:
+def read_partitions() -> dict[str, dict[str, str]]:
     """Settings of each partition."""
-    answer = slurm.ask("scontrol", "--oneliner", "show", "partition") or ""
-    lines = map(fields_of, answer.splitlines())
-    return {fields["PartitionName"]: fields for fields in lines if "PartitionName" in fields}
+    answer = query("scontrol", "--oneliner", "show", "partition") or ""
+    partitions = {}
+    for line in answer.splitlines():
+        fields = parse_fields(line)
+        if "PartitionName" in fields:
+            partitions[fields["PartitionName"]] = fields
+    return partitions
 
 
-def associations() -> list[dict[str, str]]:
+def read_associations() -> list[dict[str, str]]:
     """Accounts of the user with their limits, as far as the accounting tells."""
-    names = ("Account", "QOS", "MaxSubmit", "MaxJobs")
-    answer = slurm.ask(
+    user = os.environ.get("USER", "") or os.getuid()
+    answer = query(
         "sacctmgr", "--noheader", "--parsable2", "show", "association",
-        f"user={os.environ.get('USER', '') or os.getuid()}", f"format={','.join(names)}",
+        f"user={user}", f"format={','.join(ASSOCIATION_COLUMNS)}",
     )  # fmt: skip
-    rows = [line.split("|") for line in (answer or "").splitlines()]
-    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+    associations = []
+    for line in (answer or "").splitlines():
+        values = line.split("|")
+        if len(values) == len(ASSOCIATION_COLUMNS):
+            associations.append(dict(zip(ASSOCIATION_COLUMNS, values, strict=True)))
+    return associations
 
 
-def of_python() -> Iterator[Finding]:
+def examine_python() -> Iterator[Finding]:
     """The Python that will run the parents of jobs: the cluster's, or the one that launches."""
     try:
-        python = cluster.parent_python(cluster.choose(None)[1])
+        _, cluster = choose(None)
     except UserError as error:
         yield Finding("cluster", "its file has a mistake", "bad", str(error))
         return
+    python = parent_python(cluster)
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    text = slurm.ask(python, "-c", code)
-    version = re.search(r"(\d+)\.(\d+)\s*$", text or "")
-    new = version is not None and tuple(map(int, version.groups())) >= OLDEST
-    number = "none" if version is None else version[0].strip()
+    version = re.search(r"(\d+)\.(\d+)\s*$", query(python, "-c", code) or "")
+    if version is None:
+        found = "none"
+        is_new = False
+    else:
+        found = version[0].strip()
+        is_new = (int(version[1]), int(version[2])) >= OLDEST_PYTHON
     advice = "name a Python 3.9 or newer under `python` in the cluster's file"
-    yield _judged("python of jobs", f"{number} at {python}", new, advice)
+    yield _judge("python of jobs", f"{found} at {python}", is_new, advice)
 
 
-def of_containers() -> Iterator[Finding]:
+def examine_containers() -> Iterator[Finding]:
     """Apptainer, and by which means it mounts images."""
     for name in ("apptainer", "singularity"):
         path = shutil.which(name)
         if path is None:
             continue
-        version = slurm.ask(name, "--version") or "does not start"
+        version = query(name, "--version") or "does not start"
         yield Finding(name, f"{version.strip()} at {path}")
-        suid = list(Path(path).resolve().parents[1].glob(f"lib*/**/{name}/bin/starter-suid"))
-        yield Finding("images are mounted", "by the kernel (setuid)" if suid else "by FUSE, slower")
+        prefix = Path(path).resolve().parents[1]
+        has_setuid = any(prefix.glob(f"lib*/**/{name}/bin/starter-suid"))
+        mounter = "by the kernel (setuid)" if has_setuid else "by FUSE, slower"
+        yield Finding("images are mounted", mounter)
         return
     advice = "load its module and look again; without one, use a virtual environment"
     yield Finding("apptainer", "not here", "note", advice)
 
 
-def of_confinement() -> Iterator[Finding]:
+def examine_confinement() -> Iterator[Finding]:
     """What the sandbox for programs that a model wrote may use."""
-    works = slurm.ask("unshare", "-Ur", "true") is not None
+    has_namespaces = query("unshare", "-Ur", "true") is not None
     advice = "verifying code falls back to a weaker sandbox, see docs/security.md"
-    yield _judged("user namespaces", "yes" if works else "no", works, advice, "note")
+    found = "yes" if has_namespaces else "no"
+    yield _judge("user namespaces", found, has_namespaces, advice, "note")
     try:
-        modules = Path("/sys/kernel/security/lsm").read_text()
+        modules = SECURITY_MODULES.read_text()
     except OSError:
         modules = ""
     yield Finding("Landlock", "yes" if "landlock" in modules else "not listed")
 
 
-def of_files(folder: Path) -> Iterator[Finding]:
+def examine_files(folder: Path) -> Iterator[Finding]:
     """How the file system under a folder behaves where our writing depends on it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        own = folder / f".rlbhpc-doctor-{socket.gethostname()}-{os.getpid()}"
-        own.mkdir()
+        probe_folder = folder / f".rlbhpc-doctor-{socket.gethostname()}-{os.getpid()}"
+        probe_folder.mkdir()
     except OSError as error:
         yield Finding(f"folder {folder}", str(error.strerror), "bad", "choose another one")
         return
     try:
-        yield from _probes(own)
+        yield from _probe_files(probe_folder)
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(probe_folder, ignore_errors=True)
     space = os.statvfs(folder)
-    files = f"{space.f_favail:,} files" if space.f_files else "no count of files"
-    yield Finding("room", f"{space.f_bavail * space.f_frsize / 1e9:,.0f} GB, {files}")
+    free_gb = space.f_bavail * space.f_frsize / BYTES_PER_GB
+    free_files = f"{space.f_favail:,} files" if space.f_files else "no count of files"
+    yield Finding("room", f"{free_gb:,.0f} GB, {free_files}")
 
 
-def _probes(own: Path) -> Iterator[Finding]:
-    def tried(what: str, work: Callable[[], bool], advice: str) -> Finding:
-        try:
-            good = work()
-        except OSError as error:
-            return Finding(what, str(error.strerror), "bad", advice)
-        return _judged(what, "yes" if good else "no", good, advice)
-
-    def exclusive() -> bool:
-        return create_claim(own / "one.0", "first") and not create_claim(own / "one.0", "second")
-
-    def renames() -> bool:
-        (own / "old").write_text("old")
-        (own / "new").write_text("new")
-        with (own / "old").open() as reader:
-            (own / "new").replace(own / "old")
-            return (own / "old").read_text() == "new" and reader.read() == "old"
-
-    def appends() -> bool:
-        with (own / "log").open("ab", buffering=0) as out:
-            out.write(b"a" * 8192)
-            return (own / "log").stat().st_size == 8192
-
+def _probe_files(folder: Path) -> Iterator[Finding]:
     advice = "keep runs on another file system"
-    yield tried("exclusive create", exclusive, advice)
-    yield tried("rename replaces whole files", renames, advice)
-    yield tried("appends are seen at once", appends, "status lags behind on this file system")
+    yield _try("exclusive create", _creates_exclusively, folder, advice)
+    yield _try("rename replaces whole files", _renames_whole_files, folder, advice)
+    lag_advice = "status lags behind on this file system"
+    yield _try("appends are seen at once", _shows_appends, folder, lag_advice)
     start = time.perf_counter()
-    for number in range(FILES):
-        (own / f"f{number}").touch()
-    files_per_second = FILES / (time.perf_counter() - start)
-    listed = len(list(own.glob("f*")))
-    text = f"{listed} of {FILES} files, {files_per_second:,.0f} made per second"
-    yield _judged("listing", text, listed == FILES, advice)
-    (own / "clock").touch()
-    skew = abs((own / "clock").stat().st_mtime - time.time())
-    advice = "times of attempts from different hosts will disagree"
-    is_small = skew < MOST_SKEW
-    yield _judged("clock against the file server", f"{skew:.1f} s", is_small, advice, "note")
+    for number in range(PROBE_FILES):
+        (folder / f"f{number}").touch()
+    files_per_second = PROBE_FILES / (time.perf_counter() - start)
+    listed = len(list(folder.glob("f*")))
+    found = f"{listed} of {PROBE_FILES} files, {files_per_second:,.0f} made per second"
+    yield _judge("listing", found, listed == PROBE_FILES, advice)
+    clock = folder / "clock"
+    clock.touch()
+    skew = abs(clock.stat().st_mtime - time.time())
+    skew_advice = "times of attempts from different hosts will disagree"
+    is_small = skew < LARGEST_SKEW_SECONDS
+    yield _judge("clock against the file server", f"{skew:.1f} s", is_small, skew_advice, "note")
 
 
-def _judged(what: str, text: str, good: bool, advice: str, verdict: Verdict = "bad") -> Finding:
+def _try(what: str, probe: Callable[[Path], bool], folder: Path, advice: str) -> Finding:
+    """Whether a probe works in a folder."""
+    try:
+        works = probe(folder)
+    except OSError as error:
+        return Finding(what, str(error.strerror), "bad", advice)
+    return _judge(what, "yes" if works else "no", works, advice)
+
+
+def _creates_exclusively(folder: Path) -> bool:
+    claim = folder / "claim.0"
+    return create_claim(claim, "first") and not create_claim(claim, "second")
+
+
+def _renames_whole_files(folder: Path) -> bool:
+    old = folder / "old"
+    new = folder / "new"
+    old.write_text("old")
+    new.write_text("new")
+    with old.open() as reader:
+        new.replace(old)
+        return old.read_text() == "new" and reader.read() == "old"
+
+
+def _shows_appends(folder: Path) -> bool:
+    log = folder / "log"
+    with log.open("ab", buffering=0) as out:
+        out.write(b"a" * PROBE_BYTES)
+        return log.stat().st_size == PROBE_BYTES
+
+
+def _judge(what: str, found: str, is_good: bool, advice: str, verdict: Verdict = "bad") -> Finding:
     """What was looked at, with the verdict and the advice of one that is not good."""
-    return Finding(what, text) if good else Finding(what, text, verdict, advice)
-
-
-def _up_to(limit: str) -> str:
-    return f"at most {limit}" if limit else "any number"
+    return Finding(what, found) if is_good else Finding(what, found, verdict, advice)
 
 
 def first_entry() -> dict[str, Any]:
     """A table entry for this site, as far as Slurm tells; to be read and filled in."""
-    config = settings()
+    config = read_settings()
     entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
-    accounts = associations()
-    if len(accounts) == 1:
-        entry["account"] = accounts[0]["Account"]
-        if accounts[0]["MaxSubmit"].isdigit():
-            entry["max_jobs"] = int(accounts[0]["MaxSubmit"])
-    for name, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
-        number = re.match(r"\d+", config.get(name, ""))
+    associations = read_associations()
+    if len(associations) == 1:
+        entry["account"] = associations[0]["Account"]
+        if associations[0]["MaxSubmit"].isdigit():
+            entry["max_jobs"] = int(associations[0]["MaxSubmit"])
+    for setting, key in (("MaxArraySize", "max_array_size"), ("KillWait", "kill_wait")):
+        number = re.match(r"\d+", config.get(setting, ""))
         if number and int(number[0]):
             entry[key] = int(number[0])
-    by_name = partitions()
-    default = [name for name in by_name if by_name[name].get("Default") == "YES"]
-    with_gpus = [name for name in by_name if "gpu" in by_name[name].get("TRES", "")]
+    partitions = list(read_partitions().values())
+    default_partitions = [one for one in partitions if one.get("Default") == "YES"]
+    gpu_partitions = [one for one in partitions if "gpu" in one.get("TRES", "")]
     # A partition tells its GPUs only where the site counts them.
-    gpus = int(bool(with_gpus) or "gpu" in config.get("GresTypes", ""))
-    for kind, names in (("sample", with_gpus or default), ("train", with_gpus or default)):
-        for name in names[:1]:
-            entry[kind] = _request(by_name[name], "04:00:00", 8 if gpus else 2) | {"gpus": gpus}
-    for name in default[:1]:
-        entry["light"] = _request(by_name[name], "01:00:00", 2)
-    python = shutil.which("rlbhpc")
-    entry["rlbhpc"] = [python] if python else [sys.executable, "-m", "rlbhpc"]
+    has_gpus = bool(gpu_partitions) or "gpu" in config.get("GresTypes", "")
+    work_partitions = gpu_partitions or default_partitions
+    if work_partitions:
+        request = _request(work_partitions[0], "04:00:00", cpus=8 if has_gpus else 2)
+        request["gpus"] = int(has_gpus)
+        entry["sample"] = request
+        entry["train"] = dict(request)
+    if default_partitions:
+        entry["light"] = _request(default_partitions[0], "01:00:00", cpus=2)
+    program = shutil.which("rlbhpc")
+    entry["rlbhpc"] = [program] if program else [sys.executable, "-m", "rlbhpc"]
     return entry
 
 
-def _request(partition: dict[str, str], time: str, cpus: int) -> dict[str, Any]:
+def _request(partition: dict[str, str], time_limit: str, cpus: int) -> dict[str, Any]:
     """Ask for what the partition has at most: a job that asks for more never starts."""
-    limit = partition.get("MaxTime", "UNLIMITED")
+    longest = partition.get("MaxTime", "UNLIMITED")
     cpus_per_node = int(partition.get("TotalCPUs", cpus)) // int(partition.get("TotalNodes", 1))
     return {
         "partition": partition["PartitionName"],
-        "time": limit if seconds(limit) < seconds(time) else time,
+        "time": longest if span_seconds(longest) < span_seconds(time_limit) else time_limit,
         "cpus": max(1, min(cpus, cpus_per_node)),
     }
 
@@ -282,8 +323,9 @@ def write_entry(path: Path) -> None:
 # A rehearsal of the worst minute: of two tasks one is warned and comes back, one is cancelled.
 
 
+JOB_NAME: Final = "rlbhpc-rehearsal"
 # The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
-WORK = """\
+WORK: Final = """\
 events=events.$SLURM_ARRAY_TASK_ID
 if [ -e "$events" ]; then echo "resumed" >>"$events"; exit 0; fi
 "$@" --version >>"$events" 2>&1 || { echo "broken" >>"$events"; exit 64; }
@@ -291,14 +333,11 @@ trap 'echo "drained" >>"$events"; exit 75' TERM
 echo "started" >>"$events"
 while :; do sleep 1; done
 """
-# Seconds for a step once no task waits in the queue, and between two looks at the queue.
-PATIENCE = 900.0
-LOOK = 30.0
-_STAYS = "The same command goes on with job {jobs}, and scancel {jobs} ends it"
-
-
-class _CannotStartError(Exception):
-    """A task waits for what its turn alone does not bring."""
+WARNED_TASK: Final = 0
+CANCELLED_TASK: Final = 1
+# Seconds for a step once no task waits in the queue.
+STEP_SECONDS = 900.0
+SECONDS_BETWEEN_LOOKS = 30.0
 
 
 def rehearse(
@@ -306,138 +345,184 @@ def rehearse(
 ) -> bool:
     """Run the rehearsal under ``folder``, or go on with one in the queue; whether all worked.
 
-    What happened is read from the tasks' own files, so Slurm is asked to act twice and no more.
+    ``options`` are those of sbatch.
     """
-    clusters = _options(folder, cluster, options).get("clusters", "")
-    own = _in_queue(folder, clusters) or _submit(folder, cluster, options)
-    number = (own / "job").read_text()
-    say(f"job {number} is in the queue; its files are in {own}")
-    steps: list[tuple[str, Callable[[], bool]]] = [
-        ("both tasks started, with rlbhpc in them", lambda: _has_logged(own, 0, 1, word="started")),
-        ("the warned task drained", lambda: _has_logged(own, 0, word="drained")),
-        ("it came back by itself, and ended", lambda: _has_logged(own, 0, word="resumed")),
-        ("the cancelled task drained", lambda: _has_logged(own, 1, word="drained")),
-        ("it stays away", lambda: slurm.queue([int(number)], clusters) == []),
-    ]
-    for step, (what, happened) in enumerate(steps):
-        # A task waits for its turn before it starts, and before it comes back.
-        queue = partial(slurm.queue, [int(number)] if step in (0, 2) else [], clusters)
-        try:
-            is_done = _wait(own, happened, queue, say)
-        except KeyboardInterrupt:
-            raise UserError(_STAYS.format(jobs=number), TRY_AGAIN) from None
-        except _CannotStartError as reason:
-            told = f"cannot start: {reason}; {what_starts(str(reason))}. {_STAYS}"
-            raise UserError(told.format(jobs=number), TRY_AGAIN) from None
-        if not is_done:
-            say(f"not {what}: {_last_line(own)}; see {own}")
-            slurm.ask("scancel", number, clusters=clusters)
+    clusters = _rehearsal_options(folder, cluster, options).get("clusters", "")
+    own_folder = _find_rehearsal(folder, clusters) or _submit_rehearsal(folder, cluster, options)
+    rehearsal = _Rehearsal(own_folder, (own_folder / "job").read_text(), clusters, say)
+    say(f"job {rehearsal.job_id} is in the queue; its files are in {own_folder}")
+    try:
+        works = rehearsal.run()
+    except KeyboardInterrupt:
+        raise UserError(rehearsal.how_to_go_on, TRY_AGAIN) from None
+    if works:
+        shutil.rmtree(own_folder, ignore_errors=True)
+    return works
+
+
+@dataclass(frozen=True)
+class _Rehearsal:
+    """A rehearsal in the queue; what happened is read from files of its tasks."""
+
+    folder: Path
+    job_id: str
+    clusters: str
+    say: Callable[[str], None]
+
+    @property
+    def how_to_go_on(self) -> str:
+        return f"The same command goes on with job {self.job_id}, and scancel {self.job_id} ends it"
+
+    def run(self) -> bool:
+        """Wait for each step; Slurm is asked to act twice and no more."""
+        if not self._await(
+            "both tasks started, with rlbhpc in them",
+            lambda: (
+                self._has_logged(WARNED_TASK, "started")
+                and self._has_logged(CANCELLED_TASK, "started")
+            ),
+            is_queued=True,
+        ):
             return False
-        say(what)
-        if step == 0 and not _has_logged(own, 0, word="drained"):
-            slurm.ask("scancel", "--signal=USR1", "--batch", f"{number}_0", clusters=clusters)
-        if step == 2:
-            slurm.ask("scancel", f"{number}_1", clusters=clusters)
-    if _has_logged(own, 1, word="resumed"):
-        say(f"but it came back all the same; see {own}")
-        return False
-    shutil.rmtree(own, ignore_errors=True)
-    return True
+        if not self._has_logged(WARNED_TASK, "drained"):
+            self._scancel("--signal=USR1", "--batch", f"{self.job_id}_{WARNED_TASK}")
+        if not self._await(
+            "the warned task drained", lambda: self._has_logged(WARNED_TASK, "drained")
+        ):
+            return False
+        if not self._await(
+            "it came back by itself, and ended",
+            lambda: self._has_logged(WARNED_TASK, "resumed"),
+            is_queued=True,
+        ):
+            return False
+        self._scancel(f"{self.job_id}_{CANCELLED_TASK}")
+        if not self._await(
+            "the cancelled task drained", lambda: self._has_logged(CANCELLED_TASK, "drained")
+        ):
+            return False
+        if not self._await("it stays away", lambda: self._queue() == []):
+            return False
+        if self._has_logged(CANCELLED_TASK, "resumed"):
+            self.say(f"but it came back all the same; see {self.folder}")
+            return False
+        return True
+
+    def _await(self, step: str, happened: Callable[[], bool], is_queued: bool = False) -> bool:
+        """Wait for a step: for as long as a task ``is_queued``, then for `STEP_SECONDS`."""
+        reason_said = ""
+        deadline = time.monotonic() + STEP_SECONDS
+        next_look = 0.0
+        while not happened():
+            now = time.monotonic()
+            if now >= deadline or self._is_broken():
+                self.say(f"not {step}: {self._last_log_line()}; see {self.folder}")
+                self._scancel(self.job_id)
+                return False
+            if is_queued and now >= next_look:
+                next_look = now + SECONDS_BETWEEN_LOOKS
+                rows = self._queue()
+                if rows == []:
+                    deadline = now  # its tasks are over
+                for row in rows or ():
+                    if row.state == "PENDING":
+                        deadline = now + STEP_SECONDS
+                        reason_said = self._say_reason(row.reason, reason_said)
+            time.sleep(1)
+        self.say(step)
+        return True
+
+    def _say_reason(self, reason: str, reason_said: str) -> str:
+        """Say why a task waits, once; refuse to wait for what its turn alone does not bring."""
+        advice = advise_blocked(reason)
+        if advice:
+            raise UserError(f"cannot start: {reason}; {advice}. {self.how_to_go_on}", TRY_AGAIN)
+        if reason not in (reason_said, "None"):
+            self.say(f"in the queue: {reason}")
+        return reason
+
+    def _has_logged(self, task: int, word: str) -> bool:
+        path = self.folder / f"events.{task}"
+        return path.exists() and word in path.read_text().split()
+
+    def _is_broken(self) -> bool:
+        """Whether rlbhpc does not start in a task."""
+        return any(self._has_logged(task, "broken") for task in (WARNED_TASK, CANCELLED_TASK))
+
+    def _queue(self) -> list[slurm.QueueRow] | None:
+        return slurm.read_queue([int(self.job_id)], self.clusters)
+
+    def _scancel(self, *words: str) -> None:
+        query("scancel", *words, clusters=self.clusters)
+
+    def _last_log_line(self) -> str:
+        lines = []
+        for log in sorted(self.folder.glob("log.*")):
+            lines += log.read_text().splitlines()
+        return lines[-1] if lines else "no log of its tasks"
 
 
-def _in_queue(folder: Path, clusters: str) -> Path | None:
+def _find_rehearsal(folder: Path, clusters: str) -> Path | None:
     """Folder of a rehearsal whose job is in the queue still."""
     for path in folder.absolute().glob("rehearsal-*/job"):
-        if slurm.queue([int(path.read_text())], clusters):
+        if slurm.read_queue([int(path.read_text())], clusters):
             return path.parent
     return None
 
 
-def _submit(folder: Path, cluster: Cluster, options: dict[str, str]) -> Path:
+def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -> Path:
     """Submit a rehearsal and give its folder, in which the file `job` has its id."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        own = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=folder.absolute()))
-        write_host(own / "host")
-        (own / "work.sh").write_text(WORK)
+        own_folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=folder.absolute()))
+        write_host(own_folder / "host")
+        (own_folder / "work.sh").write_text(WORK)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another folder") from None
-    head = "# A rehearsal, written by rlbhpc doctor."
-    parameters = _options(own, cluster, options)
-    text = script_text(head, parameters, _set_up(own, cluster), _call(own, cluster))
-    (own / "rehearsal.sbatch").write_text(text)
-    try:
-        number = slurm.sbatch(own, "rehearsal", "rlbhpc-rehearsal")
-    except (FailedJobError, OSError) as error:
-        raise UserError(f"the rehearsal was not taken: {error}") from None
-    (own / "job").write_text(number)
-    return own
-
-
-def _options(own: Path, cluster: Cluster, more: dict[str, str]) -> dict[str, str]:
-    small = Resources(partition=cluster.light.partition, time="5", cpus=1)
-    options = {
-        "array": "0-1", "chdir": str(own), "job-name": "rlbhpc-rehearsal", "ntasks": "1",
-        "open-mode": "append", "output": "log.%a", "requeue": "",
-        **resource_options(cluster, small),
-    }  # fmt: skip
-    options = merge_options(options, cluster.light.options)
-    return merge_options(options, {name: text for name, text in more.items() if name in SHARED})
-
-
-def _set_up(own: Path, cluster: Cluster) -> list[str]:
-    lines = site_set_up(cluster, own)
+    setup = site_setup_lines(cluster, own_folder)
     if cluster.container is not None:
-        lines.append(container.exports(cluster.environment))
-    return [*lines, *check_python(cluster, 'echo broken >"events.$SLURM_ARRAY_TASK_ID"; ')]
-
-
-def _call(own: Path, cluster: Cluster) -> str:
-    lines = [
+        setup.append(export_lines(cluster.environment))
+    setup.append(f"python={shlex.quote(parent_python(cluster))}")
+    # The study's staging folder is not there.
+    unstaged_cluster = cluster.model_copy(update={"stage": None})
+    command = [
         'exec "$python" -m host --drain 20 --last 10 --scratch "$scratch" --',
         "bash work.sh",
-        *container.runner(cluster.model_copy(update={"stage": None}), [own]),
-        shlex.join(command(cluster)),
+        *exec_lines(unstaged_cluster, [own_folder]),
+        shlex.join(rlbhpc_command(cluster)),
     ]
-    return " \\\n    ".join(lines)
+    text = script_text(
+        "# A rehearsal, written by rlbhpc doctor.",
+        _rehearsal_options(own_folder, cluster, options),
+        setup,
+        " \\\n    ".join(command),
+    )
+    (own_folder / "rehearsal.sbatch").write_text(text)
+    try:
+        job_id = slurm.submit_script(own_folder, "rehearsal", JOB_NAME)
+    except (FailedJobError, OSError) as error:
+        raise UserError(f"the rehearsal was not taken: {error}") from None
+    (own_folder / "job").write_text(job_id)
+    return own_folder
 
 
-def _has_logged(own: Path, *tasks: int, word: str) -> bool:
-    paths = [own / f"events.{task}" for task in tasks]
-    return all(path.exists() and word in path.read_text().split() for path in paths)
-
-
-def _last_line(own: Path) -> str:
-    lines = [line for log in sorted(own.glob("log.*")) for line in log.read_text().splitlines()]
-    return lines[-1] if lines else f"no log within {PATIENCE:.0f} s"
-
-
-def _wait(
-    own: Path,
-    happened: Callable[[], bool],
-    queue: Callable[[], Sequence[slurm.Row] | None],
-    say: Callable[[str], None],
-) -> bool:
-    """Wait for a step: for as long as a task waits in the queue, then for ``PATIENCE``.
-
-    A task in which rlbhpc does not start ends the waiting.
-    """
-    told = ""
-    end = time.monotonic() + PATIENCE
-    look = 0.0
-    while (now := time.monotonic()) < end:
-        if happened():
-            return True
-        if _has_logged(own, 0, word="broken") or _has_logged(own, 1, word="broken"):
-            return False
-        for row in (queue() or ()) if now >= look else ():
-            look = now + LOOK
-            if row.state == "PENDING":
-                end = now + PATIENCE
-                if what_starts(row.reason):
-                    raise _CannotStartError(row.reason)
-                if row.reason not in (told, "None"):
-                    told = row.reason
-                    say(f"in the queue: {told}")
-        time.sleep(1)
-    return False
+def _rehearsal_options(
+    folder: Path, cluster: Cluster, command_line_options: dict[str, str]
+) -> dict[str, str]:
+    """Options of sbatch for a small job that is like the site's light ones."""
+    resources = Resources(partition=cluster.light.partition, time="5", cpus=1)
+    options = {
+        "array": f"{WARNED_TASK}-{CANCELLED_TASK}",
+        "chdir": str(folder),
+        "job-name": JOB_NAME,
+        "ntasks": "1",
+        "open-mode": "append",
+        "output": "log.%a",
+        "requeue": "",
+        **resource_options(cluster, resources),
+    }
+    options = merge_options(options, cluster.light.options)
+    shared_options = {
+        name: value for name, value in command_line_options.items() if name in SHARED_OPTIONS
+    }
+    return merge_options(options, shared_options)

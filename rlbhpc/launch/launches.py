@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,113 +20,122 @@ from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.claims import (
-    SILENT,
     Claims,
     create_claim,
-    generations,
     host_name,
     is_alive,
     is_held,
     is_own_file,
-    newest_claim,
-    seconds_silent,
+    list_generations,
+    read_newest_claim,
     start_tick,
 )
-from rlbhpc.launch.host.task import launching_environment, submissions, submitted
-from rlbhpc.launch.jobs import COMPACT, LAST, SEAL, SNAPSHOT, outdated_jobs
+from rlbhpc.launch.host.task import launching_environment, read_submissions, read_submitted_ids
+from rlbhpc.launch.jobs import COMPACT, REPORT, list_outdated_jobs
+from rlbhpc.launch.slurm import QueueRow
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import checkpoint_exists
-from rlbhpc.study.load import load_study, stored_study, study_of
+from rlbhpc.study.load import load_study, study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
 
+# Name of the claim of whoever submits or runs a launch of a study.
 SENDING = "sending"
-# Seconds between two signs of life.
-BEAT = 30.0
+SECONDS_BETWEEN_SIGNS = 30.0
+# The file in a launch's folder that says what was launched.
+RECORD = "launch.json"
 
 
-def sender(layout: Layout) -> str:
+def describe_sender(layout: Layout) -> str:
     """Who submits or runs a launch, in words; empty if nobody but this process does."""
-    generation, holder = newest_claim(layout.launches, SENDING)
+    generation, holder = read_newest_claim(layout.launches, SENDING)
     path = layout.launches / f"{SENDING}.{generation}"
     if not holder or holder.startswith(f"{_this_process()} "):
         return ""
-    return _in_words(holder) if is_held(path, holder, is_own_file(path)) else ""
+    if not is_held(path, holder, is_own_file(path)):
+        return ""
+    return _describe_holder(holder)
 
 
-def at_work(layout: Layout) -> str:
-    """The same, or a job on this machine that outlived whoever launched it."""
-    if holder := sender(layout):
-        return holder
-    for pid in claimed_here(layout).values():
+def describe_worker(layout: Layout) -> str:
+    """Who submits or runs a launch, or which job on this machine outlived its launcher."""
+    sender = describe_sender(layout)
+    if sender:
+        return sender
+    for pid in local_workers(layout).values():
         return f"process {pid} on this machine works an earlier launch"
     return ""
 
 
-def claimed_here(layout: Layout) -> dict[str, str]:
-    """Processes of this machine that work a shard, by the name of the claim: PLAN-SHARD."""
+def local_workers(layout: Layout) -> dict[str, str]:
+    """Processes of this machine that work a shard: their ids by the name of the claim."""
     pids = {}
-    for name, generation in sorted(generations(layout.claims).items()):
+    for name, generation in sorted(list_generations(layout.claims).items()):
         try:
-            claim = (layout.claims / f"{name}.{generation}").read_text().strip()
+            holder = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
             continue
-        if claim.startswith(f"local {host_name()} ") and is_alive(claim, is_ours=False):
-            pids[name] = claim.split()[2]
+        if holder.startswith(f"local {host_name()} ") and is_alive(holder, is_ours=False):
+            pids[name] = holder.split()[2]
     return pids
 
 
 @contextmanager
-def claim_sending(folder: Path, what: str) -> Iterator[None]:
-    """Be the only one who does ``what`` in the folder of all launches; refuse if somebody does."""
-    claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} {what}")
+def claim_sending(folder: Path, activity: str) -> Iterator[None]:
+    """Be the only one who submits or runs in the folder of all launches; refuse a second one.
+
+    ``activity`` says in words what this process does.
+    """
+    claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} {activity}")
     try:
-        holder = claims.claim(SENDING)
+        other_holder = claims.claim(SENDING)
     except OSError as error:
         raise explain(error, folder / SENDING, "; nothing was submitted") from None
-    if holder:
-        raise UserError(f"{_in_words(holder)}; wait for its end, then run this again", TRY_AGAIN)
-    with _beating(claims):
+    if other_holder:
+        raise UserError(
+            f"{_describe_holder(other_holder)}; wait for its end, then run this again", TRY_AGAIN
+        )
+    with _showing_life(claims):
         yield
 
 
 @contextmanager
-def note(folder: Path, verb: str) -> Iterator[list[str]]:
-    """Say in a folder that this process runs a verb; who else says so, in words.
+def announce(folder: Path, verb: str) -> Iterator[list[str]]:
+    """Say in a folder that this process runs a verb; gives who else says so, in words.
 
-    A note keeps nobody from anything: those who see each other share the work as they can. It is
-    there before the others are read, so that of two who begin at once one sees the other. What a
-    killed process left is removed.
+    The announcement keeps nobody from anything. It is there before the others are read, so of two
+    who begin at once one sees the other. What a killed process left is removed.
     """
     claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} `rlbhpc {verb}`")
-    path = claims.folder / f"{verb}-{secrets.token_hex(4)}"
+    own_path = claims.folder / f"{verb}-{secrets.token_hex(4)}"
     with suppress(OSError):  # a folder of somebody else, who sees nothing of this
-        create_claim(path, claims.holder)
-        claims.own.append(path)
+        create_claim(own_path, claims.holder)
+        claims.own_paths.append(own_path)
     others = []
-    for other in sorted(claims.folder.glob(f"{verb}-{'[0-9a-f]' * 8}")):
-        if other != path:
-            with suppress(OSError):  # it ended meanwhile
-                holder = other.read_text().strip()
-                if is_held(other, holder, is_own_file(other)):
-                    others.append(_in_words(holder))
-                else:
-                    other.unlink()
-    with _beating(claims):
+    for path in sorted(claims.folder.glob(f"{verb}-{'[0-9a-f]' * 8}")):
+        if path == own_path:
+            continue
+        with suppress(OSError):  # it ended meanwhile
+            holder = path.read_text().strip()
+            if is_held(path, holder, is_own_file(path)):
+                others.append(_describe_holder(holder))
+            else:
+                path.unlink()
+    with _showing_life(claims):
         yield others
 
 
 @contextmanager
-def _beating(claims: Claims) -> Iterator[None]:
-    """Show signs of life of some claims, and give them back at the end."""
+def _showing_life(claims: Claims) -> Iterator[None]:
+    """Touch claims from time to time, and give them back at the end."""
     ended = threading.Event()
 
-    def beat() -> None:
-        while not ended.wait(BEAT):
-            claims.beat()
+    def touch_claims() -> None:
+        while not ended.wait(SECONDS_BETWEEN_SIGNS):
+            claims.show_life()
 
-    threading.Thread(target=beat, daemon=True).start()
+    threading.Thread(target=touch_claims, daemon=True).start()
     try:
         yield
     finally:
@@ -134,21 +143,19 @@ def _beating(claims: Claims) -> Iterator[None]:
         claims.release()
 
 
-def _in_words(holder: str) -> str:
-    """Who holds a claim: `local HOST PID START USER WHAT`, or what is known of it."""
+def _describe_holder(holder: str) -> str:
+    """Who holds a claim: `local HOST PID START USER ACTIVITY`, or what is known of it."""
     words = holder.split(maxsplit=5)
     if words[0] != "local" or len(words) < 6:
         return holder
-    _, host, pid, _, user, what = words
-    return f"{user} {what} (process {pid} on {host})"
+    _, host, pid, _, user, activity = words
+    return f"{user} {activity} (process {pid} on {host})"
 
 
 def _this_process() -> str:
+    """The holder of a claim that is this process."""
     pid = str(os.getpid())
     return f"local {host_name()} {pid} {start_tick(pid) or 0}"
-
-
-RECORD = "launch.json"
 
 
 @dataclass(frozen=True)
@@ -173,47 +180,53 @@ class LaunchFolder:
         return dict(self.record["jobs"])
 
     @property
-    def ids(self) -> set[int]:
-        """All job ids."""
-        return {number for numbers in self.submitted.values() for number in numbers}
+    def user(self) -> str:
+        """Who wrote it."""
+        return str(self.record["user"])
 
     @property
-    def by_script(self) -> dict[str, list[int]]:
-        """Job ids by launch and script, which stay when a job goes on under another id."""
-        return {f"{self.path.name}/{name}": ids for name, ids in self.submitted.items()}
+    def job_ids(self) -> set[int]:
+        """Ids of all jobs that were submitted."""
+        return {job_id for job_ids in self.submitted.values() for job_id in job_ids}
 
     @property
-    def tasks(self) -> dict[tuple[int, int], tuple[int, ...]]:
+    def submitted_scripts(self) -> set[str]:
+        """Scripts that were submitted, each as LAUNCH/NAME."""
+        return {f"{self.path.name}/{name}" for name in self.submitted}
+
+    @property
+    def shards_by_task(self) -> dict[tuple[int, int], tuple[int, ...]]:
         """Shards by job id and array task."""
-        return {
-            (number, task): tuple(shards)
-            for name, job in self.jobs.items()
-            for number in self.submitted.get(name, ())
-            for task, shards in enumerate(job["tasks"])
-        }
+        shards_by_task = {}
+        for name, job in self.jobs.items():
+            for job_id in self.submitted.get(name, ()):
+                for task, shards in enumerate(job["tasks"]):
+                    shards_by_task[job_id, task] = tuple(shards)
+        return shards_by_task
 
-    def own(self, rows: Iterable[slurm.Row]) -> list[slurm.Row]:
+    def own_rows(self, rows: Iterable[QueueRow]) -> list[QueueRow]:
         """Its own jobs among those of the queue."""
-        ids = self.ids
-        return [row for row in rows if row.job in ids]
+        job_ids = self.job_ids
+        return [row for row in rows if row.job in job_ids]
 
-    def worked(self, rows: Iterable[slurm.Row]) -> Iterator[tuple[slurm.Row, tuple[int, ...]]]:
+    def pair_shards(self, rows: Iterable[QueueRow]) -> Iterator[tuple[QueueRow, tuple[int, ...]]]:
         """Rows of the queue, each with the shards of a task that it stands for."""
-        tasks = self.tasks
+        shards_by_task = self.shards_by_task
         for row in rows:
-            # Where Slurm leaves tasks out, any of the array may wait.
-            is_some = row.task == slurm.SOME
-            keys = [key for key in tasks if key[0] == row.job] if is_some else [(row.job, row.task)]
-            yield from ((row, tasks[key]) for key in keys if key in tasks)
+            shards = shards_by_task.get((row.job, row.task))
+            if shards is not None:
+                yield row, shards
 
-    def place_of(self, job: str) -> tuple[str, int]:
+    def find_script(self, job_id: str) -> tuple[str, int]:
         """Script and array task of one of its jobs; a local one is known by its log."""
-        for log in self.path.glob(f"logs/*/{job}_0_log.out"):
-            name, _, task = log.parent.name.rpartition("-")
-            return name, int(task)
-        number, _, task = job.partition("_")
-        name = next((name for name, ids in self.submitted.items() if int(number) in ids), "")
-        return name, int(task or 0)
+        for log in self.path.glob(f"logs/*/{job_id}_0_log.out"):
+            script, _, task = log.parent.name.rpartition("-")
+            return script, int(task)
+        number, _, task = job_id.partition("_")
+        for script, job_ids in self.submitted.items():
+            if int(number) in job_ids:
+                return script, int(task or 0)
+        return "", 0
 
     @property
     def is_cancelled(self) -> bool:
@@ -234,82 +247,55 @@ class LaunchFolder:
         return str(self.record.get("clusters", ""))
 
     @property
-    def tried(self) -> set[str]:
+    def attempted_scripts(self) -> set[str]:
         """Scripts for which sbatch was called, and may be at work still."""
-        return {name for name, *_ in submissions(self.path)}
+        return {script for script, _ in read_submissions(self.path)}
 
-    def look(self, name: str, user: str) -> str | None:
+    def find_lost_job(self, script: str, user: str) -> str | None:
         """Id of a user's job that Slurm has although its answer was lost; empty without one.
 
         None where Slurm does not say.
         """
-        return slurm.named(f"{self.record['prefix']}-{name}", user, self.clusters)
+        return slurm.find_job_by_name(f"{self.record['prefix']}-{script}", user, self.clusters)
 
-    def note(self, name: str, number: str) -> None:
-        """Write into `submitted`: `NAME ?` before a call of sbatch, `NAME ID` after it."""
-        if number.isdigit():
-            self.submitted.setdefault(name, []).append(int(number))
+    def record_submission(self, script: str, job_id: str) -> None:
+        """Write into `submitted`: `SCRIPT ?` before a call of sbatch, `SCRIPT ID` after it."""
+        if job_id.isdigit():
+            self.submitted.setdefault(script, []).append(int(job_id))
         with (self.path / "submitted").open("a") as out:
-            out.write(f"{name} {number}\n")
+            out.write(f"{script} {job_id}\n")
             out.flush()
             os.fsync(out.fileno())
 
     def submitted_jobs(self) -> dict[str, list[slurm.StudyJob]]:
-        """What was submitted, as submitit's jobs, by name: one, or each task of an array."""
-        has_made = Made(self)
-        jobs: dict[str, list[slurm.StudyJob]] = {}
-        for name, number, *resubmitted in submissions(self.path):
-            if not number.isdigit():
-                continue
-            tasks = len(self.jobs[name]["tasks"]) if name in self.jobs else 0
-            names = [f"{number}_{task}" for task in range(tasks)] or [number]
-            place = (name, self.record["prefix"], self.clusters, self.record["user"], has_made)
-            of_number = [slurm.StudyJob(self.path, job, *place) for job in names]
-            if resubmitted:
-                # This task alone was submitted anew.
-                jobs[name][int(resubmitted[0])] = of_number[int(resubmitted[0])]
-            else:
-                jobs[name] = of_number
+        """What was submitted, as submitit's jobs, by script: one, or each task of an array."""
+        jobs = {}
+        for script, job_ids in self.submitted.items():
+            newest_id = job_ids[-1]
+            task_count = len(self.jobs[script]["tasks"])
+            names = [f"{newest_id}_{task}" for task in range(task_count)] or [str(newest_id)]
+            prefix = self.record["prefix"]
+            jobs[script] = [slurm.StudyJob(self.path, name, script, prefix) for name in names]
         return jobs
-
-
-class Made:
-    """Whether what a job of a launch was to make is there, whoever made it.
-
-    Samples stay, so an earlier measure that finds them is enough.
-    """
-
-    def __init__(self, folder: LaunchFolder) -> None:
-        self.folder = folder
-        self._measure: Gaps | None = None
-
-    def __call__(self, job: str) -> bool:
-        """Look at what was measured before, then measure again."""
-        if self._measure is not None and is_made(self._study, self.folder, job, self._measure):
-            return True
-        self._measure = Gaps(read_presence(self._study.layout, list(self._study.blocks())))
-        return is_made(self._study, self.folder, job, self._measure)
-
-    @cached_property
-    def _study(self) -> Study:
-        return stored_study(self.folder.path / SNAPSHOT)
 
 
 def layout_of(run: Path) -> Layout:
     """The results folder of a study file, or the folder itself."""
+    if not run.exists():
+        raise UserError(f"{run}: no such file or folder; give a study file or the folder of a run")
     layout = Layout(run)
     if run.is_file():
         study = load_study(run)
         layout = study.layout
         reject_namesake(study)
-    if not layout.study.is_file():
-        if layout.attempts.is_dir() or layout.tables(COUNTS).is_dir():
-            raise UserError(
-                f"{layout.root}: only results that were imported, which no study asks for; "
-                "`rlbhpc show` and `rlbhpc report` look at them"
-            )
-        raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
-    return layout
+    if layout.study.is_file():
+        return layout
+    if layout.attempts.is_dir() or layout.tables(COUNTS).is_dir():
+        raise UserError(
+            f"{layout.root}: only results that were imported, which no study asks for; "
+            "`rlbhpc show` and `rlbhpc report` look at them"
+        )
+    raise UserError(f"{layout.root}: no run in it; give a study file or the folder of a run")
 
 
 def reject_namesake(study: Study) -> None:
@@ -320,93 +306,93 @@ def reject_namesake(study: Study) -> None:
         return
     if stored is None:
         return
-    same_arms = stored.arms.keys() & study.arms.keys()
-    if not any(_has_same_model(stored, study, arm) for arm in same_arms):
-        raise UserError(
-            f"{study.layout.root}: found the results of another study named {study.name}, with the"
-            f" arms {', '.join(stored.arms)}; no arm of this one has their model. Give this study a"
-            " `name` or an `output` of its own, or name the folder to look at that one"
-        )
+    common_arms = stored.arms.keys() & study.arms.keys()
+    if any(_have_same_model(stored, study, arm) for arm in common_arms):
+        return
+    raise UserError(
+        f"{study.layout.root}: found the results of another study named {study.name}, with the"
+        f" arms {', '.join(stored.arms)}; no arm of this one has their model. Give this study a"
+        " `name` or an `output` of its own, or name the folder to look at that one"
+    )
 
 
-def _has_same_model(stored: Study, study: Study, arm: str) -> bool:
+def _have_same_model(stored: Study, study: Study, arm: str) -> bool:
     """Whether two studies have an arm of one model, or of one that both train."""
-    models = stored.arms[arm].model, study.arms[arm].model
-    if stored.models[models[0]].train is not None and study.models[models[1]].train is not None:
+    stored_model = stored.arms[arm].model
+    model = study.arms[arm].model
+    if stored.models[stored_model].train is not None and study.models[model].train is not None:
         return True
-    digests = set(stored.digests[models[0]].values())
-    return not digests.isdisjoint(study.digests[models[1]].values())
+    stored_digests = set(stored.digests[stored_model].values())
+    return not stored_digests.isdisjoint(study.digests[model].values())
 
 
-def launches(layout: Layout) -> list[LaunchFolder]:
+def list_launches(layout: Layout) -> list[LaunchFolder]:
     """All launches of a run, oldest first; what a kill left half-written is passed over."""
-    folders = []
+    launches = []
     for path in sorted(layout.launches.glob("[0-9]*")):
-        try:
+        with suppress(OSError, ValueError, KeyError):
             record = json.loads((path / RECORD).read_text())
-            folders.append(LaunchFolder(path, record, submitted(path)))
-        except (OSError, ValueError, KeyError):
-            continue
-    return folders
+            launches.append(LaunchFolder(path, record, read_submitted_ids(path)))
+    return launches
 
 
-def launch_in(folder: Path) -> LaunchFolder:
+def open_launch(folder: Path) -> LaunchFolder:
     """The launch of one folder."""
-    return _launch_at(launches(Layout(folder.resolve().parents[1])), folder)
+    return _find_launch(list_launches(Layout(folder.resolve().parents[1])), folder)
 
 
-def _launch_at(folders: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
-    for launch in folders:
+def _find_launch(launches: Iterable[LaunchFolder], folder: Path) -> LaunchFolder:
+    for launch in launches:
         if launch.path.samefile(folder):
             return launch
     raise UserError(f"{folder}: no launch in it, or one that was not written to its end ({RECORD})")
 
 
-class Gaps:
-    """How much of a shard is not there."""
+class MissingSamples:
+    """Counts how many samples of a shard are not there."""
 
     def __init__(self, blocks: Iterable[Presence]) -> None:
-        self._blocks = {
-            (p.block.arm, p.block.set_name, p.block.step): (
-                p,
-                {name: i for i, name in enumerate(p.block.problems)},
-            )
-            for p in blocks
-        }
+        self._blocks: dict[tuple[str, str, int], Presence] = {}
+        self._row_of_problem: dict[tuple[str, str, int], dict[str, int]] = {}
+        for block_presence in blocks:
+            block = block_presence.block
+            key = (block.arm, block.set_name, block.step)
+            self._blocks[key] = block_presence
+            self._row_of_problem[key] = {name: row for row, name in enumerate(block.problems)}
 
-    def of(self, shard: Shard) -> int:
+    def count_in(self, shard: Shard) -> int:
         """Samples of a shard that are not there; the study may ask for less by now."""
         count = 0
         for span in shard.spans:
-            present, row_of = self._blocks.get((span.arm, span.set_name, span.step), (None, {}))
-            if present is not None and span.problem in row_of:
-                count += present.count_missing(row_of[span.problem], span.start, span.stop)
+            key = (span.arm, span.set_name, span.step)
+            row = self._row_of_problem.get(key, {}).get(span.problem)
+            if row is not None:
+                count += self._blocks[key].count_missing(row, span.start, span.stop)
         return count
 
 
 @cache
-def _shards_of(plan: Path) -> tuple[Shard, ...]:
+def _load_shards(plan: Path) -> tuple[Shard, ...]:
     """Shards of a plan, which never changes; each of many jobs asks for them."""
     return tuple(Plan.load(plan).shards)
 
 
-def is_made(study: Study, folder: LaunchFolder, job: str, measure: Gaps) -> bool:
+def is_made(study: Study, launch: LaunchFolder, job_id: str, missing: MissingSamples) -> bool:
     """Whether what a job was to make is there by now, whoever made it."""
-    name, task = folder.place_of(job)
-    tasks = folder.jobs.get(name, {}).get("tasks")
+    script, task = launch.find_script(job_id)
+    tasks = launch.jobs.get(script, {}).get("tasks")
     if tasks:
         try:
-            shards = _shards_of(study.layout.plans / f"{folder.plan}.json")
+            shards = _load_shards(study.layout.plans / f"{launch.plan}.json")
         except UserError:  # somebody has removed the plan of an older launch
             return False
-        return not any(measure.of(shards[shard]) for shard in tasks[task])
-    if name.startswith("train-"):
-        model = name.removeprefix("train-")
+        return not any(missing.count_in(shards[number]) for number in tasks[task])
+    if script.startswith("train-"):
+        model = script.removeprefix("train-")
         return all(
             checkpoint_exists(study, model, step) for step in study.models[model].steps or ()
         )
-    name = COMPACT if name.startswith(SEAL) else name
-    return name in (COMPACT, LAST) and name not in outdated_jobs(study.layout)
+    return script in (COMPACT, REPORT) and script not in list_outdated_jobs(study.layout)
 
 
 @contextmanager
@@ -418,118 +404,126 @@ def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     """
     layout = Layout(folder.resolve().parents[1])
     with claim_sending(layout.launches, f"{verb} launch {folder.resolve().name}"):
-        folders = find_launches(layout)
-        launch = _launch_at(folders, folder)
+        launches = recover_launches(layout)
+        launch = _find_launch(launches, folder)
         launch.reject_cancelled()
         if launch.jobs.keys() - launch.submitted.keys():
-            _reject_newer(launch, [other for other in folders if other is not launch])
+            _reject_uncounted_jobs(launch, launches)
         yield launch
 
 
-def _reject_newer(launch: LaunchFolder, others: Sequence[LaunchFolder]) -> None:
-    counted = launch.record.get("counted", ())
-    late = {
-        number
-        for other in others
-        for script, numbers in other.by_script.items()
-        if script not in counted
-        for number in numbers
-    }
-    sent_late = [other for other in others if other.ids & late]
-    rows = queued_jobs(sent_late)
-    newer = [row for row in rows or () if row.job in late]
-    if newer or rows is None or hidden_launches(sent_late, rows):
-        what = (
-            f"job {newer[0].job} of {newer[0].user} is in the queue and was not"
-            if newer
-            else "Slurm does not say whether jobs are in the queue that were not"
-        )
-        unknown = ", ".join(str(other.path) for other in sent_late)
-        gone = "" if newer else f"; if their cluster is gone, move these away: {unknown}"
+def _reject_uncounted_jobs(launch: LaunchFolder, launches: Iterable[LaunchFolder]) -> None:
+    """Refuse a launch where jobs of others are in the queue that its plan has not counted."""
+    counted = set(launch.record.get("counted", ()))
+    others = [other for other in launches if other.path != launch.path]
+    later = [other for other in others if other.submitted_scripts - counted]
+    rows = read_queue_of(later)
+    if rows is None or hidden_launches(later, rows):
+        folders = ", ".join(str(other.path) for other in later)
         raise UserError(
-            f"{what} when launch {launch.path.name} was written, so samples may be drawn twice;"
-            f" run `rlbhpc launch` again, which plans what is left{gone}",
+            "Slurm does not say whether jobs are in the queue that were not when launch"
+            f" {launch.path.name} was written, so samples may be drawn twice; run `rlbhpc launch`"
+            " again, which plans what is left; if their cluster is gone, move these away:"
+            f" {folders}",
             TRY_AGAIN,
         )
+    for other in later:
+        for script, job_ids in other.submitted.items():
+            is_counted = f"{other.path.name}/{script}" in counted
+            for row in rows:
+                if row.job in job_ids and not is_counted:
+                    raise UserError(
+                        f"job {row.job} of {row.user} is in the queue and was not when launch"
+                        f" {launch.path.name} was written, so samples may be drawn twice; run"
+                        " `rlbhpc launch` again, which plans what is left",
+                        TRY_AGAIN,
+                    )
 
 
-def find_launches(layout: Layout) -> list[LaunchFolder]:
+def recover_launches(layout: Layout) -> list[LaunchFolder]:
     """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
-    folders = launches(layout)
-    for folder in folders if not sender(layout) else ():
-        for name in folder.tried - set(folder.submitted):
-            if number := folder.look(name, folder.record["user"]):
-                # That of somebody else may be read alone.
+    launches = list_launches(layout)
+    if describe_sender(layout):
+        return launches
+    for launch in launches:
+        for script in launch.attempted_scripts - set(launch.submitted):
+            job_id = launch.find_lost_job(script, launch.user)
+            if job_id:
+                # A launch of somebody else's can perhaps only be read.
                 with suppress(PermissionError):
-                    folder.note(name, number)
-    return folders
+                    launch.record_submission(script, job_id)
+    return launches
 
 
-def queued_jobs(folders: Iterable[LaunchFolder]) -> list[slurm.Row] | None:
+def read_queue_of(launches: Iterable[LaunchFolder]) -> list[QueueRow] | None:
     """Jobs of some launches that are in the queue; None if Slurm does not answer."""
-    ids: dict[str, set[int]] = {}
-    for folder in folders:
-        ids.setdefault(folder.clusters, set()).update(folder.ids)
-    answers = [slurm.queue(numbers, clusters) for clusters, numbers in ids.items()]
-    return None if None in answers else [row for rows in answers for row in rows or ()]
+    ids_by_clusters: dict[str, set[int]] = {}
+    for launch in launches:
+        ids_by_clusters.setdefault(launch.clusters, set()).update(launch.job_ids)
+    queued_rows = []
+    for clusters, job_ids in ids_by_clusters.items():
+        rows = slurm.read_queue(job_ids, clusters)
+        if rows is None:
+            return None
+        queued_rows += rows
+    return queued_rows
 
 
 def hidden_launches(
-    folders: Iterable[LaunchFolder], rows: Sequence[slurm.Row]
+    launches: Iterable[LaunchFolder], rows: Sequence[QueueRow]
 ) -> list[LaunchFolder]:
     """Launches of others of which Slurm shows no job, and would show none if there were some."""
-    unseen = [
-        folder
-        for folder in folders
-        if folder.ids and folder.record["user"] != getpass.getuser() and not folder.own(rows)
-    ]
-    hiding = {clusters for clusters in {f.clusters for f in unseen} if slurm.hides_jobs(clusters)}
-    return [folder for folder in unseen if folder.clusters in hiding]
+    unseen_launches = []
+    for launch in launches:
+        is_foreign = launch.user != getpass.getuser()
+        if is_foreign and launch.job_ids and not launch.own_rows(rows):
+            unseen_launches.append(launch)
+    hides_jobs_on = {
+        clusters: slurm.hides_jobs(clusters)
+        for clusters in {launch.clusters for launch in unseen_launches}
+    }
+    return [launch for launch in unseen_launches if hides_jobs_on[launch.clusters]]
 
 
-def in_queue(study: Study, folders: Sequence[LaunchFolder]) -> list[slurm.Row] | None:
+def find_live_jobs(study: Study, launches: Sequence[LaunchFolder]) -> list[QueueRow] | None:
     """Jobs of a study's launches that are in the queue, or may be; None if Slurm does not answer.
 
-    Jobs that Slurm may hide count as long as something that they make is not there. A claim with a
-    sign of life says that its job runs. Of the others nobody can say whether they wait or are gone,
-    but those of a launch that was cancelled end as soon as they start.
+    Jobs that Slurm may hide count as long as something that they make is not there: nobody can say
+    whether they wait, run or are gone.
     """
-    rows = queued_jobs(folders)
-    unseen = hidden_launches(folders, rows or ())
-    if rows is None or not unseen:
+    rows = read_queue_of(launches)
+    hidden = hidden_launches(launches, rows or ())
+    if rows is None or not hidden:
         return rows
-    measure = Gaps(read_presence(study.layout, list(study.blocks())))
-    claims = study.layout.claims
-    fresh = {
-        name
-        for name, generation in generations(claims).items()
-        if seconds_silent(claims / f"{name}.{generation}") < SILENT
-    }
-    for folder in unseen:
-        for name, numbers in folder.submitted.items():
-            tasks = folder.jobs[name]["tasks"]
-            for task, shards in enumerate(tasks) if tasks else [(-1, ())]:
-                job = slurm.Row(
-                    numbers[-1], task, slurm.HIDDEN, "PrivateData", folder.record["user"]
-                )
-                names = [f"{folder.plan}-{shard:05d}" for shard in shards] or [f"job-{job.name}"]
-                if is_made(study, folder, job.name, measure):
-                    continue
-                if not fresh.isdisjoint(names):
-                    rows.append(job._replace(state="RUNNING"))
-                elif (tasks or name.startswith("train-")) and not folder.is_cancelled:
-                    rows.append(job)
+    missing = MissingSamples(read_presence(study.layout, list(study.blocks())))
+    for launch in hidden:
+        if launch.is_cancelled:  # its jobs end as soon as they start
+            continue
+        for row in _submitted_work(launch):
+            if not is_made(study, launch, row.name, missing):
+                rows.append(row)
     return rows
+
+
+def _submitted_work(launch: LaunchFolder) -> Iterator[QueueRow]:
+    """Jobs of a launch that train or sample, as rows of a queue that shows none of them."""
+    for script, job_ids in launch.submitted.items():
+        tasks: Sequence[int] = range(len(launch.jobs[script]["tasks"]))
+        if script.startswith("train-"):
+            tasks = [slurm.NO_ARRAY]
+        for task in tasks:
+            yield QueueRow(job_ids[-1], task, slurm.HIDDEN, "PrivateData", launch.user)
 
 
 @dataclass(frozen=True)
 class Cancelled:
     """What was cancelled: ``rows`` of the queue, None where Slurm does not answer.
 
-    ``at_work`` says who submits or runs a launch at this moment, which is no job to be ended.
+    ``complaint`` is what scancel said if it failed. ``at_work`` says who submits or runs a launch
+    at this moment, which is no job to be ended.
     """
 
-    rows: list[slurm.Row] | None
+    rows: list[QueueRow] | None
     complaint: str
     at_work: str
 
@@ -540,28 +534,37 @@ def cancel(layout: Layout) -> Cancelled:
     The mark comes first: a parent that is told to end looks for it before it requeues. Jobs get
     TERM, keep what is finished and end within the site's KillWait.
     """
-    folders = find_launches(layout)
-    rows = queued_jobs(folders)
-    holder = at_work(layout)
-    unseen = hidden_launches(folders, rows or ())
-    for folder in folders:
-        is_at_work = f" launch {folder.path.name} " in holder
-        is_here = bool(holder) and folder.record["cluster"] == HERE
-        if rows is None or is_at_work or is_here or folder.own(rows) or folder in unseen:
+    launches = recover_launches(layout)
+    rows = read_queue_of(launches)
+    worker = describe_worker(layout)
+    hidden = hidden_launches(launches, rows or ())
+    ids_by_clusters: dict[str, set[int]] = {}
+    for launch in launches:
+        own_rows = launch.own_rows(rows or ())
+        is_being_sent = f" launch {launch.path.name} " in worker
+        is_local_work = bool(worker) and launch.record["cluster"] == HERE
+        may_have_jobs = rows is None or bool(own_rows) or launch in hidden
+        if may_have_jobs or is_being_sent or is_local_work:
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with suppress(PermissionError):
-                (folder.path / "cancelled").touch()
+                (launch.path / "cancelled").touch()
+        for row in own_rows:
+            ids_by_clusters.setdefault(launch.clusters, set()).add(row.job)
     complaint = ""
-    jobs_on: dict[str, set[int]] = {}
-    for folder in folders:
-        for row in folder.own(rows or ()):
-            jobs_on.setdefault(folder.clusters, set()).add(row.job)
-    for clusters, ids in sorted(jobs_on.items()):
-        # One request for all: every request counts on a busy controller.
-        where = [f"--clusters={clusters}"] if clusters else []
-        command = ["scancel", *where, *map(str, sorted(ids))]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=launching_environment()
-        )
-        complaint += done.stderr.strip() if done.returncode else ""
-    return Cancelled(rows, complaint, holder)
+    for clusters, job_ids in sorted(ids_by_clusters.items()):
+        complaint += _run_scancel(job_ids, clusters)
+    return Cancelled(rows, complaint, worker)
+
+
+def _run_scancel(job_ids: Iterable[int], clusters: str) -> str:
+    """End jobs with one request, since every request counts on a busy controller.
+
+    Returns what scancel said if it failed.
+    """
+    command = ["scancel", *map(str, sorted(job_ids))]
+    if clusters:
+        command.insert(1, f"--clusters={clusters}")
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=launching_environment()
+    )
+    return process.stderr.strip() if process.returncode else ""

@@ -12,59 +12,61 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc import __version__
-from rlbhpc.engines.folder import VARIABLE as STAGE
+from rlbhpc.engines.folder import VARIABLE as STAGE_VARIABLE
 from rlbhpc.errors import UserError
-from rlbhpc.launch import container, slurm
+from rlbhpc.launch import container
 from rlbhpc.launch.cluster import (
     WORD,
     WORD_CHARACTERS,
     Cluster,
     Resources,
-    command,
     parent_python,
     python_of,
+    rlbhpc_command,
 )
-from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.jobs import LAST, Job
+from rlbhpc.launch.host.task import span_seconds
+from rlbhpc.launch.jobs import REPORT, Job
+from rlbhpc.launch.slurm import CLUSTERS_VARIABLE
 from rlbhpc.study.complaints import nearest
 from rlbhpc.study.study import Study
 
-SHORT: Final[Mapping[str, str]] = {
+SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses",
     "-M": "clusters", "-c": "cpus-per-task", "-d": "dependency", "-p": "partition", "-q": "qos",
     "-t": "time", "-w": "nodelist", "-x": "exclude",
 }  # fmt: skip
 # Every job inherits these; a helper job without the account would be refused.
-SHARED: Final = frozenset(
+SHARED_OPTIONS: Final = frozenset(
     "account partition qos reservation licenses exclude begin clusters deadline nice mail-type "
     "mail-user oversubscribe wckey time-min hint".split()
 )
 # These size the work, so jobs that only compact or report keep their own.
-SIZES: Final = frozenset(
+SIZE_OPTIONS: Final = frozenset(
     "time cpus-per-task cpus-per-gpu gpus gpus-per-node gpus-per-task gpu-bind gres mem "
     "mem-per-cpu mem-per-gpu constraint nodelist exclusive tmp distribution switches "
     "tres-per-task".split()
 )
-FLAGS: Final = frozenset({"exclusive", "oversubscribe"})
+FLAG_OPTIONS: Final = frozenset({"exclusive", "oversubscribe"})
 # Added to what a launch says itself.
-ADDED: Final = frozenset({"comment", "dependency"})
+ADDED_OPTIONS: Final = frozenset({"comment", "dependency"})
 # Ways to say the same; Slurm refuses some pairs and adds others up.
-RIVALS: Final = (
+RIVAL_OPTIONS: Final = (
     frozenset({"mem", "mem-per-cpu", "mem-per-gpu"}),
     frozenset({"cpus-per-task", "cpus-per-gpu"}),
     frozenset({"gres", "gpus", "gpus-per-node", "gpus-per-task", "tres-per-task"}),
     frozenset({"exclusive", "oversubscribe"}),
 )
-GPUS: Final = RIVALS[2] | {"gpu-bind", "mem-per-gpu", "cpus-per-gpu"}
+GPU_OPTIONS: Final = RIVAL_OPTIONS[2] | {"gpu-bind", "mem-per-gpu", "cpus-per-gpu"}
 # What a launch decides itself, with the reason that a user is told.
-REFUSED: Final[Mapping[str, str]] = {
+REFUSED_OPTIONS: Final[Mapping[str, str]] = {
     "array": "the plan decides it; use --width for fewer tasks",
     "chdir": "scripts run in the launch's folder",
+    "dry-run": "without --submit, rlbhpc launch only writes scripts for you to read",
     "error": "logs go to the launch's folder",
     "export": "the cluster's `environment` decides it",
     "input": "jobs read no input",
     "job-name": "status and cancel find jobs by it",
-    "nodes": "sampling takes one; the cluster's `nodes` of `train` decides it for training",
+    "nodes": "the cluster's `nodes` of `sample` and `train` decides it",
     "no-requeue": "a job that was preempted must come back",
     "ntasks": "one task runs one shard at a time",
     "ntasks-per-node": "one task runs one shard at a time",
@@ -76,7 +78,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "wait": "submitting does not wait; see rlbhpc status",
     "wrap": "the script is generated",
 }
-_SHORT_REFUSED: Final[Mapping[str, str]] = {
+REFUSED_SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-a": "array", "-D": "chdir", "-e": "error", "-J": "job-name",
     "-n": "ntasks", "-N": "nodes", "-o": "output", "-i": "input", "-W": "wait",
 }  # fmt: skip
@@ -85,67 +87,81 @@ _SHORT_REFUSED: Final[Mapping[str, str]] = {
 def read_options(words: Sequence[str]) -> dict[str, str]:
     """Long names and values of the sbatch options among ``words``; refuse what cannot be given."""
     options: dict[str, str] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, value = _split(word)
-        if name in REFUSED:
-            raise UserError(f"{word.partition('=')[0]}: {REFUSED[name]}")
-        if name not in SHARED | SIZES | ADDED:
-            allowed_options = [f"--{passed}" for passed in sorted(SHARED | SIZES | ADDED)]
-            raise UserError(
-                f"{word}: not an option of rlbhpc launch, and none of sbatch that it passes on; "
-                f"passed on are {', '.join(allowed_options)}{nearest(f'--{name}', allowed_options)}"
-            )
-        if value is None and name not in FLAGS:
-            if not rest:
+    waiting_words = list(words)
+    while waiting_words:
+        word = waiting_words.pop(0)
+        name, value = _split_option(word)
+        if name in REFUSED_OPTIONS:
+            raise UserError(f"{word.partition('=')[0]}: {REFUSED_OPTIONS[name]}")
+        if name not in SHARED_OPTIONS | SIZE_OPTIONS | ADDED_OPTIONS:
+            raise _unknown_option_error(word, name)
+        if value is None and name not in FLAG_OPTIONS:
+            if not waiting_words:
                 raise UserError(f"{word}: a value is missing, as in {word} VALUE")
-            value = rest.pop(0)
+            value = waiting_words.pop(0)
         if value is not None and not re.fullmatch(WORD, value):
             raise UserError(f"{word}: found {value!r}; allowed: {WORD_CHARACTERS}")
         options = merge_options(options, {name: value or ""})
     return options
 
 
+def _split_option(word: str) -> tuple[str, str | None]:
+    """Long name of an option, and its value if that stands in the same word."""
+    if word.startswith("--"):
+        name, equals, value = word[2:].partition("=")
+        return name, value if equals else None
+    long_names = {**SHORT_OPTIONS, **REFUSED_SHORT_OPTIONS}
+    letter = word[:2]
+    if letter not in long_names:
+        raise UserError(f"{word!r}: not an option; rlbhpc launch takes one study")
+    value = word[2:].removeprefix("=")
+    return long_names[letter], value or None
+
+
+def _unknown_option_error(word: str, name: str) -> UserError:
+    passed_options = SHARED_OPTIONS | SIZE_OPTIONS | ADDED_OPTIONS
+    allowed = [f"--{option}" for option in sorted(passed_options)]
+    return UserError(
+        f"{word}: not an option of rlbhpc launch, and none of sbatch that it passes on; passed on"
+        f" are {', '.join(allowed)}{nearest(f'--{name}', allowed)}"
+    )
+
+
 def merge_options(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Options with ``more`` of them, which win; what they rival goes."""
-    rivals = {name for group in RIVALS for name in group if group & set(more)}
-    return {name: text for name, text in options.items() if name not in rivals} | dict(more)
+    replaced = set(more)
+    for rivals in RIVAL_OPTIONS:
+        if rivals & replaced:
+            replaced |= rivals
+    kept = {name: value for name, value in options.items() if name not in replaced}
+    return kept | dict(more)
 
 
-def with_gpus(cluster: Cluster, options: Mapping[str, str]) -> Cluster:
+def with_requested_gpus(cluster: Cluster, options: Mapping[str, str]) -> Cluster:
     """The cluster with as many GPUs a node as options ask for, such as --gres=gpu:a100:4."""
     for name in ("gres", "gpus", "gpus-per-node", "gpus-per-task"):
         # --gres also names what is no GPU, such as lscratch:100.
-        kind_of_gpu = "(?:^|,)gpu:" if name == "gres" else "^"
-        count = re.search(rf"{kind_of_gpu}(?:[^,:]+:)?(\d+)(?:,|$)", options.get(name, ""))
+        prefix = "(?:^|,)gpu:" if name == "gres" else "^"
+        count = re.search(rf"{prefix}(?:[^,:]+:)?(\d+)(?:,|$)", options.get(name, ""))
         if count is None:
             continue
         for kind in ("sample", "train"):
             resources: Resources = getattr(cluster, kind)
-            gpus = int(count[1]) // (resources.nodes if name == "gpus" else 1)
+            gpus = int(count[1])
+            if name == "gpus":  # of all nodes
+                gpus //= resources.nodes
             resources = resources.model_copy(update={"gpus": gpus})
             cluster = cluster.model_copy(update={kind: resources})
     return cluster
 
 
-def _split(word: str) -> tuple[str, str | None]:
-    """Long name of an option, and its value if that stands in the same word."""
-    if word.startswith("--"):
-        name, equals, value = word[2:].partition("=")
-        return name, value if equals else None
-    short = {**SHORT, **_SHORT_REFUSED}
-    if word[:2] in short:
-        return short[word[:2]], word[2:].removeprefix("=") or None
-    raise UserError(f"{word!r}: not an option; rlbhpc launch takes one study")
-
-
 # Seconds of the warning that the parent keeps for itself: to kill, tidy up and requeue.
-RESERVE = 10
-# What samples are in flight get of the time before the work is killed.
-SHARE = 0.8
-# Caches of compilers; shared ones race and are slow on a cluster's file system.
-CACHES = {
+RESERVE_SECONDS: Final = 10
+# The share of the time before the work is killed in which samples in flight may still end.
+GRACE_SHARE: Final = 0.8
+# Caches of compilers, each in a folder of the scratch: shared ones race, and are slow on a
+# cluster's file system.
+CACHE_FOLDERS: Final = {
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
@@ -153,25 +169,19 @@ CACHES = {
     "XDG_CACHE_HOME": "cache",
 }
 # Nodes have no network; a home's own Python packages must not shadow those that were tested.
-ALWAYS = {"HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
-# torchrun kills its ranks so long after TERM.
-SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-IMAGE = "RLBHPC_IMAGE"
-# On each node of several: makes the folder, which the parent removes, and hands on the parent's
-# warning to the one process that it has started. The parent leaves a file, since whatever signal
-# srun passes on reaches every process of the step, one that has an image mounted among them. Where
-# Slurm sent TERM, all have it already.
-ON_EACH_NODE = """\
-mkdir -p "$0"
-warned=
-trap "warned=yes" TERM
-"$@" & work=$!
-while [ -z "$warned" ] && kill -0 $work 2>/dev/null; do
-    [ ! -e "warned-$SLURM_JOB_ID" ] || { kill $work; warned=yes; }
-    sleep 1
-done
-until wait $work; code=$?; [ $code -le 128 ] || ! kill -0 $work 2>/dev/null; do :; done
-exit $code"""
+COMMON_VARIABLES: Final = {
+    "HF_HUB_OFFLINE": "1", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1",
+}  # fmt: skip
+# torchrun kills its ranks so many seconds after TERM.
+SHUTDOWN_VARIABLE: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+IMAGE_VARIABLE: Final = "RLBHPC_IMAGE"
+# Width of the table of shards in a script.
+TABLE_WIDTH: Final = 95
+NANOSECONDS_PER_SECOND: Final = 10**9
+# Ranks of several nodes meet at a port that Linux does not hand out by itself, so that no other
+# program holds it. A job that comes back must not meet what is left of its run before: each
+# restart takes another port.
+RENDEZVOUS_PORT: Final = "$((20000 + (SLURM_JOB_ID + 97 * ${SLURM_RESTART_COUNT:-0}) % 12000))"
 
 
 @dataclass(frozen=True)
@@ -191,7 +201,7 @@ class Draft:
     options: dict[str, str]
     folder: Path = Path()
     image: Mapping[str, Any] = field(default_factory=dict)
-    last: str = LAST
+    last: str = REPORT
     counted: tuple[str, ...] = ()
 
     @property
@@ -205,27 +215,30 @@ class Draft:
         return f"{self.study.name}-{self.plan[:6]}-{self.number}"
 
 
-def head(draft: Draft, job: Job) -> str:
-    """Comment that a script begins with."""
-    return (
+def script_of(draft: Draft, job: Job) -> str:
+    """The batch script of one job."""
+    comment = (
         f"# Written by rlbhpc {__version__}: {job.name} of study {draft.study.name}"
         f" ({draft.study.hash}), plan {draft.plan},\n"
         f"# launch {draft.number}, cluster {draft.cluster_name}. Submit it with ./submit.sh. The"
         " same script starts, goes on\n# and is requeued: what is there already is not made again."
     )
+    options = sbatch_options(draft, job)
+    return script_text(comment, options, setup_lines(draft, job), job_command(draft, job))
 
 
-def script_text(head: str, options: Mapping[str, str], set_up: list[str], command: str) -> str:
+def script_text(comment: str, options: Mapping[str, str], setup: list[str], command: str) -> str:
     """A whole batch script, with options of sbatch by their long names."""
-    flags = [
-        f"#SBATCH --{name}" + (f"={shlex.quote(text)}" if text else "")
-        for name, text in sorted(options.items())
-    ]
-    lines = ["#!/bin/bash", "", head, "", *flags, "", "# setup", *set_up, "", "# command", command]
+    directives = []
+    for name, value in sorted(options.items()):
+        assignment = f"={shlex.quote(value)}" if value else ""
+        directives.append(f"#SBATCH --{name}{assignment}")
+    lines = ["#!/bin/bash", "", comment, "", *directives]
+    lines += ["", "# setup", *setup, "", "# command", command]
     return "\n".join(lines) + "\n"
 
 
-def directives(draft: Draft, job: Job) -> dict[str, str]:
+def sbatch_options(draft: Draft, job: Job) -> dict[str, str]:
     """Options of sbatch for one job, by long name; those of the command line win."""
     cluster = draft.cluster
     resources = resources_of(draft, job)
@@ -241,10 +254,17 @@ def directives(draft: Draft, job: Job) -> dict[str, str]:
     }
     options |= resource_options(cluster, resources)
     if job.tasks:
-        throttle = min(cluster.throttle or len(job.tasks), len(job.tasks))
-        options["array"] = f"0-{len(job.tasks) - 1}%{throttle}"
+        task_count = len(job.tasks)
+        throttle = min(cluster.throttle or task_count, task_count)
+        options["array"] = f"0-{task_count - 1}%{throttle}"
     options = merge_options(options, resources.options)
-    return _with_command_line(draft, job, options)
+    options = merge_options(options, _command_line_options(draft, job))
+    if not job.gpu:
+        options = {name: value for name, value in options.items() if name not in GPU_OPTIONS}
+    if "comment" in draft.options:
+        options["comment"] += f",{draft.options['comment']}"
+    _reject_short_time(job, options["time"], cluster.warning)
+    return options
 
 
 def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
@@ -254,9 +274,10 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
         "nodes": str(resources.nodes),
         "time": resources.time,
     }
-    if clusters := os.environ.get(slurm.CLUSTERS):
+    shell_clusters = os.environ.get(CLUSTERS_VARIABLE)
+    if shell_clusters:
         # sbatch would not see it, and status looks from any shell.
-        options["clusters"] = clusters
+        options["clusters"] = shell_clusters
     if resources.partition:
         options["partition"] = resources.partition
     if cluster.account:
@@ -264,79 +285,83 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
     if resources.memory:
         options["mem"] = resources.memory
     if resources.gpus:
-        count = f"{resources.gpu_type}:{resources.gpus}" if resources.gpu_type else resources.gpus
-        options[cluster.gpu_option] = f"gpu:{count}" if cluster.gpu_option == "gres" else str(count)
+        gpus = str(resources.gpus)
+        if resources.gpu_type:
+            gpus = f"{resources.gpu_type}:{gpus}"
+        options[cluster.gpu_option] = f"gpu:{gpus}" if cluster.gpu_option == "gres" else gpus
     return options
 
 
-def _with_command_line(draft: Draft, job: Job, options: dict[str, str]) -> dict[str, str]:
-    """Options with those of the command line that concern this job."""
-    given = {name: text for name, text in draft.options.items() if name not in ADDED}
-    if job.kind == "light":
-        given = {name: text for name, text in given.items() if name not in SIZES}
-    if job.name != draft.last:
+def _command_line_options(draft: Draft, job: Job) -> dict[str, str]:
+    """Options of the command line that replace those of this job."""
+    options = {}
+    for name, value in draft.options.items():
+        is_for_large_jobs = name in SIZE_OPTIONS and job.kind == "light"
         # One mail when all is over, and none for each of a thousand tasks.
-        given = {name: text for name, text in given.items() if not name.startswith("mail-")}
-    options = merge_options(options, given)
-    if not job.gpu:
-        options = {name: text for name, text in options.items() if name not in GPUS}
-    if "comment" in draft.options:
-        options["comment"] += f",{draft.options['comment']}"
-    limit = options["time"]
-    if seconds(limit) <= draft.cluster.warning:
-        raise UserError(
-            f"time of {job.name}: found {limit}, which is no longer than the cluster's `warning` of"
-            f" {draft.cluster.warning} s, so a job would be warned before it has begun; give more"
-            " time with -t, or a smaller `warning`"
-        )
+        is_for_last_job = name.startswith("mail-") and job.name != draft.last
+        if name not in ADDED_OPTIONS and not is_for_large_jobs and not is_for_last_job:
+            options[name] = value
     return options
+
+
+def _reject_short_time(job: Job, time_limit: str, warning_seconds: int) -> None:
+    if span_seconds(time_limit) <= warning_seconds:
+        raise UserError(
+            f"time of {job.name}: found {time_limit}, which is no longer than the cluster's"
+            f" `warning` of {warning_seconds} s, so a job would be warned before it has begun; give"
+            " more time with -t, or a smaller `warning`"
+        )
 
 
 def resources_of(draft: Draft, job: Job) -> Resources:
     """What a job asks for."""
     resources: Resources = getattr(draft.cluster, job.kind)
     if not job.gpu:
-        return resources.model_copy(update={"gpus": 0})
+        return resources.model_copy(update={"gpus": 0, "nodes": 1})
+    if job.kind == "sample" and not job.tasks:
+        resources = resources.model_copy(update={"nodes": 1})
     if job.kind == "sample" and resources.gpus:
         # A task that samples holds as many copies of the model as fit its GPUs; scoring takes one.
-        gpus_per_copy = draft.study.file.engine.tensor_parallel
-        gpus = max(resources.gpus if job.tasks else 1, gpus_per_copy)
-        resources = resources.model_copy(update={"gpus": gpus})
+        gpus = resources.gpus if job.tasks else 1
+        gpus = max(gpus, draft.study.file.engine.tensor_parallel)
+        return resources.model_copy(update={"gpus": gpus})
     return resources
 
 
-def set_up(draft: Draft, job: Job) -> list[str]:
+def setup_lines(draft: Draft, job: Job) -> list[str]:
     """Lines of shell before the command."""
     cluster = draft.cluster
-    lines = [*site_set_up(cluster, draft.folder), 'export TMPDIR="$scratch"']
-    lines += [f'export {name}="$scratch/{folder}"' for name, folder in CACHES.items()]
-    names = [*ALWAYS, *cluster.environment, *CACHES]
+    lines = [*site_setup_lines(cluster, draft.folder), 'export TMPDIR="$scratch"']
+    for variable, folder in CACHE_FOLDERS.items():
+        lines.append(f'export {variable}="$scratch/{folder}"')
+    variables = [*COMMON_VARIABLES, *cluster.environment, *CACHE_FOLDERS]
     if job.kind == "train":
-        lines.append(f"export {SHUTDOWN}={_drain(cluster)}")
-        names.append(SHUTDOWN)
+        lines.append(f"export {SHUTDOWN_VARIABLE}={_drain_seconds(cluster)}")
+        variables.append(SHUTDOWN_VARIABLE)
     if cluster.stage is not None:
-        lines.append(f'export {STAGE}="{cluster.stage}"; mkdir -p "${STAGE}"')
-        names.append(STAGE)
+        folder = f'"${STAGE_VARIABLE}"'
+        lines.append(f'export {STAGE_VARIABLE}="{cluster.stage}"; mkdir -p {folder}')
+        variables.append(STAGE_VARIABLE)
     if cluster.container is not None:
         # Attempts record in which image they ran.
-        lines.append(f"export {IMAGE}={draft.image.get('sha256', 'unknown')}")
-        lines += _check_image(draft.image)
-        # Endpoints find their keys in variables; the scripts themselves hold no secret.
-        endpoints = [entry.endpoint for entry in draft.study.models.values() if entry.endpoint]
-        names += [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
-        lines.append(container.exports([*names, IMAGE]))
-    lines += check_python(cluster)
+        lines.append(f"export {IMAGE_VARIABLE}={draft.image.get('sha256', 'unknown')}")
+        lines += _check_image_lines(draft.image)
+        variables.append(IMAGE_VARIABLE)
+        # An endpoint's key is in a variable; the scripts themselves hold no secret.
+        endpoints = [model.endpoint for model in draft.study.models.values() if model.endpoint]
+        variables += [endpoint.key_env for endpoint in endpoints if endpoint.key_env]
+        lines.append(container.export_lines(variables))
+    lines.append(f"python={shlex.quote(parent_python(cluster))}")
     if job.tasks:
-        words = " ".join(",".join(map(str, task)) for task in job.tasks)
-        table = textwrap.wrap(words, 95, break_long_words=False, break_on_hyphens=False)
+        words = " ".join(",".join(map(str, shards)) for shards in job.tasks)
+        table = textwrap.wrap(words, TABLE_WIDTH, break_long_words=False, break_on_hyphens=False)
         lines += ["", "# Shards of the plan, one word per array task.", "shards=("]
         lines += [*(f"    {line}" for line in table), ")"]
     return lines
 
 
-def site_set_up(cluster: Cluster, folder: Path) -> list[str]:
-    """Lines of shell that every job of a site begins with."""
-    variables = sorted({**ALWAYS, **cluster.environment}.items())
+def site_setup_lines(cluster: Cluster, folder: Path) -> list[str]:
+    """Lines of shell that every job of a site begins with, in the launch's ``folder``."""
     lines = [f"cd {shlex.quote(str(folder))} || exit 64"]
     if cluster.setup:
         # The parent calls Slurm, which `module purge` may take out of PATH.
@@ -344,35 +369,24 @@ def site_set_up(cluster: Cluster, folder: Path) -> list[str]:
         lines += [*cluster.setup, '[ -z "$scontrol" ] || PATH="$PATH:${scontrol%/*}"']
     # What a site's lines source, such as conda's activation, reads variables that nobody has set.
     lines.append("set -u")
-    lines += [f"export {name}={shlex.quote(text)}" for name, text in variables]
-    return [*lines, f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-0}}-$$"']
+    for variable, value in sorted({**COMMON_VARIABLES, **cluster.environment}.items()):
+        lines.append(f"export {variable}={shlex.quote(value)}")
+    lines.append(f'scratch="{cluster.scratch}/rlbhpc-${{SLURM_JOB_ID:-0}}-$$"')
+    return lines
 
 
-def check_python(cluster: Cluster, before: str = "") -> list[str]:
-    """Lines that end the job where the node lacks the Python of the parent, which cannot say so."""
-    what = "no Python 3.9 or newer at $python on $(uname -n); name one of the nodes"
-    return [
-        f"python={shlex.quote(parent_python(cluster))}",
-        """"$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || {""",
-        f'    echo "rlbhpc: {what}" \\',
-        r"""        "under \`python\` in the cluster's file, then launch again" >&2""",
-        f"    {before}exit 64",
-        "}",
-    ]
-
-
-def _check_image(image: Mapping[str, Any]) -> list[str]:
+def _check_image_lines(image: Mapping[str, Any]) -> list[str]:
     """Lines that end the job where another image lies in the place of the one that was launched.
 
     Images have gigabytes: one of the same size and time is not read.
     """
     if "sha256" not in image:
         return []
-    seconds_of_change = image["mtime_ns"] // 10**9
+    change_seconds = image["mtime_ns"] // NANOSECONDS_PER_SECOND
     return [
         f"image={shlex.quote(image['path'])}",
-        f"""[ "$(stat -Lc '%s %Y' "$image")" = "{image["size"]} {seconds_of_change}" ] ||""",
-        f"""    echo "${IMAGE}  $image" | sha256sum --check --status || {{""",
+        f"""[ "$(stat -Lc '%s %Y' "$image")" = "{image["size"]} {change_seconds}" ] ||""",
+        f"""    echo "${IMAGE_VARIABLE}  $image" | sha256sum --check --status || {{""",
         '    echo "rlbhpc: $image is not the image that this launch has recorded: cancel what waits'
         ' and launch again" >&2',
         "    exit 64",
@@ -380,67 +394,69 @@ def _check_image(image: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _drain(cluster: Cluster) -> int:
+def _drain_seconds(cluster: Cluster) -> int:
     """Seconds that the work has after a warning."""
-    return max(1, cluster.warning - RESERVE)
+    return max(1, cluster.warning - RESERVE_SECONDS)
 
 
-def call(draft: Draft, job: Job) -> str:
-    """Hand over to the parent, which runs the work."""
+def job_command(draft: Draft, job: Job) -> str:
+    """The last lines of a script: they hand over to the parent, which runs the work."""
     cluster = draft.cluster
-    last = max(1, cluster.kill_wait - RESERVE // 2)
-    lines = [f'exec "$python" -m host --drain {_drain(cluster)} --last {last} --scratch "$scratch"']
+    drain = _drain_seconds(cluster)
+    last = max(1, cluster.kill_wait - RESERVE_SECONDS // 2)
+    lines = [f'exec "$python" -m host --drain {drain} --last {last} --scratch "$scratch"']
     if job.tasks:
         lines.append(f'--plan {draft.plan} --shards "${{shards[$SLURM_ARRAY_TASK_ID]}}"')
     lines += [f"--progress {shlex.quote(pattern)}" for pattern in job.grows]
     if job.needs:
-        needed = draft.study.folder(*job.needs) / "config.json"
-        lines.append(f"--needs {shlex.quote(str(needed))}")
-    for model, step, name in job.releases:
-        path = draft.study.folder(model, step) / "config.json"
-        lines.append(f"--release {shlex.quote(f'{path}={name}')}")
+        needed_file = draft.study.folder(*job.needs) / "config.json"
+        lines.append(f"--needs {shlex.quote(str(needed_file))}")
     lines[-1] += " --"
-    if job.kind == "train" and cluster.train.nodes > 1:
+    words = rlbhpc_words(draft, job)
+    if resources_of(draft, job).nodes > 1:
         # To end all nodes with the first would hide what the others say: saved, or nothing to do.
-        # Slurm's own steps do not take the cores of their job.
-        cores = directives(draft, job).get("cpus-per-task")
-        share = f" --cpus-per-task={cores}" if cores else ""
-        wait = _drain(cluster)
-        lines.append(f"srun --ntasks-per-node=1{share} --kill-on-bad-exit=0 --wait={wait}")
-        lines.append(f'bash -c {shlex.quote(ON_EACH_NODE)} "$scratch"')
-    lines += container.runner(cluster, container.folders_of(draft.study))
-    lines.append(_work(draft, job))
+        cpus = sbatch_options(draft, job).get("cpus-per-task")
+        # Slurm's steps do not take the cores of their job by themselves.
+        cores = f" --cpus-per-task={cpus}" if cpus else ""
+        lines.append(f"srun --ntasks-per-node=1{cores} --kill-on-bad-exit=0 --wait={drain}")
+        if job.tasks:
+            lines.append('"$python" -m host.node "$scratch" --deal {} --')
+            words = ["{share}" if word == "{}" else word for word in words]
+        else:
+            lines.append('"$python" -m host.node "$scratch" --')
+    lines += container.exec_lines(cluster, container.study_folders(draft.study))
+    lines.append(_work_command(draft, job, words))
     return " \\\n    ".join(lines)
 
 
-def words_of(draft: Draft, job: Job) -> list[str]:
+def rlbhpc_words(draft: Draft, job: Job) -> list[str]:
     """Arguments of rlbhpc for one job; ``{}`` stands for the shards of a task."""
     if not job.tasks:
         return list(job.words)
-    grace = round(_drain(draft.cluster) * SHARE)
+    grace = round(_drain_seconds(draft.cluster) * GRACE_SHARE)
     return ["run", f"../../plans/{draft.plan}.json", "--shards", "{}", "--grace", str(grace)]
 
 
-def _work(draft: Draft, job: Job) -> str:
+def _work_command(draft: Draft, job: Job, rlbhpc_arguments: list[str]) -> str:
+    """The command of rlbhpc itself, under torchrun where several ranks train."""
     resources = draft.cluster.train
-    rlbhpc = command(draft.cluster)
-    words = shlex.join(words_of(draft, job)).replace("'{}'", "{}")
-    ranks = max(1, resources.gpus)
-    if job.kind != "train" or resources.nodes * ranks <= 1:
+    rlbhpc = rlbhpc_command(draft.cluster)
+    # What the parent fills in needs no quotes.
+    words = re.sub(r"'(\{\w*\})'", r"\1", shlex.join(rlbhpc_arguments))
+    ranks_per_node = max(1, resources.gpus)
+    if job.kind != "train" or resources.nodes * ranks_per_node <= 1:
         return f"{shlex.join(rlbhpc)} {words}"
-    # Without an address, ranks look each other up by the node's name, which not every node can.
-    meeting = "--standalone --local-addr 127.0.0.1"
     if resources.nodes > 1:
-        # A job that comes back soon must not meet what is left of its run before: another place,
-        # below the ports that Linux hands out by itself, which another program may hold.
-        port = "$((20000 + (SLURM_JOB_ID + 97 * ${SLURM_RESTART_COUNT:-0}) % 12000))"
-        meeting = (
+        rendezvous = (
             f"--nnodes {resources.nodes} --rdzv-backend c10d"
             ' --rdzv-id "$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"'
-            f' --rdzv-endpoint "{{head}}:{port}"'
+            f' --rdzv-endpoint "{{head}}:{RENDEZVOUS_PORT}"'
         )
+    else:
+        # Without an address, ranks look each other up by the node's name, which not every node can.
+        rendezvous = "--standalone --local-addr 127.0.0.1"
     python = shlex.join(python_of(rlbhpc))
     return (
-        f"{python} -m rlbhpc.train.ranks --nproc-per-node {ranks} {meeting}"
+        f"{python} -m rlbhpc.train.ranks --nproc-per-node {ranks_per_node} {rendezvous}"
         f" \\\n    -m rlbhpc {words}"
     )

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from time import sleep
+from typing import Final
 
 from submitit import Job
 from submitit.core.utils import FailedJobError
@@ -25,272 +26,265 @@ from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.task import LOCAL, launching_environment
-from rlbhpc.launch.jobs import SNAPSHOT, outdated_jobs
-from rlbhpc.launch.launches import LaunchFolder, launch_in, only_sender
+from rlbhpc.launch.jobs import SNAPSHOT, list_outdated_jobs
+from rlbhpc.launch.launches import LaunchFolder, only_sender, open_launch
 from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import stored_study
 from rlbhpc.sweep.plan import read_presence
-from rlbhpc.sweep.process import Drain, devices, shares
+from rlbhpc.sweep.process import Drain, devices
+
+Say = Callable[[str], None]
 
 # A launch on this machine: the same scripts as local processes.
 
 
-# Begins a task's log, whose name has the pid as submitit's has it, and becomes the script.
-LOGGED = 'exec >"$0/$$_0_log.out" 2>&1; exec bash "$1"'
-LOOK = 0.2
+# This shell opens a task's log, whose name has the process id as submitit's has it, and becomes
+# the script. Its arguments are the folder of logs and the script.
+RUN_WITH_LOG: Final = 'exec >"$0/$$_0_log.out" 2>&1; exec bash "$1"'
+SECONDS_BETWEEN_LOOKS: Final = 0.2
 
 
-def run_here(
-    folder: Path, width: int | None = None, say: Callable[[str], None] = print
-) -> dict[str, list[Job[str]]]:
-    """Run all jobs of a launch, each after those before it; returns when they have ended."""
+def run_here(folder: Path, say: Say = print) -> dict[str, list[Job[str]]]:
+    """Run all jobs of a launch one after the other; returns when they have ended."""
     with only_sender(folder, "runs") as launch:
         (launch.path / "submitted").touch()
-        return _as_processes(launch, width, say)
+        return _run_as_processes(launch, say)
 
 
 def reject_missing(launch: LaunchFolder) -> None:
-    """Say what a launch was to make and has not."""
+    """Refuse to call a launch done where something that it was to make is missing."""
     study = stored_study(launch.path / SNAPSHOT)
     kinds = {job["kind"] for job in launch.jobs.values()}
     missing = sum(block.missing for block in read_presence(study.layout, list(study.blocks())))
     models = untrained_models(study, study.models) if "train" in kinds else []
-    late = outdated_jobs(study.layout) if "light" in kinds else []
+    outdated = list_outdated_jobs(study.layout) if "light" in kinds else []
     if missing and "sample" in kinds:
         what = f"{missing:,} samples are missing"
     elif models:
         what = f"training of {', '.join(models)} has not ended"
-    elif late:
-        what = f"{' and '.join(late)} did not end well"
+    elif outdated:
+        what = f"{' and '.join(outdated)} did not end well"
     else:
         return
     raise UserError(f"{what}; rlbhpc doctor {study.layout.root} says why", INCOMPLETE)
 
 
-def _as_processes(
-    launch: LaunchFolder, width: int | None, say: Callable[[str], None]
-) -> dict[str, list[Job[str]]]:
-    """Run jobs as processes of this host, some at once; TERM lets what runs drain, and stops."""
-    slots = _slots(stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel, width)
-    waiting = [
-        (name, task) for name, job in launch.jobs.items() for task in range(len(job["tasks"]) or 1)
-    ]
-    running: dict[tuple[str, int], tuple[subprocess.Popen[bytes], str | None]] = {}
+def _run_as_processes(launch: LaunchFolder, say: Say) -> dict[str, list[Job[str]]]:
+    """Run each task of each job as a process of this host; TERM lets one drain, and stops."""
+    gpus_per_copy = stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel
+    if 0 < len(devices()) < gpus_per_copy:
+        raise UserError(
+            f"engine.tensor_parallel: found {gpus_per_copy}; allowed: 1 to {len(devices())}, the"
+            " GPUs of this machine; lower it, or launch on a cluster"
+        )
     jobs: dict[str, list[Job[str]]] = {}
-    was_told = False
     with Drain() as drain:
-        while waiting or running:
-            if drain.requested and not was_told:
-                was_told = True
-                waiting = []
-                # Each job has the time of a job that is preempted.
-                for process, _ in running.values():
-                    process.terminate()
-            for name, task in list(waiting):
-                open_names = {other for other, _ in (*waiting, *running)}
-                if slots and not open_names & set(launch.jobs[name]["after"]):
-                    waiting.remove((name, task))
-                    device = slots.pop(0)
-                    logs = launch.path / "logs" / f"{name}-{task}"
-                    process = _start(launch.path / f"{name}.sbatch", task, device, logs)
-                    running[name, task] = (process, device)
-                    job = LocalJob[str](logs, str(process.pid), process=process)
-                    jobs.setdefault(name, []).append(job)
-                    say(f"{name}: process {job.job_id}, log {job.paths.stdout}")
-            for key, (process, device) in list(running.items()):
-                if process.poll() is not None:
-                    del running[key]
-                    slots.append(device)
-            try:
-                time.sleep(LOOK)
-            except KeyboardInterrupt:
-                drain.request()
+        for name, job in launch.jobs.items():
+            task_count = len(job["tasks"]) or 1
+            for task in range(task_count):
+                if drain.requested:
+                    return jobs
+                process, local_job = _start_task(launch, name, task)
+                jobs.setdefault(name, []).append(local_job)
+                say(f"{name}: process {process.pid}, log {local_job.paths.stdout}")
+                _wait_for_process(process, drain)
     return jobs
 
 
-def _start(script: Path, task: int, device: str | None, logs: Path) -> subprocess.Popen[bytes]:
+def _wait_for_process(process: subprocess.Popen[bytes], drain: Drain) -> None:
+    """Wait for the end of a task; hand on the wish to stop, once."""
+    has_warned = False
+    while process.poll() is None:
+        if drain.requested and not has_warned:
+            has_warned = True
+            # The task has the time of a job that is preempted.
+            process.terminate()
+        try:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            drain.request()
+
+
+def _start_task(
+    launch: LaunchFolder, job_name: str, task: int
+) -> tuple[subprocess.Popen[bytes], LocalJob[str]]:
     """Start a task in a session of its own: Ctrl-C is for whoever launched it."""
+    logs = launch.path / "logs" / f"{job_name}-{task}"
     logs.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **launching_environment(), LOCAL: "1", "SLURM_ARRAY_TASK_ID": str(task),
-        "CUDA_VISIBLE_DEVICES": device or "",
-    }  # fmt: skip
-    return subprocess.Popen(
-        ["bash", "-c", LOGGED, str(logs), str(script)], env=environment,
-        stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-
-
-def _slots(gpus_per_copy: int, width: int | None) -> list[str | None]:
-    """The devices of each task, which holds one copy of the model; None where there are none."""
+    script = launch.path / f"{job_name}.sbatch"
     gpus = devices()
-    if gpus and len(gpus) < gpus_per_copy:
-        raise UserError(
-            f"engine.tensor_parallel: found {gpus_per_copy}; allowed: 1 to {len(gpus)}, the GPUs of"
-            " this machine; lower it, or launch on a cluster"
-        )
-    return [*shares(gpus, gpus_per_copy)[:width]] or [None] * (width or 1)
+    if launch.jobs[job_name]["kind"] != "sample":
+        gpus = gpus[:1]  # a training is one rank here
+    environment = {
+        **launching_environment(),
+        LOCAL: "1",
+        "SLURM_ARRAY_TASK_ID": str(task),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+    }
+    process = subprocess.Popen(
+        ["bash", "-c", RUN_WITH_LOG, str(logs), str(script)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return process, LocalJob[str](logs, str(process.pid), process=process)
+
+
+# A launch on a cluster.
 
 
 # Seconds before each repetition when Slurm does not answer.
-PAUSES = (5, 15, 45, 120, 300)
+PAUSES: Final = (5, 15, 45, 120, 300)
 # What stands before Slurm's own error, on the last line. The lines before it may be the site's.
-FAILED = "sbatch: error: Batch job submission failed: "
+FAILURE_PREFIX: Final = "sbatch: error: Batch job submission failed: "
 # Of Slurm's own errors those that pass.
-LATE = (
+PASSING_ERRORS: Final = (
     "imed out", "Unable to contact", "ry again", "emporarily", "onnection", "Zero Bytes",
     "receive failure", "send failure", "standby mode", "Rate limit exceeded", "MaxJobCount",
     "I/O error writing script", "uthentication",
 )  # fmt: skip
-POLICY = "Job violates accounting/QOS policy"
+POLICY_ERROR: Final = "Job violates accounting/QOS policy"
 
 
-def send(folder: Path, say: Callable[[str], None] = print) -> dict[str, list[slurm.StudyJob]]:
-    """Submit what of a launch was not submitted; returns all its jobs by name."""
+def send(folder: Path, say: Say = print) -> dict[str, list[slurm.StudyJob]]:
+    """Submit what of a launch was not submitted; returns all its jobs by script."""
     with only_sender(folder, "submits") as launch:
-        for name in launch.jobs:
-            if launch.submitted.get(name):
-                say(f"{name}: {launch.submitted[name][-1]}, submitted before")
+        for script in launch.jobs:
+            if launch.submitted.get(script):
+                say(f"{script}: {launch.submitted[script][-1]}, submitted before")
                 continue
             launch.reject_cancelled()
-            number = _send_one(launch, name, say)
-            launch.note(name, number)
-            say(f"{name}: {number}")
+            job_id = _submit_until_answered(launch, script, say)
+            launch.record_submission(script, job_id)
+            say(f"{script}: {job_id}")
         return launch.submitted_jobs()
 
 
-def _dependency(launch: LaunchFolder, name: str, forgotten: bool) -> str | None:
-    """What a job waits for: the jobs before it, else what the user named.
-
-    None where Slurm does not say which of them it has forgotten.
-    """
-    record = launch.record
-    names = list(launch.jobs[name]["after"])
-    arrays = [other for other, job in launch.jobs.items() if job["tasks"]]
-    if record.get("throttle") and name in arrays[1:]:
-        # The arrays of a launch run one after the other.
-        names.append(arrays[arrays.index(name) - 1])
-    before = [number for other in names for number in launch.submitted[other]]
-    if forgotten and before:
-        # What Slurm has forgotten has ended long ago.
-        rows = slurm.queue(before, launch.clusters)
-        if rows is None:
-            return None
-        before = sorted({row.job for row in rows})
-    if before:
-        return "afterany:" + ":".join(map(str, before))
-    return str(record.get("dependency", ""))
-
-
-def _send_one(launch: LaunchFolder, name: str, say: Callable[[str], None]) -> str:
+def _submit_until_answered(launch: LaunchFolder, script: str, say: Say) -> str:
     """Call sbatch until there is an id; look for the job before each repetition."""
-    first = 0
-    if name in launch.tried:
+    first_pause = 0
+    if script in launch.attempted_scripts:
         # Somebody was killed while sbatch was at work, which may be at work still.
-        first = PAUSES[0]
+        first_pause = PAUSES[0]
     else:
-        launch.note(name, "?")
-    for pause in (first, *PAUSES):
+        launch.record_submission(script, "?")
+    for pause in (first_pause, *PAUSES):
         if pause:
             sleep(pause)
-            number = launch.look(name, getpass.getuser())
-            if number:
-                return number
-            if number is None and shutil.which("squeue"):
-                # It may have the job, and another call would submit it twice.
+            job_id = launch.find_lost_job(script, getpass.getuser())
+            if job_id:
+                return job_id
+            if job_id is None and shutil.which("squeue"):
+                # Slurm may have the job, and another call would submit it twice.
                 continue
-        if number := _call(launch, name, say):
-            return number
+        job_id = _submit_once(launch, script, say)
+        if job_id:
+            return job_id
     raise UserError(
-        f"{name}: Slurm does not answer; run {launch.path / 'submit.sh'} again later",
+        f"{script}: Slurm does not answer; run {launch.path / 'submit.sh'} again later",
         TRY_AGAIN,
     )
 
 
-def _call(launch: LaunchFolder, name: str, say: Callable[[str], None]) -> str:
+def _submit_once(launch: LaunchFolder, script: str, say: Say) -> str:
     """The id that sbatch answers; empty where another call may get one."""
-    answer = ""
-    for forgotten in (False, True):
-        dependency = _dependency(launch, name, forgotten)
-        if dependency is None:
+    job_ids = _predecessors(launch, script)
+    answer = _call_sbatch(launch, script, _format_dependency(launch, job_ids), say)
+    if job_ids and "ependency" in _slurm_error(answer):
+        # Slurm has forgotten a job that ended long ago, and refuses to wait for it.
+        rows = slurm.read_queue(job_ids, launch.clusters)
+        if rows is None:
             return ""
-        try:
-            label = f"{launch.record['prefix']}-{name}"
-            if number := slurm.sbatch(launch.path, name, label, dependency, say):
-                return number
-            answer = "an answer without an id"
-        except FailedJobError as error:
-            answer = str(error)
-        except OSError as error:
-            raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
-        if "ependency" not in _own_error(answer):
-            break
-    _refuse(name, answer, launch.path)
+        job_ids = sorted({row.job for row in rows})
+        answer = _call_sbatch(launch, script, _format_dependency(launch, job_ids), say)
+    if answer.isdigit():
+        return answer
+    _reject_lasting_error(script, answer, launch.path)
     say(answer)
     return ""
 
 
-def _own_error(answer: str) -> str:
+def _call_sbatch(launch: LaunchFolder, script: str, dependency: str, say: Say) -> str:
+    """The job's id, or what sbatch said instead."""
+    job_name = f"{launch.record['prefix']}-{script}"
+    try:
+        job_id = slurm.submit_script(launch.path, script, job_name, dependency, say)
+    except FailedJobError as error:
+        return str(error)
+    except OSError as error:
+        raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
+    return job_id or "an answer without an id"
+
+
+def _predecessors(launch: LaunchFolder, script: str) -> list[int]:
+    """Ids of the jobs that a job waits for."""
+    scripts = list(launch.jobs[script]["after"])
+    arrays = [name for name, job in launch.jobs.items() if job["tasks"]]
+    if launch.record.get("throttle") and script in arrays[1:]:
+        # The arrays of a launch run one after the other.
+        scripts.append(arrays[arrays.index(script) - 1])
+    job_ids = []
+    for earlier_script in scripts:
+        job_ids += launch.submitted[earlier_script]
+    return job_ids
+
+
+def _format_dependency(launch: LaunchFolder, job_ids: list[int]) -> str:
+    """The option that lets a job wait for others; without these, what the user named."""
+    if not job_ids:
+        return str(launch.record.get("dependency", ""))
+    return "afterany:" + ":".join(map(str, job_ids))
+
+
+def _slurm_error(answer: str) -> str:
     """What Slurm itself says of a submission that failed, without the words of a site's plugin."""
     last_line = answer.rpartition("\n")[2]
-    return last_line.removeprefix(FAILED) if last_line.startswith(FAILED) else ""
+    if not last_line.startswith(FAILURE_PREFIX):
+        return ""
+    return last_line.removeprefix(FAILURE_PREFIX)
 
 
-def _refuse(name: str, answer: str, folder: Path) -> None:
+def _reject_lasting_error(script: str, answer: str, folder: Path) -> None:
     """Say what to change where another call would be refused as well."""
-    error = _own_error(answer)
-    if any(words in error for words in LATE):
+    error = _slurm_error(answer)
+    if any(words in error for words in PASSING_ERRORS):
         return
     submit = folder / "submit.sh"
-    advice = f"change {name}.sbatch or the cluster's file, then run {submit} again"
+    advice = f"change {script}.sbatch or the cluster's file, then run {submit} again"
     code = USAGE
     # Slurm names the limit on a line of its own.
     limit = re.search(r"(?m)^sbatch: error: (?:QOS|Assoc)(\w+)$", answer)
-    if error.startswith(POLICY) and (limit is None or "Submit" in limit[1]):
+    is_number_of_jobs = limit is None or "Submit" in limit[1]
+    if error.startswith(POLICY_ERROR) and is_number_of_jobs:
         advice = (
             "the queue takes fewer jobs. Write the launch again with --width, or set max_jobs in"
             f" the cluster's file; or run {submit} again when jobs have ended"
         )
         code = TRY_AGAIN
-    if "Invalid job array specification" in error:
+    elif "Invalid job array specification" in error:
         advice = (
             "`max_array_size` in the cluster's file is larger than the site's MaxArraySize"
             " (scontrol show config | grep MaxArraySize); correct it, then launch again"
         )
-    raise UserError(f"{name} was refused:\n{answer}\nnext: {advice}", code)
-
-
-def start_estimates(folder: Path) -> dict[str, str]:
-    """When Slurm would start each script if it were submitted now, in its own words."""
-    answers = {}
-    for name in launch_in(folder).jobs:
-        command = ["sbatch", "--test-only", f"{name}.sbatch"]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, check=False,
-                env=launching_environment(),
-            )  # fmt: skip
-        except OSError as error:
-            raise UserError(f"sbatch: {error.strerror}; run this on a login node") from None
-        lines = (done.stderr + done.stdout).strip().splitlines()
-        answers[name] = lines[-1].removeprefix("sbatch: ") if lines else "no answer"
-    return answers
+    raise UserError(f"{script} was refused:\n{answer}\nnext: {advice}", code)
 
 
 def main() -> int:
     """What submit.sh runs, in the folder of its launch."""
     try:
-        launch = launch_in(Path.cwd())
+        launch = open_launch(Path.cwd())
         if launch.record["cluster"] == HERE:
             run_here(launch.path)
             reject_missing(launch)
         else:
             send(launch.path)
-    except (UserError, OSError) as error:
-        if isinstance(error, OSError):
-            error = explain(error, Path(error.filename or Path.cwd()))
+    except UserError as error:
         print(f"submit.sh: {error}", file=sys.stderr)
         return error.code
+    except OSError as error:
+        explained = explain(error, Path(error.filename or Path.cwd()))
+        print(f"submit.sh: {explained}", file=sys.stderr)
+        return explained.code
     except KeyboardInterrupt:
         return TRY_AGAIN
     return DONE

@@ -14,30 +14,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.launch import slurm
-from rlbhpc.launch.host import UNRECORDED
-from rlbhpc.launch.jobs import outdated_jobs
+from rlbhpc.launch.jobs import list_outdated_jobs
 from rlbhpc.launch.launches import (
-    Gaps,
+    RECORD,
     LaunchFolder,
-    at_work,
-    claimed_here,
-    find_launches,
-    in_queue,
+    MissingSamples,
+    describe_worker,
+    find_live_jobs,
     is_made,
-    launches,
+    list_launches,
+    local_workers,
+    recover_launches,
 )
-from rlbhpc.launch.slurm import ACTIONS, NO_ROOM, SIGNS, what_it_waits_for, what_starts
+from rlbhpc.launch.slurm import ACTIONS, SIGNS, QueueRow, advise_blocked, advise_limited
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
 
-TAIL_BYTES: Final = 64_000
-ENDED_WELL: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
-RUNS: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})
+# Bytes at the end of a log in which the cause of its end is looked for.
+LOG_TAIL_BYTES: Final = 64_000
+GOOD_STATES: Final = frozenset({"COMPLETED", "RUNNING", "PENDING", "REQUEUED", "COMPLETING"})
+RUNNING_STATES: Final = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "STOPPED", "SUSPENDED"})
 # States of a shard, from the best to the worst.
-ORDER: Final = ("done", "running", "waiting", "begun", "hidden", "stopped")
+SHARD_STATES: Final = ("done", "running", "waiting", "begun", "hidden", "stopped")
 
 
 @dataclass(frozen=True)
@@ -84,219 +85,254 @@ class Status:
     @property
     def stands_still(self) -> bool:
         """Whether all jobs that were submitted are over, and nobody works on the run."""
-        submitted = bool(self.launches) and (self.launches[-1].path / "submitted").exists()
-        return submitted and self.queue == {} and not self.at_work
+        is_submitted = bool(self.launches) and (self.launches[-1].path / "submitted").exists()
+        return is_submitted and self.queue == {} and not self.at_work
 
 
 def status(layout: Layout) -> Status:
     """Look at everything once; asks Slurm two questions at most."""
     study = stored_study(layout.study)
-    folders = find_launches(layout)
-    rows = in_queue(study, folders)
-    holder = at_work(layout)
-    claimed = claimed_here(layout)
+    launches = recover_launches(layout)
+    rows = find_live_jobs(study, launches)
+    worker = describe_worker(layout)
+    local_claims = local_workers(layout)
     # After the question who works: whoever ended since has stored what it made.
     blocks = read_presence(layout, list(study.blocks()), strict=False)
-    measure = Gaps(blocks)
+    missing = MissingSamples(blocks)
     attempts = read_attempts(layout)
-    listed = [f for f in folders if f is folders[-1] or f.own(rows or ())]
-    works = [_work_of(folder, layout, measure) for folder in listed]
-    shards = {
-        work.folder.path.name: _shards_by_state(work, rows, attempts, holder, claimed)
-        for work in works
-    }
-    missing = any(block.missing for block in blocks)
-    trains = bool(study.file.recipes)
+    rate = _measure_rate(attempts)
+    is_complete = not any(block.missing for block in blocks)
+    works = []
+    shards = {}
+    for launch in launches:
+        if launch is launches[-1] or launch.own_rows(rows or ()):
+            work = _LaunchWork.of(launch, layout, missing)
+            works.append(work)
+            shards[launch.path.name] = _sort_shards(work, rows, attempts, worker, local_claims)
+    shown_launches = [work.launch for work in works]
+    queue = None if rows is None else dict(Counter(_describe_state(row) for row in rows))
+    failed_jobs = [
+        *_failures_by_records(study, launches, missing),
+        *_failures_by_accounting(shown_launches, rows or (), is_complete),
+    ]
     return Status(
         blocks=blocks,
-        launches=listed,
+        launches=shown_launches,
         shards=shards,
-        queue=None if rows is None else dict(Counter(_in_words(row) for row in rows)),
-        rate=_rate(attempts),
-        left=_seconds_left(works, shards.values(), _rate(attempts)),
+        queue=queue,
+        rate=rate,
+        left=_estimate_seconds_left(works, shards.values(), rate),
         blocked=_list_blocked_jobs(rows or ()),
-        failures=[
-            *_by_cause(_own_failures(study, folders, measure), trains),
-            *_by_cause(_slurm_failures(listed, rows or (), not missing), trains),
-        ],
-        at_work=holder,
-        behind=outdated_jobs(layout) if folders and not missing else [],
+        failures=_group_by_cause(failed_jobs, trains=bool(study.file.recipes)),
+        at_work=worker,
+        behind=list_outdated_jobs(layout) if launches and is_complete else [],
     )
 
 
 @dataclass(frozen=True)
-class _Work:
+class _LaunchWork:
     """What a launch has to do: the shards of its plan, and how many samples each lacks."""
 
-    folder: LaunchFolder
+    launch: LaunchFolder
     shards: list[Shard]
-    gaps: dict[int, int]
+    missing_by_shard: dict[int, int]
+
+    @classmethod
+    def of(cls, launch: LaunchFolder, layout: Layout, missing: MissingSamples) -> _LaunchWork:
+        """Read the plan of a launch."""
+        shards = list(Plan.load(layout.plans / f"{launch.plan}.json").shards)
+        return cls(launch, shards, {shard.number: missing.count_in(shard) for shard in shards})
 
 
-def _work_of(folder: LaunchFolder, layout: Layout, measure: Gaps) -> _Work:
-    shards = list(Plan.load(layout.plans / f"{folder.plan}.json").shards)
-    return _Work(folder, shards, {shard.number: measure.of(shard) for shard in shards})
-
-
-def _shards_by_state(
-    work: _Work, rows: Sequence[slurm.Row] | None, attempts: Sequence[Mapping[str, Any]],
-    holder: str, claimed: Collection[str],
+def _sort_shards(
+    work: _LaunchWork, rows: Sequence[QueueRow] | None, attempts: Sequence[Mapping[str, Any]],
+    worker: str, local_claims: Collection[str],
 ) -> dict[str, list[int]]:  # fmt: skip
-    """Shards of a launch by what the queue, claims and attempts say of them."""
-    plan = work.folder.plan
-    begun = {a["shard"] for a in attempts if a["plan"] == plan and "ended" not in a}
-    running = {number for number in work.gaps if f"{plan}-{number:05d}" in claimed}
+    """Shards of a launch by what samples, queue, claims and attempts say of them.
+
+    ``worker`` says who runs a launch on this machine, ``local_claims`` which shards its jobs have.
+    """
+    plan = work.launch.plan
+    begun = set()
+    for attempt in attempts:
+        if attempt["plan"] == plan and "ended" not in attempt:
+            begun.add(attempt["shard"])
+    running = {number for number in work.missing_by_shard if f"{plan}-{number:05d}" in local_claims}
     waiting: set[int] = set()
     hidden: set[int] = set()
-    for row, numbers in work.folder.worked(rows or ()):
+    for row, numbers in work.launch.pair_shards(rows or ()):
         if row.state == slurm.HIDDEN:
             hidden.update(numbers)
-        else:
-            waiting.update(numbers)
-        if row.state in RUNS:
+            continue
+        waiting.update(numbers)
+        if row.state in RUNNING_STATES:
             # Of several shards a task may have begun some only.
             running |= begun.intersection(numbers) if len(numbers) > 1 else set(numbers)
-    is_at_work = f" launch {work.folder.path.name} " in holder
-    if is_at_work and not running:
+    runs_here = f" launch {work.launch.path.name} " in worker
+    if runs_here and not running:
         # In that process itself, or on a machine whose claims say nothing here.
         running = begun
-    if is_at_work or rows is None or not (work.folder.path / "submitted").exists():
-        waiting = set(work.gaps)
-    if rows is not None:
-        begun = set()
-    seen = {"running": running, "begun": begun, "waiting": waiting, "hidden": hidden}
-    return _by_state(work.gaps, seen)
+    is_submitted = (work.launch.path / "submitted").exists()
+    if runs_here or rows is None or not is_submitted:
+        waiting = set(work.missing_by_shard)
+    by_state: dict[str, list[int]] = {state: [] for state in SHARD_STATES}
+    for number, missing_samples in work.missing_by_shard.items():
+        # Whether a shard is done is read from the samples alone.
+        if not missing_samples:
+            state = "done"
+        elif number in running:
+            state = "running"
+        elif rows is None and number in begun:
+            state = "begun"
+        elif number in waiting:
+            state = "waiting"
+        elif number in hidden:
+            state = "hidden"
+        else:
+            state = "stopped"
+        by_state[state].append(number)
+    return {state: numbers for state, numbers in by_state.items() if numbers}
 
 
-def _seconds_left(
-    works: Iterable[_Work], shards: Iterable[Mapping[str, Sequence[int]]], rate: float | None
+def _estimate_seconds_left(
+    works: Iterable[_LaunchWork],
+    shards: Iterable[Mapping[str, Sequence[int]]],
+    rate: float | None,
 ) -> float | None:
-    """Until all shards are done, at the rate of those that run now."""
-    # A task works so many shards at once as its GPUs hold copies of the model.
-    running = sum(len(states.get("running", ())) for states in shards)
-    if not rate or not running:
+    """Seconds until all shards are done, with as many workers as run now.
+
+    ``rate`` is in tokens per second of one worker, which works one shard.
+    """
+    workers = sum(len(by_state.get("running", ())) for by_state in shards)
+    if not rate or not workers:
         return None
-    tokens = sum(
-        shard.tokens * work.gaps[shard.number] / shard.samples
-        for work in works
-        for shard in work.shards
-    )
-    return tokens / (rate * running)
+    tokens_left = 0.0
+    for work in works:
+        for shard in work.shards:
+            missing_share = work.missing_by_shard[shard.number] / shard.samples
+            tokens_left += shard.tokens * missing_share
+    return tokens_left / (rate * workers)
 
 
-def _by_state(gaps: Mapping[int, int], seen: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
-    """Shards by state. Whether one is done is read from the samples alone."""
-    by_state: dict[str, list[int]] = {}
-    for number, gap in gaps.items():
-        states = [state for state, numbers in seen.items() if number in numbers]
-        state = "done" if not gap else [*states, "stopped"][0]
-        by_state.setdefault(state, []).append(number)
-    return {state: by_state[state] for state in ORDER if state in by_state}
-
-
-def _rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
+def _measure_rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
     """Response tokens per second of one worker, its start included."""
-    ended = [attempt for attempt in attempts if "ended" in attempt and attempt.get("tokens")]
-    seconds = sum(attempt["ended"] - attempt["started"] for attempt in ended)
-    return sum(attempt["tokens"] for attempt in ended) / seconds if seconds > 0 else None
+    tokens = 0
+    seconds = 0.0
+    for attempt in attempts:
+        if "ended" in attempt and attempt.get("tokens"):
+            tokens += attempt["tokens"]
+            seconds += attempt["ended"] - attempt["started"]
+    return tokens / seconds if seconds > 0 else None
 
 
-def _in_words(row: slurm.Row) -> str:
+def _describe_state(row: QueueRow) -> str:
     """A job's state, with the reason if it waits."""
     state = row.state.lower().replace("_", " ")
     return f"{state} ({row.reason})" if row.state in ("PENDING", slurm.HIDDEN) else state
 
 
-def _list_blocked_jobs(rows: Iterable[slurm.Row]) -> list[Failure]:
+def _list_blocked_jobs(rows: Iterable[QueueRow]) -> list[Failure]:
     """Jobs that wait for more than their turn, and what would start them."""
-    jobs: dict[tuple[str, str], dict[str, None]] = {}
+    jobs_by_reason: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        is_held_back = what_starts(row.reason) or what_it_waits_for(row.reason)
-        if is_held_back and row.state not in RUNS:
-            jobs.setdefault((row.reason, row.user), {})[str(row.job)] = None
+        is_blocked = advise_blocked(row.reason) or advise_limited(row.reason)
+        if not is_blocked or row.state in RUNNING_STATES:
+            continue
+        jobs = jobs_by_reason.setdefault((row.reason, row.user), [])
+        if str(row.job) not in jobs:
+            jobs.append(str(row.job))
     failures = []
-    for (reason, owner), names in jobs.items():
-        waits_for = what_it_waits_for(reason)
-        cause = f"waits: {reason}" if waits_for else f"cannot start: {reason}"
-        advice = waits_for or what_starts(reason).format(jobs=" ".join(names))
+    for (reason, owner), jobs in jobs_by_reason.items():
+        advice = advise_limited(reason)
+        cause = f"waits: {reason}"
+        if not advice:
+            advice = advise_blocked(reason).format(jobs=" ".join(jobs))
+            cause = f"cannot start: {reason}"
         if owner not in ("", getpass.getuser()):
             advice = f"they are jobs of {owner}, who can act: {advice}"
-        failures.append(Failure(cause, tuple(names), advice))
+        failures.append(Failure(cause, tuple(jobs), advice))
     return failures
 
 
-def _by_cause(failures: Iterable[tuple[str, str]], trains: bool) -> list[Failure]:
-    by_cause: dict[str, list[str]] = {}
-    for cause, job in failures:
-        by_cause.setdefault(cause, []).append(job)
-    return [Failure(cause, tuple(jobs), _action(cause, trains)) for cause, jobs in by_cause.items()]
+def _group_by_cause(failed_jobs: Iterable[tuple[str, str]], trains: bool) -> list[Failure]:
+    """Pairs of a cause and a job as one failure for each cause."""
+    jobs_by_cause: dict[str, list[str]] = {}
+    for cause, job in failed_jobs:
+        jobs_by_cause.setdefault(cause, []).append(job)
+    return [
+        Failure(cause, tuple(jobs), _advise_action(cause, trains))
+        for cause, jobs in jobs_by_cause.items()
+    ]
 
 
-def _own_failures(
-    study: Study, folders: Iterable[LaunchFolder], measure: Gaps
+def _failures_by_records(
+    study: Study, launches: Iterable[LaunchFolder], missing: MissingSamples
 ) -> Iterator[tuple[str, str]]:
-    """Failures that the jobs' parents wrote down: the cause of the last run of each job.
+    """Cause and job of the failures that the jobs' parents wrote down.
 
     What went on and ended well, or what another job has made since, is no failure any more.
     """
-    for folder in folders:
-        names = (path.stem for path in folder.path.glob(f"{UNRECORDED}*"))
-        for job in sorted({name.removeprefix(UNRECORDED) for name in names}):
-            with suppress(LookupError):
-                if not is_made(study, folder, job, measure):
-                    yield NO_ROOM, job
+    for launch in launches:
         paths: list[Path] = []
         with suppress(OSError):
-            paths = sorted((folder.path / "failures").glob("*.json"))
+            paths = sorted((launch.path / "failures").glob("*.json"))
         for path in paths:
             # One of somebody else's may be unreadable, or half written.
             with suppress(OSError, ValueError, LookupError):
                 record = json.loads(path.read_text())
-                if not record["recovered"] and not is_made(study, folder, path.stem, measure):
+                if not record["recovered"] and not is_made(study, launch, path.stem, missing):
                     yield record["runs"][-1]["cause"], path.stem
 
 
-def _action(cause: str, trains: bool) -> str:
+def _advise_action(cause: str, trains: bool) -> str:
     """What to do about a failure, by a state of Slurm or by what a parent wrote down."""
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
     if "started" in cause:
         return "check `rlbhpc`, `container` and `setup` in the cluster's file"
     if "is not there" in cause:
-        before = "see why the training before it ended" if trains else "restore the model's folder"
-        return f"{before}, then launch again"
+        if trains:
+            return "see why the training before it ended, then launch again"
+        return "restore the model's folder, then launch again"
     if "No such file" in cause:
         return "let `setup` in the cluster's file leave Slurm's commands in PATH, then launch again"
     if "requeued" in cause:
-        return "launch again: the site lets jobs neither requeue themselves nor call sbatch"
+        return "launch again: the site lets jobs not requeue themselves"
     if "warned before" in cause:
         return "give more time (-t), a smaller `warning`, or `stage` so that models load faster"
     return ACTIONS.get(cause, ACTIONS["FAILED"])
 
 
-def _slurm_failures(
-    folders: Iterable[LaunchFolder], rows: Iterable[slurm.Row], complete: bool
+def _failures_by_accounting(
+    launches: Iterable[LaunchFolder], rows: Iterable[QueueRow], is_complete: bool
 ) -> Iterator[tuple[str, str]]:
-    """How jobs ended that are no longer in the queue, where there is an accounting."""
+    """State and job of what ended badly and is no longer in the queue, by the accounting.
+
+    Where the samples are complete, it does not matter how the jobs ended that made them.
+    """
     queued = {(row.job, row.task) for row in rows if row.state != slurm.HIDDEN}
-    for folder in folders:
-        written = (folder.path / "launch.json").stat().st_mtime
+    for launch in launches:
+        written = (launch.path / RECORD).stat().st_mtime
         since = time.strftime("%Y-%m-%d", time.localtime(written))
-        sampling = {job for job, _ in folder.tasks}
-        for row in _by_task(slurm.account(folder.ids, since, folder.clusters) or [], folder.tasks):
-            is_over = (row.job, row.task) not in queued and row.state not in ENDED_WELL
-            if is_over and not (complete and row.job in sampling):
+        tasks = launch.shards_by_task
+        sampling_jobs = {job for job, _ in tasks}
+        ended_rows = slurm.read_accounting(launch.job_ids, since, launch.clusters) or []
+        for row in _expand_arrays(ended_rows, tasks):
+            is_over = (row.job, row.task) not in queued and row.state not in GOOD_STATES
+            if is_over and not (is_complete and row.job in sampling_jobs):
                 yield row.state, row.name
 
 
-def _by_task(rows: Sequence[slurm.Row], tasks: Collection[tuple[int, int]]) -> Iterator[slurm.Row]:
+def _expand_arrays(
+    rows: Sequence[QueueRow], tasks: Collection[tuple[int, int]]
+) -> Iterator[QueueRow]:
     """Rows of the accounting, where one of a whole array stands for what no other row names.
 
     Of a task that ended at once, sacct may have the array's id alone.
     """
-    named = {(row.job, row.task) for row in rows}
+    named_tasks = {(row.job, row.task) for row in rows}
     for row in rows:
-        unnamed = [task for job, task in tasks if job == row.job and (job, task) not in named]
+        unnamed = [task for job, task in tasks if job == row.job and (job, task) not in named_tasks]
         if row.task < 0 and unnamed:
             yield from (row._replace(task=task) for task in unnamed)
         else:
@@ -305,52 +341,52 @@ def _by_task(rows: Sequence[slurm.Row], tasks: Collection[tuple[int, int]]) -> I
 
 def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
     """Every cause that keeps jobs of a run from starting or ended them, and the run's status."""
-    now = status(layout)
-    folders = launches(layout)
-    by_cause: dict[str, Failure] = {}
-    for failure in now.failures:
+    run_status = status(layout)
+    launches = list_launches(layout)
+    failures: dict[str, Failure] = {}
+    for failure in run_status.failures:
         for job in failure.jobs:
-            cause = _of_job(folders, layout, job, failure)
-            before = by_cause.setdefault(cause.cause, cause)
-            if job not in before.jobs:
-                by_cause[cause.cause] = replace(before, jobs=(*before.jobs, job))
-    return [*now.blocked, *by_cause.values()], now
+            explained = _explain_by_log(launches, layout, job, failure)
+            known = failures.setdefault(explained.cause, explained)
+            if job not in known.jobs:
+                failures[explained.cause] = replace(known, jobs=(*known.jobs, job))
+    return [*run_status.blocked, *failures.values()], run_status
 
 
-def _of_job(folders: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure) -> Failure:
+def _explain_by_log(
+    launches: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
+) -> Failure:
     """What ended one job: what its log shows, else what its parent or Slurm said."""
     last_line = ""
-    for log in _logs(folders, job):
-        text = _tail(log)
+    for log in _find_logs(launches, job):
+        lines = _read_tail(log).splitlines()
+        log_name = f"{log.parent.name}/{log.name}" if log.suffix == ".out" else log.name
         for pattern, cause, action in SIGNS:
-            # The last run is the one that counts.
-            lines = [line for line in text.splitlines() if re.search(pattern, line)]
-            if lines:
-                evidence = f"{_place(log)}: {lines[-1].strip()}"
+            matches = [line for line in lines if re.search(pattern, line)]
+            if matches:
+                # The last run is the one that counts.
+                evidence = f"{log_name}: {matches[-1].strip()}"
                 return Failure(cause, (job,), action.format(run=layout.root), evidence)
-        of_the_work = [line for line in text.splitlines() if " parent: " not in line]
-        if of_the_work:
-            last_line = f"{_place(log)}: {of_the_work[-1].strip()}"
+        lines_of_work = [line for line in lines if " parent: " not in line]
+        if lines_of_work:
+            last_line = f"{log_name}: {lines_of_work[-1].strip()}"
     return Failure(failure.cause, (job,), failure.action, last_line)
 
 
-def _logs(folders: Iterable[LaunchFolder], job: str) -> list[Path]:
+def _find_logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:
+    """Logs of a job, as Slurm names them, and as submitit names those of this machine."""
     paths: list[Path] = []
-    for launch in folders:
+    for launch in launches:
         logs = launch.path / "logs"
-        # As Slurm names them, and as submitit names those of this machine.
         paths += [*logs.glob(f"*-{job}.log"), *logs.glob(f"*/{job}_*_log.out")]
     return paths
 
 
-def _place(log: Path) -> str:
-    return f"{log.parent.name}/{log.name}" if log.suffix == ".out" else log.name
-
-
-def _tail(path: Path) -> str:
+def _read_tail(path: Path) -> str:
+    """The end of a log; empty where it cannot be read."""
     try:
         with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            log.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
             return log.read().decode(errors="replace")
     except OSError:
         return ""

@@ -125,7 +125,7 @@ def test_a_slurm_that_is_away_leaves_no_file_in_the_way(
     """sbatch is here, and sinfo answers nobody: the advice that is given then works."""
     with monkeypatch.context() as patch:
         patch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-        patch.setattr("rlbhpc.launch.slurm.ask", lambda *words, **more: None)
+        patch.setattr("rlbhpc.launch.slurm.query", lambda *words, **more: None)
         with pytest.raises(UserError, match="--cluster local"):
             ask_for("math500", None)
     assert not list(folder.glob("*.yaml"))
@@ -137,7 +137,7 @@ def test_words_that_were_planned_and_never_sent_give_way(
 ) -> None:
     """What sbatch refused was planned at the sizes of a cluster."""
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr("rlbhpc.launch.slurm.ask", lambda *words, **more: "up")
+    monkeypatch.setattr("rlbhpc.launch.slurm.query", lambda *words, **more: "up")
     file = ask_for("math500", None)
     planned = load_study(file)
     store_study(planned)

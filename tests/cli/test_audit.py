@@ -153,7 +153,7 @@ def test_at_a_terminal_keys_are_judgements(study: Study, monkeypatch: pytest.Mon
     pages: list[str] = []
     monkeypatch.setattr("click.getchar", lambda: next(keys))
     monkeypatch.setattr("click.echo", lambda text="", **_: pages.append(str(text)))
-    monkeypatch.setattr("rlbhpc.cli.audit._is_terminal", lambda: True)
+    monkeypatch.setattr("rlbhpc.cli.verify._is_terminal", lambda: True)
     call("audit", study.layout.root)
     words = [judgement.word for judgement in load_judgements(study.layout).values()]
     assert words == ["right", "wrong", "unclear"]

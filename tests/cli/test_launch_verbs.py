@@ -31,12 +31,6 @@ waiting       2  2-3
 Queue: 2 pending (Resources), 1 running
 """
 
-COST = """\
-At 10 tokens/s and 5 s to load (as given):
-  0.02 hours of a device, 26% of them loading; 39 s in 2 tasks at once
-  about 25 files, 0 MB, 3 sbatch calls
-"""
-
 
 def test_shards_by_state_follow_data_first_and_slurm_second(run: Run, stubs: Stubs) -> None:
     path, study = run
@@ -80,15 +74,6 @@ def test_a_damaged_record_of_an_attempt_is_told(run: Run, content: bytes) -> Non
             assert code == INCOMPLETE, verb
             told = [line for line in result.stderr.splitlines() if str(attempt.path) in line]
             assert len(told) == 1, verb
-
-
-def test_slurm_is_asked_when_jobs_would_start(tmp_path: Path, stubs: Stubs) -> None:
-    path, _ = study_in(tmp_path / "s")
-    stubs.add("sbatch", "echo 'sbatch: Job 9 to start at 2031-01-01T00:00:00' >&2")
-    _, result = call("launch", path, "--test-only")
-    assert "sample: Job 9 to start at 2031-01-01T00:00:00" in result.stdout
-    assert all(words[0] == "--test-only" for words in stubs.calls("sbatch"))
-    assert len(stubs.calls("sbatch")) == 3
 
 
 def test_a_launch_that_was_not_submitted_is_told(tmp_path: Path, stubs: Stubs) -> None:
@@ -148,14 +133,12 @@ def test_what_a_plan_costs_is_shown_with_a_rate(tmp_path: Path, stubs: Stubs) ->
         "48 samples to make, about 576 response tokens, 1 shards\n"
         "No rate was measured yet: give --tokens-per-second to see what that costs.\n"
     )
-    for more, source in (((), 60), (("--startup", 5), 5)):
-        text = call("plan", path, "--tokens-per-second", 10, *more, "--json")[1].stdout
-        assert json.loads(text)["rates"] == {"tokens": 10, "start": source, "source": "as given"}
+    words = ("--tokens-per-second", 10, "--shard-tokens", 150)
+    code, result = call("plan", path, *words, "--json")
+    record = json.loads(result.stdout)
+    assert code == DONE
+    assert record["rates"] == {"tokens": 10, "start": 60, "source": "as given"}
+    assert record["gpu_hours"] == pytest.approx(4 * (60 + 144 / 10) / 3600)
+    assert "0.08 hours of a device" in printed(call("plan", path, *words)[1])
     with pytest.raises(UsageError, match="--budget goes with --until"):
         call("plan", path, "--budget", 9)
-    words = ("--tokens-per-second", 10, "--startup", 5, "--width", 2, "--shard-tokens", 150)
-    code, result = call("plan", path, *words, "--json")
-    found = json.loads(result.stdout)
-    assert code == DONE
-    assert found["prediction"]["wall_seconds"] == pytest.approx(2 * (5 + 144 / 10))
-    assert printed(call("plan", path, *words)[1]).partition("shards\n")[2] == COST

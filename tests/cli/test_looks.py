@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlbhpc.cli.sampling import look_rows, print_looks, tell_next
+from rlbhpc.cli.sampling import look_rows, print_looks, tell_next_command
 from rlbhpc.stats.joint import Finding
 from rlbhpc.sweep.looks import LookRecord, More, Waiting, as_row
 from tests.cli.transcript import narrowed
@@ -51,7 +51,7 @@ def test_looks_say_what_is_decided_and_what_comes_next(capsys: pytest.CaptureFix
 def test_the_next_command_is_named_where_samples_are_missing(
     capsys: pytest.CaptureFixture[str], results: list[LookRecord | Waiting], draws: bool
 ) -> None:
-    tell_next(results, "math.yaml")
+    tell_next_command(results, "math.yaml")
     printed = capsys.readouterr().out
     assert printed.startswith("Draw what is missing with `rlbhpc launch math.yaml`") == draws
     assert bool(printed) == draws

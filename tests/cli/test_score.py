@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rlbhpc.cli.scoring import row
+from rlbhpc.cli.scoring import score_row
 from rlbhpc.store import tables
 from rlbhpc.sweep.score import read_score_states
 from tests.responses import sums_study, write_responses
@@ -34,7 +34,7 @@ def test_texts_that_are_not_drawn_yet_are_missing_like_those_without_a_score(
     columns = [pa.array([value]) for value in scored]
     table = pa.table(columns, names=tables.SCORE_ROWS.names)
     tables.add_scores(study.layout, *before.condition.table, table)
-    assert [row(study, after) for after in read_score_states(study, ["own"])] == [
+    assert [score_row(study, after) for after in read_score_states(study, ["own"])] == [
         {
             "score": "own", "texts_of": "base", "problem_set": "gsm8k", "step": 0,
             "scorer": "base", "scorer_step": 0, "scored": 1, "missing": 3,

@@ -57,7 +57,7 @@ def test_a_study_that_stops(tmp_path: Path, stubs: Stubs) -> None:
     texts = [
         say(tmp_path, "plan", file, "--until", "lost decided"),
         say(tmp_path, "plan", file, "--until", "lost decided", "--json"),
-        say(tmp_path, "plan", file, "--startup", 5),
+        say(tmp_path, "plan", file),
         say(tmp_path, "status", file),
         say(tmp_path, "check", file),
     ]

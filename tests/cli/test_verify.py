@@ -153,7 +153,9 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlbhpc.cli.verify.kind_of", lambda problem, verification: "math-paper")
+    monkeypatch.setattr(
+        "rlbhpc.cli.verify.verifier_kind", lambda problem, verification: "math-paper"
+    )
 
 
 def test_new_verdicts_become_a_run_of_their_own(

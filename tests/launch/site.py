@@ -26,7 +26,7 @@ USER = "rlbhpc-dev"
 SECOND = "rlbhpc-dev2"
 NODES = ("n1", "n2", "n3")
 # As long as one of the tests may wait for the cluster; nothing here takes so long.
-PATIENCE = 600.0
+STEP_SECONDS = 600.0
 
 
 class Site:
@@ -87,7 +87,7 @@ class Site:
         return subprocess.run(
             [str(STATE / "enter"), "sh", "-c", 'umask 002; HOME=$0 exec "$@"', home, *command],
             cwd=self.folder, env={**self.environment, "RLBHPC_CLUSTER_USER": user}, text=True,
-            capture_output=True, check=False, timeout=PATIENCE,
+            capture_output=True, check=False, timeout=STEP_SECONDS,
         )  # fmt: skip
 
     def rlbhpc(self, *words: str, codes: tuple[int, ...] = (0,), user: str = USER) -> str:
@@ -143,10 +143,10 @@ class Site:
             for path in paths.values():
                 path.unlink(missing_ok=True)
 
-    def queue(self) -> list[slurm.Row]:
+    def queue(self) -> list[slurm.QueueRow]:
         """The jobs of both users."""
         done = self.root("squeue", f"--user={USER},{SECOND}", "--noheader", "--format=%i|%T|%r|%u")
-        return slurm.read_rows(done.stdout) if done.returncode == 0 else []
+        return slurm.parse_rows(done.stdout) if done.returncode == 0 else []
 
     def restarts(self, job: str) -> int:
         """How often Slurm has started a job again."""
@@ -176,11 +176,11 @@ class Site:
 
     def until(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for the cluster; it answers in its own time."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + STEP_SECONDS
         while not condition():
             if time.monotonic() > end:
                 raise AssertionError(
-                    f"{what}: not in {PATIENCE:g} s\n{self.queue()}\n{self.last_words()}"
+                    f"{what}: not in {STEP_SECONDS:g} s\n{self.queue()}\n{self.last_words()}"
                 )
             time.sleep(0.5)
 

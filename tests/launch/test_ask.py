@@ -160,7 +160,7 @@ def test_what_launching_again_does_not_help_ends_with_its_cause(
 ) -> None:  # fmt: skip
     """A change of the queue is one line; the second launch that makes nothing is the last."""
     path, study = study_in(tmp_path / "s")
-    monkeypatch.setattr(ask, "LOOK", 0.0)
+    monkeypatch.setattr(ask, "SECONDS_BETWEEN_LOOKS", 0.0)
     stubs.add("sinfo")
     stubs.add(
         "squeue",
@@ -195,7 +195,9 @@ def test_samples_without_a_report_are_said_to_be_there(
     stubs.add("sinfo")
     store(study, [row(study, key) for key in keys_of(study)])
     # Jobs of a cluster have an environment of their own.
-    monkeypatch.setattr(ask, "_reject_lacking", lambda study: pytest.fail("asked for torch here"))
+    monkeypatch.setattr(
+        ask, "_reject_absent_engines", lambda study: pytest.fail("asked for torch here")
+    )
     lines, error = results(path)
     assert "compact: 1" in lines
     assert without_ids(lines) == [
@@ -238,7 +240,7 @@ def test_who_asks_again_while_jobs_wait_launches_nothing(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, study = study_in(tmp_path / "s")
-    monkeypatch.setattr(ask, "LOOK", 0.0)
+    monkeypatch.setattr(ask, "SECONDS_BETWEEN_LOOKS", 0.0)
     stubs.add("sinfo")
     assert call("launch", path, "--submit")[0] == DONE
     stubs.add("squeue", f"echo '1_0|PENDING|Priority|{ME}'")
@@ -261,7 +263,7 @@ def test_who_asks_again_while_jobs_wait_launches_nothing(
 def test_nobody_waits_for_hidden_jobs_that_show_no_sign_of_life(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They may be gone for ever: their shards are launched, and the end of that launch counts."""
+    """They may be gone for ever: who asks is told whose they are."""
     path, study = study_in(tmp_path / "s")
     waiting = SimpleNamespace(sleep=lambda seconds: pytest.fail("it waits"))
     monkeypatch.setattr(ask, "time", waiting)
@@ -272,9 +274,5 @@ def test_nobody_waits_for_hidden_jobs_that_show_no_sign_of_life(
     stubs.add("scontrol", "echo 'PrivateData = jobs'")
     stubs.add("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     _, error = results(path)
-    assert str(error).startswith(STUCK)
-    plans = [
-        json.loads((study.layout.launches / number / "launch.json").read_text())["plan"]
-        for number in ("0001", "0002")
-    ]
-    assert plans[0] == plans[1]
+    assert "launch 0001 of ann" in str(error) and "rlbhpc cancel" in str(error)
+    assert [folder.name for folder in study.layout.launches.iterdir()] == ["0001"]

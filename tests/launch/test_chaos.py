@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.launch.slurm import Row, ids_in
+from rlbhpc.launch.slurm import QueueRow, parse_ids
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from tests.launch.made import tiny
@@ -64,16 +64,16 @@ class Round:
             "launch", str(self.study), *self.words, "--submit", codes=(0, 4), user=user
         )
 
-    def running(self) -> list[Row]:
+    def running(self) -> list[QueueRow]:
         return [row for row in self.site.queue() if row.state == "RUNNING" and row.task >= 0]
 
     def at_work(self) -> set[Task]:
         """What runs, those that compact and report among it."""
         return {(row.job, row.task) for row in self.site.queue() if row.state == "RUNNING"}
 
-    def a_task(self) -> Row | None:
+    def a_task(self) -> QueueRow | None:
         """A task that runs; waits for one, as long as there are jobs."""
-        rows: list[Row] = []
+        rows: list[QueueRow] = []
 
         def look() -> bool:
             rows[:] = self.running()
@@ -85,7 +85,7 @@ class Round:
     def on_node(self, node: str) -> set[Task]:
         """Tasks that run, or just end, on a node."""
         done = self.site.root("squeue", "-h", "-w", node, "-o", "%i")
-        return {task for line in done.stdout.split() for task in ids_in(line)}
+        return {task for line in done.stdout.split() for task in parse_ids(line)}
 
     def _cancelled(self, tasks: set[Task]) -> None:
         """Note that no such task may begin from now on, but for a start that is under way."""
@@ -257,7 +257,7 @@ class Round:
         for line in answer.splitlines():
             name, start = line.split("|")
             if start not in ("Unknown", "None"):
-                for task in ids_in(name):
+                for task in parse_ids(name):
                     started.setdefault(task, []).append(datetime.fromisoformat(start))
         return started
 

@@ -42,7 +42,9 @@ AFTERWARDS = (ENGINE, NOT_STARTED, "Killed")
         ("RuntimeError: CUDA error: out of memory", "the GPU's memory", "rows"),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "GPU", "--exclude"),
         ("x\nOSError: [Errno 28] No space left on device", "the disk or a quota", "--seal"),
-        ("rlbhpc: no Python 3.9 or newer at /p on n1; name one", "refused", "what the line says"),
+        ("slurm_script: line 45: exec: /p/python3: cannot execute: No such file or directory",
+         "no Python 3.9", "`python`"),
+        ("SyntaxError: future feature annotations is not defined", "no Python 3.9", "`python`"),
         ("FATAL:   While checking image: could not open image /i.sif", "image", "image verify"),
         ("/usr/bin/python3: No module named rlbhpc", "a module is missing", "`rlbhpc`"),
         ("rlbhpc: study.json: no such problem set", "rlbhpc refused", "what the line says"),
@@ -250,7 +252,7 @@ def test_doctor_without_slurm_says_where_to_run_it(
         table = {"hosts": ["*"], "python": str(stubs.folder / python)}
         (tmp_path / "tables" / "0.yaml").write_text(yaml.safe_dump(table))
         stubs.add(python, {"chatty": "echo Loading python/3.11; echo 3.11"}.get(python, ""))
-        (finding,) = doctor.of_python()
+        (finding,) = doctor.examine_python()
         assert finding.verdict == verdict
     assert os.environ["PATH"] == str(tmp_path / "bin")
 
@@ -320,7 +322,7 @@ def test_what_slurm_says_of_itself_is_told_with_what_it_means(
     stubs.add("sbatch", sbatch)
     stubs.add("scontrol", scontrol)
     stubs.add("sacctmgr", "echo 'proj||30|'; echo 'no row'")
-    assert list(doctor.of_slurm()) == findings
+    assert list(doctor.examine_slurm()) == findings
 
 
 @pytest.mark.parametrize(
@@ -370,11 +372,11 @@ def test_the_python_of_jobs_is_new_enough(
     monkeypatch.setenv("RLBHPC_CLUSTERS", str(tmp_path))
     stubs.add("python-of-site", f"echo '{prints}'")
     (tmp_path / "0.yaml").write_text("hosts: ['*']\npython: python-of-site\n")
-    (finding,) = doctor.of_python()
+    (finding,) = doctor.examine_python()
     assert (finding.what, finding.found) == ("python of jobs", f"{found} at python-of-site")
     assert (finding.verdict, "3.9 or newer" in finding.advice) == (verdict, verdict == "bad")
     (tmp_path / "0.yaml").write_text("hsots: ['*']\n")
-    (finding,) = doctor.of_python()
+    (finding,) = doctor.examine_python()
     assert (finding.what, finding.verdict) == ("cluster", "bad")
     assert "0.yaml:1: hsots: unknown key" in finding.advice
 
@@ -392,14 +394,14 @@ def test_what_runs_images_is_told_with_how_it_mounts_them(
 ) -> None:
     stubs = Stubs(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(stubs.folder))
-    (none,) = doctor.of_containers()
+    (none,) = doctor.examine_containers()
     assert (none.what, none.found, none.verdict) == ("apptainer", "not here", "note")
     stubs.add(name, body)
     (tmp_path / folder / name / "bin").mkdir(parents=True)
     (tmp_path / folder / name / "bin" / "starter-suid").touch()
     version = "does not start" if body == "exit 1" else "one 1.3"
     means = "by FUSE, slower" if folder == "share" else "by the kernel (setuid)"
-    assert list(doctor.of_containers()) == [
+    assert list(doctor.examine_containers()) == [
         Finding(name, f"{version} at {stubs.folder / name}"),
         Finding("images are mounted", means),
     ]
@@ -417,7 +419,7 @@ def test_what_confines_the_programs_of_a_model_is_told(
     stubs.add("unshare", unshare)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", lambda path: modules)
-        spaces, landlock = doctor.of_confinement()
+        spaces, landlock = doctor.examine_confinement()
     assert (spaces.found, spaces.verdict, landlock.found) == found
     assert stubs.calls("unshare") == [["-Ur", "true"]]
 
@@ -448,9 +450,9 @@ def test_a_file_system_that_will_not_do_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: object, name: str, fault: object,
     what: str, found: tuple[str, str, str] | None,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(doctor, "FILES", 2)  # to be quick
+    monkeypatch.setattr(doctor, "PROBE_FILES", 2)  # to be quick
     monkeypatch.setattr(part, name, fault)
-    bad = {one.what: one for one in doctor.of_files(tmp_path)}.pop(what)
+    bad = {one.what: one for one in doctor.examine_files(tmp_path)}.pop(what)
     if found is None:
         assert bad.verdict == "note" and re.fullmatch(r"[56]\.\d s", bad.found)
     else:
@@ -459,7 +461,7 @@ def test_a_file_system_that_will_not_do_is_told(
 
 def test_a_file_system_that_will_do_keeps_nothing_of_what_was_tried(tmp_path: Path) -> None:
     for _ in range(2):
-        good = list(doctor.of_files(tmp_path / "deep" / "er"))
+        good = list(doctor.examine_files(tmp_path / "deep" / "er"))
         assert [one.what for one in good] == [
             "exclusive create", "rename replaces whole files", "appends are seen at once",
             "listing", "clock against the file server", "room",
@@ -472,14 +474,14 @@ def test_a_file_system_that_will_do_keeps_nothing_of_what_was_tried(tmp_path: Pa
 def test_room_and_a_folder_that_cannot_be_made_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "FILES", 2)
+    monkeypatch.setattr(doctor, "PROBE_FILES", 2)
     for count, told in ((1, "12,345 files"), (0, "no count of files")):
         space = SimpleNamespace(f_files=count, f_favail=12_345, f_bavail=10**6, f_frsize=4096)
         monkeypatch.setattr(os, "statvfs", lambda folder, space=space: space)
-        *_, room = doctor.of_files(tmp_path)
+        *_, room = doctor.examine_files(tmp_path)
         assert room == Finding("room", f"4 GB, {told}")
     (tmp_path / "file").touch()
-    (finding,) = doctor.of_files(tmp_path / "file" / "in")
+    (finding,) = doctor.examine_files(tmp_path / "file" / "in")
     advice = "choose another one"
     assert finding == Finding(
         f"folder {tmp_path / 'file' / 'in'}", "Not a directory", "bad", advice

@@ -12,7 +12,7 @@ import pytest
 
 from rlbhpc.errors import UserError
 from rlbhpc.launch import host
-from rlbhpc.launch.api import image_of, next_folder, write_host, write_launch
+from rlbhpc.launch.api import describe_image, make_next_folder, write_host, write_launch
 from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.script import Draft, read_options
 from rlbhpc.study.layout import Layout
@@ -65,16 +65,16 @@ def test_the_parent_of_jobs_brings_what_it_imports(tmp_path: Path) -> None:
 def test_an_image_is_read_again_once_it_has_changed(tmp_path: Path) -> None:
     image = tmp_path / "one.sif"
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, container={"image": str(image)}))
-    assert image_of(draft) == {"path": str(image)}, "it may be there on the nodes alone"
+    assert describe_image(draft) == {"path": str(image)}, "it may be there on the nodes alone"
     for content, seconds in ((b"image", 100), (b"other", 100), (b"other", 200), (b"longer", 200)):
         image.write_bytes(content)
         os.utime(image, (seconds, seconds))
         described = {"path": str(image), "size": len(content), "mtime_ns": seconds * 10**9}
         # One of the same size and time is taken for the one that was read.
         digest = hashlib.sha256(b"image" if seconds == 100 else content).hexdigest()
-        assert image_of(draft) == {**described, "sha256": digest}
+        assert describe_image(draft) == {**described, "sha256": digest}
         write_launch(draft, jobs)
-    assert image_of(Draft(draft.study, draft.plan, Cluster(), "site", {})) == {}
+    assert describe_image(Draft(draft.study, draft.plan, Cluster(), "site", {})) == {}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_next_launch_has_the_next_number(tmp_path: Path, names: list[str], n
     layout = Layout(tmp_path / "deep" / "run")
     for name in names:
         (layout.launches / name).mkdir(parents=True)
-    assert next_folder(layout) == layout.launches / number
+    assert make_next_folder(layout) == layout.launches / number
     assert (layout.launches / number).is_dir()
 
 
@@ -93,4 +93,4 @@ def test_a_folder_where_no_launch_can_lie_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = r"file/launches: Not a directory; choose another `output`$"
     with pytest.raises(UserError, match=told):
-        next_folder(Layout(tmp_path / "file"))
+        make_next_folder(Layout(tmp_path / "file"))

@@ -28,6 +28,10 @@ CASES = {
         },
         {"text": SAMPLED, "options": {"time": "30", "qos": "short"}},
     ),
+    "nodes": (
+        {"sample": {"gpus": 4, "nodes": 2, "cpus": 16}},
+        {"text": SAMPLED},
+    ),
     "trained": (
         {"max_array_size": 2, "train": {"gpus": 4, "nodes": 2, "cpus": 16}, "throttle": 1},
         {"text": TRAINED},

@@ -205,7 +205,7 @@ def test_what_is_cancelled_while_ask_waits_is_not_launched_again(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, study = study_in(tmp_path / "s")
-    monkeypatch.setattr("rlbhpc.launch.ask.LOOK", 0.0)
+    monkeypatch.setattr("rlbhpc.launch.ask.SECONDS_BETWEEN_LOOKS", 0.0)
     stubs.add("sinfo")
     stubs.add("squeue", "echo '1_0|RUNNING|None|me'")
 

@@ -18,9 +18,9 @@ import pytest
 
 from rlbhpc.launch import host
 from rlbhpc.launch.api import write_host
-from rlbhpc.launch.host.__main__ import Record, cause_of
+from rlbhpc.launch.host.__main__ import describe_exit_code
 from rlbhpc.launch.host.claims import host_name, start_tick
-from tests.launch.made import JOB, PARTITION, Stubs, shown
+from tests.launch.made import JOB, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
 # A child says this once it listens, then waits for what the test does.
@@ -226,34 +226,35 @@ def test_a_failure_that_was_got_over_is_recovered(run: Run) -> None:
     assert failures(run)["recovered"]
 
 
-def test_a_full_disk_does_not_keep_a_job_from_its_requeue(run: Run) -> None:
-    """Its runs are counted all the same, and end when they make nothing new."""
-    in_the_way = run.folder / "failures"
-    in_the_way.write_text("as a full disk is")
-    assert run.call("exit 9")[0] == 75
-    assert requeues(run) == 1
-    code, text = run.call("exit 9", restarts=1)
-    assert (code, requeues(run)) == (75, 2)
-    assert "parent: failures/7_2.json: " in text
-    assert run.call("exit 9", restarts=2)[0] == 9
-    assert len([*run.folder.glob("unrecorded-7_2.*")]) == 3
-    in_the_way.unlink()
-    run.call("exit 9", restarts=3)
-    assert failures(run)["stalls"] == 4
-    assert not [*run.folder.glob("unrecorded-*")]
-
-
-def test_what_had_no_room_goes_with_the_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("makes_something", "code"), [(False, 9), (True, 75)])
+def test_a_run_that_nobody_can_count_comes_back_if_it_made_something_new(
+    run: Run, makes_something: bool, code: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("failures").write_text("as a full disk is")
-    Record("7_2").add(9, "ended with exit code 9", progress=False)
-    assert Record("7_2").stalls == 1
-    Record("7_2").move("41_2")
-    assert (Record("7_2").stalls, Record("41_2").stalls) == (0, 1)
-    Record("41_2").add(9, "ended with exit code 9", progress=True)
-    assert Record("41_2").stalls == 0
+    """Else a job on a full disk would come back for ever."""
+    (run.folder / "failures").write_text("in the way, as a full disk is")
+    words = ("--drain", "20", "--last", "20", "--progress", "new")
+    script = "echo x >new; exit 9" if makes_something else "exit 9"
+    ended, text = run.call(script, *words)
+    assert (ended, requeues(run)) == (code, int(makes_something))
+    assert "parent: failures/7_2.json: " in text
+
+
+@pytest.mark.parametrize("refusal", ["{} for job 7_2", "7_2: {}"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Requested operation is presently disabled", "Access/permission denied",
+        "Invalid job id specified",
+    ],
+)  # fmt: skip
+def test_where_no_job_may_requeue_itself_that_is_recorded(
+    run: Run, refusal: str, reason: str
+) -> None:
+    answer = f'[ "$1" != requeue ] || {{ echo "{refusal.format(reason)}" >&2; exit 1; }}'
+    run.stubs.add("scontrol", answer)
+    assert run.call("exit 75")[0] == 75
+    assert requeues(run) == 1, "another try is of no use"
+    assert reason in failures(run)["runs"][-1]["cause"]
 
 
 def test_what_is_refused_is_not_tried_again(run: Run) -> None:
@@ -323,63 +324,6 @@ def test_a_job_that_slurm_has_requeued_itself_is_left_at_once(run: Run) -> None:
     assert "could not" not in failures(run)["runs"][-1]["cause"]
 
 
-@pytest.mark.parametrize(("nodes", "excluded"), [(5, "n[1-2],n7"), (4, None)])
-def test_a_node_on_which_it_failed_is_left_for_others(
-    run: Run, nodes: int, excluded: str | None
-) -> None:
-    runs = shown(ExcNodeList="n[1-2]")
-    waits = shown(runs, JobState="PENDING", Reason="BeginTime", Restarts=1, NodeList="(null)")
-    run.stubs.add(
-        "scontrol",
-        f'[ "$3" = partition ] && echo "{shown(PARTITION, TotalNodes=nodes)}"\n'
-        f'[ "$3" = job ] && if [ -e "$0.once" ]; then echo "{waits}"; else echo "{runs}"; fi\n'
-        '[ "$1" = requeue ] && touch "$0.once" && kill -TERM $PPID; exit 0',
-    )
-    _, text = run.call("exit 1", SLURMD_NODENAME="n7", SLURM_JOB_PARTITION="gpu")
-    assert ("parent: it keeps off n[1-2],n7" in text) == bool(excluded)
-    updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
-    assert updates == ([["JobId=7_2", f"ExcNodeList={excluded}"]] if excluded else [])
-
-
-@pytest.mark.parametrize("refusal", ["{} for job 7_2", "7_2: {}"])
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "Requested operation is presently disabled", "Access/permission denied",
-        "Invalid job id specified",
-    ],
-)  # fmt: skip
-def test_where_no_job_may_requeue_itself_the_task_is_submitted_anew(
-    run: Run, refusal: str, reason: str
-) -> None:
-    """The new job takes the record over, and what waited for the old one waits for it as well."""
-    waiting = shown(JobState="PENDING", Dependency="afterany:7_*(unfulfilled)")
-    run.stubs.add(
-        "scontrol",
-        'case "$*" in\n'
-        f'requeue*) echo "{refusal.format(reason)}" >&2; exit 1 ;;\n'
-        f'*"show job 8") echo "{waiting}" ;;\n'
-        f'*"show job 7_2") echo "{JOB}" ;;\n'
-        "esac",
-    )
-    run.stubs.add("sbatch", 'env | grep -c "^SLURM_" >slurm_variables; echo "41;site"')
-    for name in ("sample", "resample"):
-        (run.folder / f"{name}.sbatch").touch()
-    jobs = {"sample": {"after": []}, "compact": {"after": ["sample"]}}
-    (run.folder / "launch.json").write_text(json.dumps({"jobs": jobs}))
-    (run.folder / "submitted").write_text("sample ?\nsample 7\ncompact ?\ncompact 8\n")
-    _, text = run.call("exit 1", SLURM_JOB_NAME="tiny-0a1b2c-0001-sample", SLURM_CONF="/etc/x")
-    assert "it goes on as job 41_2" in text and "job 8 waits for 41 as well" in text
-    assert requeues(run) == 1, "another try is of no use"
-    assert run.stubs.calls("sbatch") == [["--parsable", "--array=2", "sample.sbatch"]]
-    assert (run.folder / "slurm_variables").read_text() == "1\n", "only where Slurm is"
-    assert (run.folder / "submitted").read_text().endswith("compact 8\nsample 41 2\n")
-    updates = [words[1:] for words in run.stubs.calls("scontrol") if words[0] == "update"]
-    assert updates == [["JobId=8", "Dependency=afterany:7,afterany:41"]]
-    (record,) = (run.folder / "failures").glob("*.json")
-    assert record.stem == "41_2" and json.loads(record.read_text())["stalls"] == 1
-
-
 def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
     scratch = run.folder / "deep" / "er"
     words = ("--drain", "1", "--last", "1", "--scratch", str(scratch))
@@ -434,36 +378,13 @@ def test_the_folder_of_a_parent_that_is_killed_is_removed_by_the_next(run: Run) 
     ],
 )  # fmt: skip
 def test_an_exit_code_is_said_in_words(code: int, cause: str) -> None:
-    assert cause_of(code) == cause
+    assert describe_exit_code(code) == cause
 
 
 def test_a_script_that_is_run_by_hand_ends_as_its_work_did(run: Run) -> None:
     for script, code in (("kill -KILL $$", 137), ("exit 9", 9)):
         assert run.call(script, job=False)[0] == code
     assert not run.stubs.calls("scontrol")
-
-
-def test_a_checkpoint_lets_those_start_that_wait_for_it(run: Run) -> None:
-    (run.folder / "submitted").write_text("train 1\nsample-rl-10 33\n")
-    words = ("--drain", "1", "--last", "1", "--release", "made=sample-rl-10",
-             "--release", "never=sample-rl-10")  # fmt: skip
-    waits = "afterany:9(unfulfilled),afterany:30(unfulfilled)"
-    waiting = shown(JobState="PENDING", Reason="Dependency", ArrayTaskId="1-3", Dependency=waits)
-    # A task that somebody cancelled is a record of its own, which waits for nothing.
-    ended = shown(JobState="CANCELLED", ArrayTaskId="0")
-    for lines in (waiting, f"{waiting}\n{ended}", f"{ended}\n{waiting}"):
-        run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{lines}"')
-        assert run.call("touch made", *words)[0] == 0
-        # The array before it has the devices that a throttle leaves.
-        assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", "Dependency=afterany:30"]
-    for before, after in (("afterany:9:9", ""), ("singleton,afterany:9", "singleton")):
-        text = shown(JobState="PENDING", Dependency=before)
-        run.stubs.add("scontrol", f'[ "$3" != job ] || echo "{text}"')
-        assert "made is there; job 33 may start" in run.call("touch made", *words)[1]
-        assert run.stubs.calls("scontrol")[-1] == ["update", "JobId=33", f"Dependency={after}"]
-    run.stubs.add("scontrol", '[ "$3" != job ] || exit 1')
-    assert run.call("touch made", *words)[0] == 0
-    assert run.stubs.calls("scontrol")[-1][-1] == "33", "what it waits for is not known"
 
 
 def test_work_does_not_outlive_a_parent_that_is_killed(run: Run) -> None:

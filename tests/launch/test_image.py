@@ -49,7 +49,7 @@ def test_an_image_appears_whole_with_its_revision(
     (words,) = stubs.calls("apptainer")
     assert any(re.fullmatch(r"revision=[0-9a-f]{40}(-changed)?", word) for word in words)
     assert words[0] == "build"
-    assert words[-2:] == [f"{target}.partial", str(container.ROOT / "containers" / "cpu.def")]
+    assert words[-2:] == [f"{target}.partial", str(container.CHECKOUT / "containers" / "cpu.def")]
     monkeypatch.chdir(tmp_path)
     assert call("image", "build", "gpu") == (DONE, f"rlbhpc-gpu.sif: sha256 {digest}\n")
 
@@ -63,7 +63,7 @@ def test_the_revision_says_whether_files_were_changed(
     stubs: Stubs, git: str, revision: str
 ) -> None:
     stubs.add("git", f'case "$*" in *HEAD*) {git} esac')
-    assert container.revision() == revision
+    assert container.read_revision() == revision
 
 
 def test_images_are_built_from_a_checkout_by_either_program(
@@ -72,20 +72,20 @@ def test_images_are_built_from_a_checkout_by_either_program(
     stubs = Stubs(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(stubs.folder))
     stubs.add("singularity")
-    assert container.program() == "singularity"
-    monkeypatch.setattr(container, "ROOT", tmp_path)
+    assert container.find_program() == "singularity"
+    monkeypatch.setattr(container, "CHECKOUT", tmp_path)
     told = "containers/gpu.def is not there: images are built from a checkout of rlbhpc"
     with pytest.raises(UserError, match=told):
-        container.build("gpu", tmp_path / "one.sif")
+        container.build_image("gpu", tmp_path / "one.sif")
 
 
 @pytest.mark.parametrize(
     ("apt", "mirror"),
     [
         ("echo http://one.org/debian-sec; echo http://two.org/debian/", "http://two.org/debian"),
-        ("echo http://one.org/ubuntu/", container.DEBIAN),
-        ("exit 100", container.DEBIAN),
-        (None, container.DEBIAN),
+        ("echo http://one.org/ubuntu/", container.DEBIAN_MIRROR),
+        ("exit 100", container.DEBIAN_MIRROR),
+        (None, container.DEBIAN_MIRROR),
     ],
 )
 def test_an_image_is_built_from_the_mirror_of_the_builder(
@@ -94,12 +94,12 @@ def test_an_image_is_built_from_the_mirror_of_the_builder(
     stubs = Stubs(tmp_path / "bin")
     # Git, for the revision, is where apt-get may be as well.
     monkeypatch.setenv("PATH", str(stubs.folder))
-    monkeypatch.setattr(container, "revision", lambda: "abc")
+    monkeypatch.setattr(container, "read_revision", lambda: "abc")
     stubs.add("apptainer", 'for last in "$@"; do path=$last; done; exit 1')
     if apt is not None:
         stubs.add("apt-get", apt)
     with pytest.raises(UserError):
-        container.build("cpu", tmp_path / "one.sif")
+        container.build_image("cpu", tmp_path / "one.sif")
     (words,) = stubs.calls("apptainer")
     assert f"mirror={mirror}" in words
 
@@ -107,12 +107,12 @@ def test_an_image_is_built_from_the_mirror_of_the_builder(
 def test_a_failed_build_leaves_nothing_and_says_where_else(tmp_path: Path, stubs: Stubs) -> None:
     stubs.add("apptainer", "exit 255")
     with pytest.raises(UserError, match="build on another machine"):
-        container.build("cpu", tmp_path / "one.sif")
+        container.build_image("cpu", tmp_path / "one.sif")
     assert not list(tmp_path.glob("*.sif*"))
     with pytest.raises(
         UserError, match=r"one\.sif: no such image; build it with `rlbhpc image build`"
     ):
-        container.verify(tmp_path / "one.sif")
+        container.verify_image(tmp_path / "one.sif")
 
 
 def test_verify_shows_labels_and_digest(tmp_path: Path, stubs: Stubs) -> None:
@@ -151,7 +151,7 @@ def test_an_image_that_will_not_do_is_told_why(
     stubs.add("apptainer", body)
     (tmp_path / "one.sif").touch()
     with pytest.raises(UserError, match=message):
-        container.verify(tmp_path / "one.sif")
+        container.verify_image(tmp_path / "one.sif")
 
 
 def test_without_apptainer_it_says_what_to_load(
@@ -159,16 +159,16 @@ def test_without_apptainer_it_says_what_to_load(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="module load apptainer"):
-        container.build("cpu", tmp_path / "one.sif")
+        container.build_image("cpu", tmp_path / "one.sif")
 
 
-@pytest.mark.parametrize("kind", container.KINDS)
+@pytest.mark.parametrize("kind", container.IMAGE_KINDS)
 def test_definitions_copy_what_is_there_and_are_labelled(kind: str) -> None:
-    text = (container.ROOT / "containers" / f"{kind}.def").read_text()
+    text = (container.CHECKOUT / "containers" / f"{kind}.def").read_text()
     files = text.partition("%files\n")[2].partition("\n\n")[0].split("\n")
     for line in files:
         source, _ = line.split()
-        assert (container.ROOT / source).exists()
+        assert (container.CHECKOUT / source).exists()
     assert f"rlbhpc.kind {kind}" in text
     assert "MirrorURL: {{ mirror }}" in text
     assert "constraints.txt" in text

@@ -19,12 +19,10 @@ from rlbhpc.errors import UserError
 from rlbhpc.launch import cluster as clusters
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import choose, load_cluster, table
-from rlbhpc.launch.jobs import SEALED_TOGETHER, Job, _seals
 from rlbhpc.launch.launches import reject_namesake
-from rlbhpc.launch.prepare import Rates, predict, prepare
-from rlbhpc.launch.script import REFUSED, directives, read_options, set_up
+from rlbhpc.launch.prepare import prepare
+from rlbhpc.launch.script import REFUSED_OPTIONS, read_options, sbatch_options, setup_lines
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.plan import Plan
 from rlbhpc.sweep.remember import store_study
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in, study_in
 from tests.studies import trained
@@ -103,16 +101,6 @@ def test_a_pupil_waits_for_its_base_and_its_teachers_samples(tmp_path: Path) -> 
         "train-other": ("base", 0),
         "train-small": ("big", 10),
     }
-    releases = {job.name: job.releases for job in jobs if job.releases}
-    assert releases == {
-        "train-big": (
-            ("big", 5, "sample-big-5"),
-            ("big", 10, "sample-big-10"),
-            ("small", 0, "sample-small-0"),
-        ),
-        "train-other": (("other", 5, "sample-other-5"),),
-        "train-small": (("small", 20, "sample-small-20"),),
-    }
 
 
 def test_options_of_sbatch_that_the_help_names_are_passed_on() -> None:
@@ -151,43 +139,6 @@ def test_a_task_has_a_shard_for_each_copy_that_its_gpus_hold(
     assert sorted(number for shards in sample.tasks for number in shards) == list(range(sum(tasks)))
 
 
-@pytest.mark.parametrize("limit", [None, 500])
-def test_a_large_launch_seals_as_it_goes(tmp_path: Path, limit: int | None) -> None:
-    keys = {} if limit is None else {"max_jobs": limit}
-    cluster = cluster_of(tmp_path, max_array_size=100, **keys)
-    text = SAMPLED.replace("limit: 6", "limit: 700")
-    draft, jobs = jobs_in(tmp_path / "s", cluster, text, shard_tokens=90)
-    tasks = {job.name: len(job.tasks) for job in jobs}
-    assert sum(tasks.values()) > SEALED_TOGETHER
-    if limit is None:
-        plan = Plan.load(draft.study.layout.plans / f"{draft.plan}.json")
-        rates = Rates(1_000.0, 60.0, "as given")
-        assert predict(plan, rates, cluster, 64).sbatch_calls == len(jobs)
-    assert limit is None or sum(count or 1 for count in tasks.values()) <= limit
-    *_, compact, report = jobs
-    seals = [job for job in jobs if job.name.startswith("seal")]
-    assert seals
-    assert {*compact.after} == {*tasks} - {compact.name, report.name}
-    sealed = [name for job in seals for name in job.after]
-    assert len(sealed) == len({*sealed})
-    for job in seals:
-        assert (job.kind, job.words) == (compact.kind, compact.words)
-        assert SEALED_TOGETHER <= sum(tasks[name] for name in job.after) < SEALED_TOGETHER + 100
-    assert sum(count for name, count in tasks.items() if name not in sealed) > 0
-
-
-def test_250_tasks_are_sealed_together_and_the_last_at_the_end() -> None:
-    sampling = [Job(f"s{i}", "sample", tasks=((0,),) * 125) for i in range(5)]
-    seals = {job.name: job.after for job in _seals(sampling)}
-    assert seals == {"seal.000": ("s0", "s1"), "seal.001": ("s2", "s3")}
-
-
-def test_a_small_launch_seals_at_its_end(tmp_path: Path) -> None:
-    _, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, max_array_size=2), TRAINED)
-    assert len([job for job in jobs if job.kind == "sample"]) > 3
-    assert not [job for job in jobs if job.name.startswith("seal")]
-
-
 def test_a_saved_step_of_a_training_is_something_new(tmp_path: Path) -> None:
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path), TRAINED)
     (training,) = [job for job in jobs if job.kind == "train"]
@@ -218,7 +169,7 @@ def test_options_of_sbatch_pass_with_their_meaning(tmp_path: Path) -> None:
         "partition": "gpu", "account": "proj", "time": "40", "gres": "gpu:a100:2", "exclusive": "",
     }  # fmt: skip
     one, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, account="other"), options=options)
-    by_kind = {job.kind: directives(one, job) for job in jobs}
+    by_kind = {job.kind: sbatch_options(one, job) for job in jobs}
     assert by_kind["sample"]["gres"] == "gpu:a100:2"
     assert by_kind["sample"]["time"] == "40"
     for found in by_kind.values():
@@ -244,7 +195,7 @@ def test_an_option_removes_its_rivals(
 ) -> None:
     cluster = cluster_of(tmp_path, sample={"gpus": 1, **keys})
     draft, jobs = jobs_in(tmp_path / "s", cluster, options=read_options(words))
-    (options,) = (directives(draft, job) for job in jobs if job.name == "sample")
+    (options,) = (sbatch_options(draft, job) for job in jobs if job.name == "sample")
     assert there in options
     assert gone not in options
 
@@ -255,7 +206,7 @@ def test_gpus_of_a_type_are_asked_for_in_the_sites_way(tmp_path: Path) -> None:
         folder.mkdir()
         kind = {"gpus": 2, "gpu_type": "a100"}
         draft, jobs = jobs_in(folder / "s", cluster_of(folder, sample=kind, gpu_option=option))
-        assert directives(draft, jobs[0])[option] == value
+        assert sbatch_options(draft, jobs[0])[option] == value
 
 
 def test_jobs_that_ask_a_server_ask_for_no_gpu_and_get_their_key(tmp_path: Path) -> None:
@@ -266,8 +217,8 @@ def test_jobs_that_ask_a_server_ask_for_no_gpu_and_get_their_key(tmp_path: Path)
     draft, jobs = jobs_in(tmp_path / "s", cluster, text)
     (job,) = (job for job in jobs if job.kind == "sample")
     assert job.name == "sample-endpoint"
-    assert not [name for name in directives(draft, job) if "gpu" in name or name == "gres"]
-    assert "MY_KEY" in " ".join(set_up(draft, job))
+    assert not [name for name in sbatch_options(draft, job) if "gpu" in name or name == "gres"]
+    assert "MY_KEY" in " ".join(setup_lines(draft, job))
 
 
 @pytest.mark.parametrize("limit", ["3", "3:00", "0:03:00", "0-0:3"])
@@ -275,8 +226,8 @@ def test_a_job_that_would_be_warned_before_it_begins_is_refused(tmp_path: Path, 
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, warning=180))
     options = read_options(["-t", limit])
     with pytest.raises(UserError, match=r"time of sample: found .*`warning` of 180 s"):
-        directives(replace(draft, options=options), jobs[0])
-    directives(replace(draft, options={"time": "4"}), jobs[0])
+        sbatch_options(replace(draft, options=options), jobs[0])
+    sbatch_options(replace(draft, options={"time": "4"}), jobs[0])
 
 
 def test_minutes_may_be_many(tmp_path: Path) -> None:
@@ -286,8 +237,8 @@ def test_minutes_may_be_many(tmp_path: Path) -> None:
 def test_the_environment_that_launches_is_that_of_the_jobs(tmp_path: Path) -> None:
     cluster = cluster_of(tmp_path)
     assert clusters.parent_python(cluster) == sys.executable
-    assert clusters.command(cluster) == [sys.executable, "-m", "rlbhpc"]
-    assert clusters.command(cluster_of(tmp_path, container={"image": "/i"})) == ["rlbhpc"]
+    assert clusters.rlbhpc_command(cluster) == [sys.executable, "-m", "rlbhpc"]
+    assert clusters.rlbhpc_command(cluster_of(tmp_path, container={"image": "/i"})) == ["rlbhpc"]
     pythons = {
         ("/v/bin/rlbhpc",): ["/v/bin/python"],
         ("rlbhpc",): ["python"],
@@ -315,7 +266,7 @@ def _denied(glob: Callable[..., Iterator[Path]]) -> Callable[..., Iterator[Path]
     return look
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED_OPTIONS)
 def test_options_that_fight_generated_ones_are_refused_by_name(name: str) -> None:
     with pytest.raises(UserError, match=f"--{name}: "):
         read_options([f"--{name}=1"])
@@ -377,25 +328,16 @@ def test_ids_of_squeue_and_states_of_sacct() -> None:
         "12_[3,5-8%4]|PENDING|Resources|me\n12_1|RUNNING|None|me\n9|CANCELLED by 1000|0:0|me\n"
         "13_2|OUT_OF_ME+|0:125|me\nnonsense\n9.batch|FAILED|1:0|me\n"
     )
-    rows = slurm.read_rows(text)
+    rows = slurm.parse_rows(text)
     assert [(r.job, r.task) for r in rows] == [
         (12, 3), (12, 5), (12, 6), (12, 7), (12, 8), (12, 1), (9, -1), (13, 2),
     ]  # fmt: skip
     assert [r.state for r in rows[-2:]] == ["CANCELLED", "OUT_OF_MEMORY"]
 
 
-def test_an_array_that_squeue_cuts_off_is_read_as_far_as_it_goes() -> None:
-    """64 characters, unless SLURM_BITSTR_LEN says otherwise; requeued tasks are listed so."""
-    rows = slurm.read_rows("101_[1,3,5,...]|PENDING|BeginTime|me\n102_[0-3,...%2]|PENDING|None|me")
-    assert [(row.job, row.task) for row in rows] == [
-        (101, 1), (101, 3), (101, 5), (101, slurm.SOME),
-        (102, 0), (102, 1), (102, 2), (102, 3), (102, slurm.SOME),
-    ]  # fmt: skip
-
-
 @given(st.sets(st.integers(0, 60), min_size=1))
 def test_ranges_are_what_squeue_writes(numbers: set[int]) -> None:
-    ids = slurm.ids_in(f"7_[{slurm.ranges(numbers)}]")
+    ids = slurm.parse_ids(f"7_[{slurm.format_ranges(numbers)}]")
     assert ids == [(7, number) for number in sorted(numbers)]
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import write_prepared
-from rlbhpc.launch.host.claims import SILENT, host_name, start_tick
-from rlbhpc.launch.launches import cancel, claim_sending, claimed_here, note, sender
+from rlbhpc.launch.host.claims import SILENCE_LIMIT_SECONDS, host_name, start_tick
+from rlbhpc.launch.launches import announce, cancel, claim_sending, describe_sender, local_workers
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
 from tests.launch.launched import call, stubs
@@ -55,26 +55,26 @@ def test_two_who_sample_at_once_see_each_other_and_no_note_that_is_stale(
     tmp_path: Path, other: str
 ) -> None:
     alive = noted(tmp_path, "00000001", f"local {HERE} {other} {ME} sample")
-    elsewhere = noted(tmp_path, "00000002", "local far 17 4 ann sample", SILENT / 2)
-    silent = noted(tmp_path, "00000003", "local far 18 4 ann sample", SILENT * 2)
+    elsewhere = noted(tmp_path, "00000002", "local far 17 4 ann sample", SILENCE_LIMIT_SECONDS / 2)
+    silent = noted(tmp_path, "00000003", "local far 18 4 ann sample", SILENCE_LIMIT_SECONDS * 2)
     killed = noted(tmp_path, "00000004", f"local {HERE} {os.getpid()} 1 {ME} sample")
     before = {alive, elsewhere}
-    with note(tmp_path, "sample") as others:
+    with announce(tmp_path, "sample") as others:
         assert len(others) == 2
         assert f"process {other.split()[0]} on {HERE}" in others[0]
         assert "ann" in others[1] and "process 17 on far" in others[1]
         assert not silent.exists() and not killed.exists()
-        with note(tmp_path, "sample") as seen:
+        with announce(tmp_path, "sample") as seen:
             assert [f"process {os.getpid()} on {HERE}" in line for line in seen].count(True) == 1
     assert set(tmp_path.iterdir()) == before
 
 
 def test_a_note_that_nobody_can_write_or_read_keeps_nobody_from_sampling(tmp_path: Path) -> None:
     (tmp_path / "claims").write_text("in the way")
-    with note(tmp_path / "claims", "sample") as others:
+    with announce(tmp_path / "claims", "sample") as others:
         assert others == []
-    noted(tmp_path, "00000001", "cut", SILENT * 2)
-    with note(tmp_path, "sample") as others:
+    noted(tmp_path, "00000001", "cut", SILENCE_LIMIT_SECONDS * 2)
+    with announce(tmp_path, "sample") as others:
         assert others == []
 
 
@@ -124,7 +124,7 @@ def test_what_was_planned_while_slurm_was_silent_is_sent_when_it_answers(
             launch.submit()
     assert len(stubs.calls("sbatch")) == sent
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("rlbhpc.launch.send._as_processes", lambda *rest: {})
+    monkeypatch.setattr("rlbhpc.launch.send._run_as_processes", lambda *rest: {})
     launch = write_prepared(prepare(path, cluster="local"))
     assert launch.submit(say=lambda line: None) == {}
 
@@ -139,17 +139,6 @@ def test_what_somebody_else_wrote_and_did_not_send_is_theirs(tmp_path: Path, stu
     assert theirs.read_text() == before
     assert (study.layout.launches / "0002" / "submitted").exists()
     assert not (theirs.parent / "submitted").exists()
-
-
-def test_a_job_that_goes_on_under_another_id_is_no_newer_one(tmp_path: Path, stubs: Stubs) -> None:
-    """Where no job may requeue itself, it submits itself anew at any moment."""
-    path, study = study_in(tmp_path / "s")
-    write_prepared(prepare(path, shard_tokens=300)).submit(say=lambda line: None)
-    launch = write_prepared(prepare(path, shard_tokens=150))
-    with (study.layout.launches / "0001" / "submitted").open("a") as out:
-        out.write("sample 71 0\ncompact 72\n")
-    stubs.add("squeue", "echo '71_0|RUNNING|None|ann'; echo '72|PENDING|Dependency|ann'")
-    assert set(launch.submit(say=lambda line: None)) == {"sample", "compact", "report"}
 
 
 @pytest.mark.parametrize("cluster", ["local", "generic"])
@@ -217,17 +206,17 @@ def test_claims_are_listed_once_however_many_there_are(
     monkeypatch.setattr(
         Path, "glob", lambda path, pattern: listed.append(pattern) or glob(path, pattern)
     )
-    assert claimed_here(layout) == {"abc-00007": other.split()[0]}
+    assert local_workers(layout) == {"abc-00007": other.split()[0]}
     assert len(listed) == 1
 
 
 @pytest.mark.parametrize(
     ("text", "age", "holds"),
     [
-        (f"local {HERE} {{other}} {ME} runs launch 0001", SILENT + 60, True),
+        (f"local {HERE} {{other}} {ME} runs launch 0001", SILENCE_LIMIT_SECONDS + 60, True),
         (f"local {HERE} 4194305 1 {ME} runs launch 0001", 0.0, False),
         ("local elsewhere 1 1 ann runs launch 0001", 0.0, True),
-        ("local elsewhere 1 1 ann runs launch 0001", SILENT + 60, False),
+        ("local elsewhere 1 1 ann runs launch 0001", SILENCE_LIMIT_SECONDS + 60, False),
         # A host may hide the processes of others.
         (f"local {HERE} 4194305 1 ann runs launch 0001", 0.0, True),
     ],
@@ -249,9 +238,9 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
         return
     with claim_sending(layout.launches, "submits launch 0002"):
         # To this process it is no hindrance, to every other it is.
-        assert sender(layout) == ""
-        imports = "import pathlib, sys; from rlbhpc.launch.launches import Layout, sender"
-        code = f"{imports}; print(sender(Layout(pathlib.Path(sys.argv[1]))))"
+        assert describe_sender(layout) == ""
+        imports = "import pathlib, sys; from rlbhpc.launch.launches import Layout, describe_sender"
+        code = f"{imports}; print(describe_sender(Layout(pathlib.Path(sys.argv[1]))))"
         told = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], text=True, capture_output=True, check=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -259,7 +248,7 @@ def test_the_lock_of_who_has_ended_keeps_nobody_out(
         assert told.stdout == f"{ME} submits launch 0002 (process {os.getpid()} on {HERE})\n"
         with pytest.raises(UserError, match="0002"), claim_sending(layout.launches, "x"):
             pass
-    assert sender(layout) == ""
+    assert describe_sender(layout) == ""
 
 
 @pytest.mark.parametrize("reason", ["Is a directory", "it is empty"])
@@ -269,7 +258,7 @@ def test_a_lock_that_cannot_be_read_is_somebodys_for_a_while(tmp_path: Path, rea
     told = f"^an unknown job: sending.0: {reason}; remove it if nobody works it; wait for its end,"
     with pytest.raises(UserError, match=told), claim_sending(tmp_path, "x"):
         pass
-    os.utime(path, (path.stat().st_mtime - SILENT - 60,) * 2)
+    os.utime(path, (path.stat().st_mtime - SILENCE_LIMIT_SECONDS - 60,) * 2)
     with claim_sending(tmp_path, "x"):
         assert (tmp_path / "sending.1").exists()
 

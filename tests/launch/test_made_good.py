@@ -10,7 +10,7 @@ import pytest
 
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
 from rlbhpc.launch.api import write_prepared
-from rlbhpc.launch.launches import launch_in, launches
+from rlbhpc.launch.launches import list_launches, open_launch
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.launch.send import reject_missing
 from rlbhpc.store import checked, cube
@@ -56,8 +56,8 @@ def failed(path: Path) -> list[str]:
 def test_a_job_has_failed_until_what_it_was_to_make_is_there(run: Run) -> None:
     path, study = run
     # The parent of a job that seals wrote down its end as well.
-    (launch,) = launches(study.layout)
-    launch.note("seal.000", "9")
+    (launch,) = list_launches(study.layout)
+    launch.record_submission("compact", "9")
     fail(study, "1_0", "1_3", "2", "3", "9")
     store_study(study)
     assert failed(path) == ["1_0", "1_3", "2", "3", "9"]
@@ -82,7 +82,7 @@ def test_a_job_has_failed_until_what_it_was_to_make_is_there(run: Run) -> None:
 def test_a_training_has_failed_until_all_its_steps_are_there(tmp_path: Path, stubs: Stubs) -> None:
     path, study = study_in(tmp_path / "s", TRAINED)
     assert call("launch", path, "--submit")[0] == DONE
-    (launch,) = launches(study.layout)
+    (launch,) = list_launches(study.layout)
     number = str(launch.submitted["train-rl"][0])
     fail(study, number)
     for steps in ((10,), (20,)):
@@ -163,7 +163,7 @@ def test_what_the_study_asks_for_no_more_is_missing_in_no_shard(run: Run) -> Non
 
 def missing(launch: Path) -> str:
     with pytest.raises(UserError) as told:
-        reject_missing(launch_in(launch))
+        reject_missing(open_launch(launch))
     assert told.value.code == INCOMPLETE
     return str(told.value)
 
@@ -178,12 +178,12 @@ def test_a_launch_here_is_told_by_what_it_was_to_make(tmp_path: Path, stubs: Stu
     assert missing(training) == f"training of rl has not ended{hint}"
     assert missing(sampling) == missing(whole) == f"48 samples are missing{hint}"
     store(study, [row(study, key) for key in keys_of(study)])
-    reject_missing(launch_in(sampling))
+    reject_missing(open_launch(sampling))
     assert missing(whole) == f"training of rl has not ended{hint}"
     train(study, 10, 20)
-    reject_missing(launch_in(training))
+    reject_missing(open_launch(training))
     assert missing(whole) == f"compact and report did not end well{hint}"
     compact(study.layout)
     assert missing(whole) == f"report did not end well{hint}"
     report(study)
-    reject_missing(launch_in(whole))
+    reject_missing(open_launch(whole))

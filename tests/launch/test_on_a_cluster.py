@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.sweep.attempt import read_attempts
 from tests.launch.made import tiny, tiny_trained
 from tests.launch.site import IMAGE, NODES, SECOND, USER, Site, site
 from tests.store import reading
@@ -101,27 +102,6 @@ def test_more_shards_than_an_array_may_have_end_in_the_local_cube(site: Site) ->
     site.rlbhpc("launch", str(study), *words, codes=(4,))
 
 
-def test_a_launch_that_seals_as_it_goes_ends_in_the_local_cube(site: Site) -> None:
-    """As one of 250 tasks and more does; here behind every five."""
-    study = study_at(site, tiny(4))
-    words = ["launch", str(study), "--cluster", str(site.cluster()), "--submit"]
-    words += ["--shard-tokens", shard_tokens(study, 11)]
-    script = (
-        "from rlbhpc.launch import jobs; jobs.SEALED_TOGETHER = 5; "
-        f"from rlbhpc.cli.main import main; main({words})"
-    )
-    done = site.run(site.python, "-c", script)
-    assert done.returncode == 0, done.stderr
-    run = site.folder / "runs" / "tiny"
-    names = {path.stem for path in (run / "launches" / "0001").glob("seal.*.sbatch")}
-    assert names == {f"seal.{number:03d}" for number in range(2)}
-    site.idle()
-    status = site.status(str(run))
-    assert (status["missing"], status["failures"]) == (0, [])
-    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
-    assert not list((run / "journals").rglob("*.journal"))
-
-
 def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
     """On Slurm bare and in an image, and on this machine; edits while jobs wait change nothing."""
     if not IMAGE.is_file():
@@ -167,6 +147,20 @@ def test_one_study_has_one_cube_wherever_it_runs(site: Site) -> None:
         assert (status["missing"], status["failures"]) == (0, [])
         assert (runs[name] / "report" / "report.html").is_file()
     assert {path.name for path in stage.glob("*/*.safetensors")} == {"model.safetensors"}
+
+
+def test_a_task_on_two_nodes_deals_its_shards_to_them(site: Site) -> None:
+    study = study_at(site, tiny(4))
+    sample = {"partition": "low", "time": "10", "cpus": 1, "nodes": 2}
+    words = ("--cluster", str(site.cluster(sample=sample)), "--width", "1", "--submit")
+    site.rlbhpc("launch", str(study), *words, "--shard-tokens", shard_tokens(study, 4))
+    site.idle()
+    run = site.folder / "runs" / "tiny"
+    assert site.status(str(run))["missing"] == 0, site.last_words()
+    assert digest((run / "cube.zarr").resolve()) == local_cube(site, study)
+    workers = Counter(attempt["pid"] for attempt in read_attempts(Layout(run)))
+    assert sorted(workers.values()) == [2, 2]
+    assert doubles(run) == 0
 
 
 # What runs in the image holds all that runs outside of it, and each takes minutes.
@@ -335,25 +329,6 @@ def test_where_no_job_may_requeue_itself_one_task_is_submitted_anew(site: Site) 
     # By jobs: the accounting may have lost a task's number.
     rows_of_job = Counter(name.partition("_")[0] for name in answer)
     assert rows_of_job == {sampling: 3, compacting: 1, reporting: 1, anew: 1}
-
-
-def test_a_job_in_the_queue_keeps_off_the_nodes_where_it_failed(site: Site) -> None:
-    """The cluster has too few nodes for a job to avoid any by itself."""
-    held = site.run("sbatch", "--parsable", "--hold", "--partition=low", "--time=1", "--wrap=true")
-    job = held.stdout.strip()
-    script = (
-        "from rlbhpc.launch.host import task; task.MOST_AVOIDED = 1; task.SlurmTask().avoid({})"
-    )
-    for node in NODES[:2]:
-        words = (f"SLURM_JOB_ID={job}", "SLURM_JOB_PARTITION=low", site.python, "-c")
-        done = site.run("env", *words, script.format(repr(node)))
-        assert done.returncode == 0, done.stderr
-    shown = site.root("scontrol", "--oneliner", "show", "job", job).stdout
-    assert "ExcNodeList=n1,n2 " in shown, shown
-    site.run("scontrol", "release", job)
-    site.idle()
-    answer = site.root("sacct", "-X", "-n", "-P", "-j", job, "-o", "NodeList").stdout
-    assert answer.split() == [NODES[2]]
 
 
 def test_a_job_that_took_too_much_memory_is_told_so(site: Site) -> None:

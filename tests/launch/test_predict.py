@@ -6,12 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rlbhpc.launch.cluster import Cluster
-from rlbhpc.launch.host.task import seconds
-from rlbhpc.launch.prepare import Rates, measured_rates, predict, wall_seconds
+from rlbhpc.launch.host.task import span_seconds
+from rlbhpc.launch.prepare import Rates, gpu_hours, measured_rates
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.plan import Plan, Shard, Span
@@ -30,37 +27,9 @@ def plan_of(shards: int, tokens: int) -> Plan:
 
 
 def test_cost_of_a_plan() -> None:
-    found = predict(plan_of(10, 360_000), RATES, Cluster(), width=4)
-    assert found.gpu_hours == pytest.approx(10 * 420 / 3600)
-    assert found.start_share == pytest.approx(60 / 420)
-    assert found.wall_seconds == pytest.approx(3 * 420), "ten pieces on four workers: 4, 4, 2"
-    assert found.sbatch_calls == 3
-
-
-def test_what_a_plan_of_many_arrays_costs() -> None:
-    cluster = Cluster(max_array_size=100)
-    prediction = predict(plan_of(1200, 360_000), RATES, cluster, width=4)
-    assert (prediction.files, prediction.sbatch_calls) == (3630, 17)
-    assert prediction.megabytes == pytest.approx(2601.216)
-    # Waves of 100 tasks: three of them are sealed once a fourth may run beside that.
-    calls = [predict(plan_of(n, 1), RATES, cluster, 4).sbatch_calls for n in (300, 301, 400)]
-    assert calls == [5, 7, 7]
-
-
-def test_a_plan_without_samples_costs_nothing() -> None:
-    prediction = predict(plan_of(0, 0), RATES, Cluster(), width=4)
-    assert (prediction.start_share, prediction.megabytes) == (0, 0)
-
-
-def test_64_shards_stay_within_300_files() -> None:
-    assert predict(plan_of(64, 1), RATES, Cluster(), 64).files <= 300
-
-
-@given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 20))
-def test_wall_time_lies_between_its_bounds(times: list[float], width: int) -> None:
-    found = wall_seconds(times, width)
-    assert found >= max(max(times), sum(times) / width) - 1e-6
-    assert found <= sum(times) / width + max(times) + 1e-6
+    assert gpu_hours(plan_of(10, 360_000), RATES, 1) == pytest.approx(10 * 420 / 3600)
+    assert gpu_hours(plan_of(10, 360_000), RATES, 4) == pytest.approx(4 * 10 * 420 / 3600)
+    assert gpu_hours(plan_of(0, 0), RATES, 4) == 0
 
 
 def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
@@ -96,4 +65,4 @@ def test_a_rate_needs_some_time_to_be_measured(
      ("2-12", 216_000), ("1-01:30", 91_800), ("UNLIMITED", math.inf)],
 )  # fmt: skip
 def test_times_of_sbatch(span: str, expected: int) -> None:
-    assert seconds(span) == expected
+    assert span_seconds(span) == expected

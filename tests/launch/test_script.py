@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc.launch import container
-from rlbhpc.launch.script import call, directives, read_options, resources_of
+from rlbhpc.launch.script import job_command, read_options, resources_of, sbatch_options
 from tests.launch.made import SAMPLED, TRAINED, cluster_of, jobs_in
 
 RANKS = f"{sys.executable} -m rlbhpc.train.ranks --nproc-per-node"
@@ -38,24 +38,23 @@ def test_a_training_is_called_as_its_gpus_and_nodes_need(
     cluster = cluster_of(tmp_path, train=keys, warning=60, kill_wait=20)
     draft, jobs = jobs_in(tmp_path / "s", cluster, TRAINED, options=read_options(words))
     (job,) = (job for job in jobs if job.kind == "train")
-    lines = call(draft, job).split(" \\\n    ")
+    lines = job_command(draft, job).split(" \\\n    ")
     assert lines[0] == 'exec "$python" -m host --drain 50 --last 15 --scratch "$scratch"'
-    assert [line.split()[0] for line in lines[1:6]] == [
-        "--progress", "--progress", "--needs", "--release", "--release",
-    ]  # fmt: skip
-    assert lines[5].endswith("/step-20/config.json=sample-rl-20 --")
-    command = lines[6:]
+    words = [line.split()[0] for line in lines[1:4]]
+    assert words == ["--progress", "--progress", "--needs"]
+    assert lines[3].endswith("/config.json --")
+    command = lines[4:]
     if step is not None:
         assert command.pop(0) == f"{step} --kill-on-bad-exit=0 --wait=50"
-        assert command.pop(0).startswith("bash -c 'mkdir -p")
+        assert command.pop(0) == '"$python" -m host.node "$scratch" --'
     called = f"{sys.executable} -m rlbhpc train study.json rl"
     assert command == ([called] if ranks is None else [ranks, "-m rlbhpc train study.json rl"])
 
 
 def test_whoever_is_ended_soon_has_a_second_at_least(tmp_path: Path) -> None:
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, warning=10, kill_wait=5))
-    assert " --drain 1 --last 1 " in call(draft, jobs[0])
-    assert call(draft, jobs[0]).endswith(" --grace 1")
+    assert " --drain 1 --last 1 " in job_command(draft, jobs[0])
+    assert job_command(draft, jobs[0]).endswith(" --grace 1")
 
 
 @pytest.mark.parametrize(("gpus", "asked"), [(0, [0, 0]), (1, [2, 1]), (4, [4, 4])])
@@ -79,7 +78,7 @@ def test_no_more_tasks_run_at_once_than_there_are(
     memory = {"memory": "8G", "gpus": 1}
     cluster = cluster_of(tmp_path, sample=memory, **keys)
     draft, jobs = jobs_in(tmp_path / "s", cluster, options=read_options(["--mail-type=END"]))
-    options = [directives(draft, job) for job in jobs]
+    options = [sbatch_options(draft, job) for job in jobs]
     assert [one.get("array") for one in options] == [array, None, None]
     assert [one.get("mem") for one in options] == ["8G", None, None]
     assert [one.get("mail-type") for one in options] == [None, None, "END"]
@@ -99,12 +98,12 @@ def test_an_image_sees_the_folders_of_a_study_as_they_are_called_and_where_they_
               "binds": ["$SITE/in", "~/own", "~/own/in"]}  # fmt: skip
     cluster = cluster_of(tmp_path, container=inside, stage="/local")
     draft, _ = jobs_in(tmp_path / "s", cluster, SAMPLED)
-    folders = [tmp_path / "link" / "in", tmp_path / "link", *container.folders_of(draft.study)]
-    assert container.runner(cluster, folders) == [
+    folders = [tmp_path / "link" / "in", tmp_path / "link", *container.study_folders(draft.study)]
+    assert container.exec_lines(cluster, folders) == [
         'singularity exec --cleanenv --no-home --nv --rocm --pwd "$PWD" --bind "$scratch"',
         '--bind "$RLBHPC_STAGE"',
         *(f"--bind {tmp_path / name}"
           for name in ("home/own", "link", "real", "s/model", "s/runs/sampled", "site/in")),
         f"{tmp_path / 'site' / 'i.sif'}",
     ]  # fmt: skip
-    assert container.runner(cluster_of(tmp_path), folders) == []
+    assert container.exec_lines(cluster_of(tmp_path), folders) == []

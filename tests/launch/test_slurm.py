@@ -8,7 +8,7 @@ import pytest
 
 from rlbhpc.launch import slurm
 from rlbhpc.launch.host.task import launching_environment
-from rlbhpc.launch.slurm import Row
+from rlbhpc.launch.slurm import QueueRow
 from tests.launch.made import Stubs
 
 FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
@@ -30,8 +30,8 @@ def test_an_answer_is_what_a_command_prints_if_it_succeeds(
 ) -> None:
     if body is not None:
         stubs.add("squeues", body)
-    assert slurm.ask("squeues", "-h", clusters="big") == answer
-    assert slurm.ask("squeues", "-h") == answer
+    assert slurm.query("squeues", "-h", clusters="big") == answer
+    assert slurm.query("squeues", "-h") == answer
     calls = [["--clusters=big", "-h"], ["-h"]]
     assert stubs.calls("squeues") == (calls if body is not None else [])
 
@@ -39,10 +39,10 @@ def test_an_answer_is_what_a_command_prints_if_it_succeeds(
 def test_jobs_are_asked_for_together_and_nothing_of_none(stubs: Stubs) -> None:
     stubs.add("squeue", "echo '12_[1-2]|PENDING|None|me'")
     stubs.add("sacct", "exit 1")
-    waiting = [Row(12, task, "PENDING", "None", "me") for task in (1, 2)]
-    assert slurm.queue([13, 12, 12]) == waiting
-    assert slurm.account([12], "2026-01-02", "big") is None
-    assert slurm.queue([]) == slurm.account([], "2026-01-02") == []
+    waiting = [QueueRow(12, task, "PENDING", "None", "me") for task in (1, 2)]
+    assert slurm.read_queue([13, 12, 12]) == waiting
+    assert slurm.read_accounting([12], "2026-01-02", "big") is None
+    assert slurm.read_queue([]) == slurm.read_accounting([], "2026-01-02") == []
     assert stubs.calls("squeue") == [
         ["--all", "--noheader", "--format=%i|%T|%r|%u", "--jobs=12,13"]
     ]
@@ -63,7 +63,7 @@ def test_a_job_has_the_id_that_the_queue_or_the_accounting_says(
 ) -> None:
     stubs.add("squeue", squeue)
     stubs.add("sacct", sacct)
-    assert slurm.named("tiny-1-sample", "ann") == number
+    assert slurm.find_job_by_name("tiny-1-sample", "ann") == number
     asked = ["--user=ann", "--noheader", "--name=tiny-1-sample", "--format=%F"]
     assert stubs.calls("squeue") == [asked]
 
@@ -75,14 +75,14 @@ def test_of_several_clusters_one_knows_the_job(stubs: Stubs) -> None:
     silent = error.format("Unable to contact slurm controller (connect failure)")
     parsing = "squeue: error: _parse_next_key: Parsing error at unrecognized key: NodeSet"
     for errors, rows in (
-        ([parsing, unknown], [Row(5, -1, "RUNNING", "None", "ann")]),
+        ([parsing, unknown], [QueueRow(5, -1, "RUNNING", "None", "ann")]),
         ([parsing], None),
-        ([unknown], [Row(5, -1, "RUNNING", "None", "ann")]),
+        ([unknown], [QueueRow(5, -1, "RUNNING", "None", "ann")]),
         ([unknown, silent], None),
     ):
         lines = "; ".join(f"echo '{line}' >&2" for line in errors)
         stubs.add("squeue", f"{lines}; echo '5|RUNNING|None|ann'; exit 1")
-        assert slurm.queue([5], "big,small") == rows
+        assert slurm.read_queue([5], "big,small") == rows
 
 
 def test_the_shell_leaves_nothing_out_of_an_answer(
@@ -94,16 +94,11 @@ def test_the_shell_leaves_nothing_out_of_an_answer(
     monkeypatch.setenv("SQUEUE_FEDERATION", "x")  # which leaves nothing out
     stubs.add("squeue", "env | sed -n 's/=x$//p' | sort")
     stubs.add("sinfo", "env | sed -n 's/=x$//p' | sort")
-    assert slurm.ask("squeue") == "SLURM_CONF\nSQUEUE_FEDERATION\n"
-    assert slurm.ask("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\nSQUEUE_FEDERATION\n"
+    assert slurm.query("squeue") == "SLURM_CONF\nSQUEUE_FEDERATION\n"
+    assert slurm.query("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\nSQUEUE_FEDERATION\n"
     environment = launching_environment()
     assert not {"SQUEUE_STATES", "SACCT_FORMAT", "SLURM_CLUSTERS"} & environment.keys()
     assert environment["SLURM_CONF"] == "x"
-
-
-def test_a_row_has_the_name_that_slurm_gives_it() -> None:
-    rows = [Row(12, task, "RUNNING", "None") for task in (3, 0, -1, slurm.SOME)]
-    assert [row.name for row in rows] == ["12_3", "12_0", "12", "12"]
 
 
 @pytest.mark.parametrize(
@@ -111,11 +106,10 @@ def test_a_row_has_the_name_that_slurm_gives_it() -> None:
     [
         ("12", [(12, -1)]),
         ("12_0", [(12, 0)]),
-        ("12_[...]", [(12, slurm.SOME)]),
         ("x_[1,...]", []),
         ("12.batch", []),
         ("", []),
     ],
 )
 def test_what_is_no_id_names_no_job(name: str, ids: list[tuple[int, int]]) -> None:
-    assert slurm.ids_in(name) == ids
+    assert slurm.parse_ids(name) == ids

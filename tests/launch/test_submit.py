@@ -10,19 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import submitit
+from submitit.slurm.slurm import SlurmInfoWatcher
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
 from rlbhpc.launch.api import write_launch
 from rlbhpc.launch.launches import cancel
-from rlbhpc.launch.launches import launch_in as found_in
 from rlbhpc.launch.script import read_options
-from rlbhpc.launch.slurm import QueueWatcher, StudyJob
+from rlbhpc.launch.slurm import StudyJob
 from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_in
 
@@ -289,39 +288,12 @@ def test_variables_of_the_shell_do_not_win_over_the_scripts(
     assert os.environ["SBATCH_ACCOUNT"] == "other", "the caller's own stay as they were"
 
 
-@pytest.mark.parametrize(
-    ("script", "states"),
-    [
-        # One that waits, one that has ended, one of which nobody knows how it did.
-        ("'102_0|PENDING|None|me'", ["PENDING", "FAILED", "ENDED", "COMPLETED"]),
-        ("'102|PENDING|None|me'", ["PENDING", "PENDING", "ENDED", "COMPLETED"]),
-    ],
-)
-def test_a_job_has_the_state_of_the_queue_then_of_the_accounting(
-    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, script: str, states: list[str]
-) -> None:
-    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
-    jobs = sending.send(launch)
-    stubs.add("squeue", f"echo {script}")
-    stubs.add("sacct", "echo '102_1|FAILED|1:0|me'; echo '101|COMPLETED|0:0|me'")
-    of_names = [*jobs["sample.000"], *jobs["report"], *jobs["train-rl"]]
-    assert [job.state for job in of_names] == states
-    assert [job.done() for job in of_names] == [state != "PENDING" for state in states]
-    since = f"--starttime={date.today() - timedelta(days=90)}"
-    assert since in stubs.calls("sacct")[0]
-    assert of_names[3].result() == "COMPLETED"
-    # Those that ended are asked for no more.
-    asked = len(stubs.calls("squeue"))
-    assert [job.state for job in of_names[2:]] == states[2:]
-    assert len(stubs.calls("squeue")) == asked
-
-
 def test_a_job_that_failed_shows_the_end_of_its_log(
     launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    monkeypatch.setattr(StudyJob, "watcher", SlurmInfoWatcher())
     (job,) = sending.send(launch)["train-rl"]
-    stubs.add("sacct", "echo '101|FAILED|1:0|me'")
+    stubs.add("sacct", "echo 'JobID|State|NodeList'; echo '101|FAILED|n1'")
     assert job.paths.submission_file == launch / "train-rl.sbatch"
     assert job.paths.stderr == job.paths.stdout
     for text, last in (("", ["no log"]), ("".join(f"{n}\n" for n in range(50)), range(10, 50))):
@@ -340,14 +312,9 @@ def test_what_keeps_sbatch_from_an_answer_is_told(
     ) as odd:
         sending.send(launch)
     assert odd.value.code == USAGE
-    names = [path.stem for path in launch.glob("*.sbatch")]
-    assert sending.start_estimates(launch) == dict.fromkeys(names, "no answer")
-    stubs.add("sbatch", "echo 'sbatch: one'; echo 'sbatch: error: two' >&2")
-    assert sending.start_estimates(launch)["report"] == "one"
     monkeypatch.setenv("PATH", "/nowhere")
-    for attempt in (sending.send, sending.start_estimates):
-        with pytest.raises(UserError, match=r"^sbatch: No such file or directory; run this on"):
-            attempt(launch)
+    with pytest.raises(UserError, match=r"^sbatch: No such file or directory; run this on"):
+        sending.send(launch)
 
 
 def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stubs: Stubs) -> None:
@@ -369,19 +336,15 @@ def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
 ) -> None:
     """Named on the command line, else where the shell sends all of Slurm's commands."""
     monkeypatch.setenv("SLURM_CLUSTERS", shell)
-    # Stubs give every test the same ids, and what has ended once is not asked for again.
-    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
     launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=read_options(words))
     assert "#SBATCH --clusters=big\n" in (launch / "report.sbatch").read_text()
     monkeypatch.delenv("SLURM_CLUSTERS")
     stubs.add("squeue", 'echo "101_0|RUNNING|None|me"')
     stubs.add("scancel")
-    jobs = sending.send(launch)
-    assert jobs["sample"][0].state == "RUNNING"
-    jobs["sample"][0].cancel()
+    sending.send(launch)
     cancel(Layout(launch.parents[1]))
     calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
-    assert len(calls) == 4 and all(words[0] == "--clusters=big" for words in calls)
+    assert len(calls) == 2 and all(words[0] == "--clusters=big" for words in calls)
 
 
 def test_what_keeps_scancel_from_its_work_is_told(launch: Path, stubs: Stubs) -> None:
@@ -393,15 +356,6 @@ def test_what_keeps_scancel_from_its_work_is_told(launch: Path, stubs: Stubs) ->
     assert stubs.calls("scancel") == [["101"]] * 2
 
 
-def test_a_task_that_squeue_leaves_out_of_an_array_still_waits(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
-    jobs = sending.send(launch_in(tmp_path / "s", cluster_of(tmp_path)))["sample"]
-    stubs.add("squeue", "echo '101_0|RUNNING|None|me'; echo '101_[2,...]|PENDING|Priority|me'")
-    assert [job.state for job in jobs[:3]] == ["RUNNING", "PENDING", "PENDING"]
-
-
 def test_without_a_report_the_last_of_the_jobs_sends_the_mail(tmp_path: Path) -> None:
     options = read_options(["--mail-user=a@b"])
     draft, jobs = jobs_in(tmp_path / "s", cluster_of(tmp_path, max_array_size=2), options=options)
@@ -409,14 +363,6 @@ def test_without_a_report_the_last_of_the_jobs_sends_the_mail(tmp_path: Path) ->
     launch = write_launch(draft, sampling)
     mailing = [p.stem for p in launch.glob("*.sbatch") if "--mail-user" in p.read_text()]
     assert len(sampling) > 1 and mailing == [sampling[-1].name]
-
-
-def test_a_task_that_was_submitted_anew_is_the_job_of_its_name(launch: Path, stubs: Stubs) -> None:
-    sending.send(launch)
-    with (launch / "submitted").open("a") as out:
-        out.write("sample.000 205 1\n")
-    jobs = found_in(launch).submitted_jobs()
-    assert [job.job_id for job in jobs["sample.000"]] == ["102_0", "205_1"]
 
 
 def test_a_throttle_holds_for_the_launch(tmp_path: Path, stubs: Stubs) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlbhpc.cli.scoring import line, match_entropy
+from rlbhpc.cli.scoring import arm_line, match_entropy
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import UserError
 from rlbhpc.study.load import load_study
@@ -84,7 +84,7 @@ def test_the_matched_arm_is_a_line_of_a_study(tmp_path: Path) -> None:
         write_unloadable_model(tmp_path / name)
     path = tmp_path / "study.yaml"
     path.write_text(STUDY.replace('stop: ["\\n\\n"]', 'stop: ["。", "\\n"], prompt: qwen-boxed'))
-    assert line(load_study(path), "rl-matched", 1.25) == (
+    assert arm_line(load_study(path), "rl-matched", 1.25) == (
         "rl-matched: {model: rl, prompt: qwen-boxed, temperature: 1.25, top_p: 0.9, "
         'max_tokens: 16, stop: ["。", "\\n"], n: 2}'
     )

@@ -18,23 +18,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UNRECORDED, USAGE
+from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
 from .claims import CLAIMS, Claims, host_name, is_alive, is_own_file, start_tick
-from .task import LocalTask, SlurmTask, call, dependency_of, say, submitted, this_task
+from .task import LocalTask, SlurmTask, run_command, say, this_task
 
-WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
-CAUGHT = (*WARNINGS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-LOOK = 60.0
+WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+CAUGHT_SIGNALS = (*WARNING_SIGNALS, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+SECONDS_BETWEEN_LOOKS = 60.0
 PR_SET_PDEATHSIG = 1
-# Runs in a row that may end without anything new, preempted ones apart: a node with a broken GPU
-# is left behind, and a bug, or a limit shorter than the loading takes, does not go round for ever.
-STALLS = 3
+# Runs in a row that may end without anything new, preempted ones apart: a bug, or a limit shorter
+# than the loading takes, does not go round for ever.
+MAX_STALLS = 3
 REQUEUE_TRIES = 6
-# Says in a folder on the node whose it is.
-OWNER = ".owner"
+# This file in a scratch folder on the node says which process owns the folder.
+OWNER_FILE = ".owner"
 
 
-def arguments_of(words: list[str]) -> argparse.Namespace:
+def parse_arguments(words: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--drain", type=float, required=True, help="seconds after USR1 or USR2")
@@ -44,25 +44,23 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--shards", default="", help="shards to claim and work")
     parser.add_argument("--progress", action="append", default=[], help="files that grow")
     parser.add_argument("--needs", help="path without which there is nothing to do yet")
-    parser.add_argument("--release", action="append", default=[], help="PATH=JOB")
     parser.add_argument("command", nargs="+")
     return parser.parse_args(words)
 
 
 def main(words: list[str]) -> int:
-    """Run one command as the work of this job."""
-    options = arguments_of(words)
-    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT)
+    """Run one command as the work of this job; the exit code of the batch script."""
+    options = parse_arguments(words)
+    signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT_SIGNALS)
     task = this_task()
-    host = socket.gethostname()
-    name = task.job_id if task is not None else str(os.getpid())
-    restarts = 0
-    holder = f"local {host_name()} {name} {start_tick(name)}"
+    job_id = task.job_id if task is not None else str(os.getpid())
+    record = FailureRecord(job_id)
     if isinstance(task, SlurmTask):
-        restarts = task.restarts
-        holder = f"slurm {name}"
-    say(f"job {name} on {host}, restart {restarts}, {getpass.getuser()}")
-    record = Record(name)
+        holder = f"slurm {job_id}"
+        say(f"job {job_id} on {socket.gethostname()}, restart {task.restarts}, {getpass.getuser()}")
+    else:
+        holder = f"local {host_name()} {job_id} {start_tick(job_id)}"
+        say(f"job {job_id} on {socket.gethostname()}, {getpass.getuser()}")
     if Path("cancelled").exists():
         say("this launch was cancelled")
         return TRY_AGAIN
@@ -71,25 +69,15 @@ def main(words: list[str]) -> int:
         record.add(INCOMPLETE, f"{options.needs} is not there", progress=False)
         return INCOMPLETE
     claims = Claims(CLAIMS, holder)
-    command = options.command
-    shards = {s: f"{options.plan}-{int(s):05d}" for s in options.shards.split(",") if s}
-    if shards:
-        ours = [shard for shard in shards if claims.take(shards[shard])]
-        if not ours:
-            return DONE
-        command = [",".join(ours) if word == "{}" else word for word in command]
-        options.progress += [f"../../journals/*/*/{shards[shard]}-*" for shard in ours]
-    elif task is not None:
-        # What works no shard shows signs of life, too: a training outlives its launcher.
-        claims.take(f"job-{name}")
-    if isinstance(task, SlurmTask) and any("{head}" in word for word in command):
-        command = [word.replace("{head}", task.first_node()) for word in command]
+    command = claim_work(options, claims, task)
+    if not command:
+        return DONE
     while True:
-        before = sizes(options.progress)
-        code, warned = run(options, command, claims)
-        after = sizes(options.progress)
-        progress = any(size > before.get(path, 0) for path, size in after.items())
-        code, comes_back = outcome(task, record, claims, code, warned, progress)
+        sizes_at_start = measure_files(options.progress)
+        code, warning = run_work(options, command, claims)
+        sizes_at_end = measure_files(options.progress)
+        progress = any(size > sizes_at_start.get(path, 0) for path, size in sizes_at_end.items())
+        code, comes_back = decide_end(task, record, code, warning, progress)
         if not comes_back:
             claims.release()
             return code
@@ -97,261 +85,239 @@ def main(words: list[str]) -> int:
             return code
 
 
-def run(options: argparse.Namespace, command: list[str], claims: Claims) -> tuple[int, str]:
-    """Run the work to its end; its exit code, and the signal that ended it if one did."""
+def claim_work(
+    options: argparse.Namespace, claims: Claims, task: SlurmTask | LocalTask | None
+) -> list[str]:
+    """Claim what this job works, and give its command; empty where others work all of it."""
+    command: list[str] = options.command
+    shards = [shard for shard in options.shards.split(",") if shard]
+    if shards:
+        claim_names = {shard: f"{options.plan}-{int(shard):05d}" for shard in shards}
+        own_shards = [shard for shard in shards if claims.take(claim_names[shard])]
+        if not own_shards:
+            return []
+        command = [",".join(own_shards) if word == "{}" else word for word in command]
+        for shard in own_shards:
+            options.progress.append(f"../../journals/*/*/{claim_names[shard]}-*")
+    elif task is not None:
+        # What works no shard shows signs of life, too: a training outlives its launcher.
+        claims.take(f"job-{task.job_id}")
+    if isinstance(task, SlurmTask) and any("{head}" in word for word in command):
+        first_node = task.first_node()
+        command = [word.replace("{head}", first_node) for word in command]
+    return command
+
+
+def run_work(options: argparse.Namespace, command: list[str], claims: Claims) -> tuple[int, str]:
+    """Run the work to its end; its exit code, and the name of the last warning signal if any."""
     try:
         if options.scratch:
-            remove_abandoned(options.scratch.parent)
-            options.scratch.mkdir(parents=True, exist_ok=True)
-            pid = str(os.getpid())
-            (options.scratch / OWNER).write_text(f"local {host_name()} {pid} {start_tick(pid)}\n")
+            make_scratch(options.scratch)
         work = Work(command)
     except OSError as error:
         say(f"{error.filename or command[0]}: {error.strerror}")
         return 127, ""
-    pairs = (pair.rpartition("=") for pair in options.release)
-    releases = {path: name for path, _, name in pairs}
-    warned = wait_for_end(work, options.drain, options.last, releases, claims.beat)
+    warning = wait_for_end(work, options.drain, options.last, claims.show_life)
     work.kill()
-    release(releases)
     if options.scratch:
-        if int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) > 1:
-            call("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
+        if work.is_on_several_nodes:
+            run_command("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
         shutil.rmtree(options.scratch, ignore_errors=True)
-    return work.process.returncode, warned
+    return work.process.returncode, warning
+
+
+def make_scratch(scratch: Path) -> None:
+    """Make the job's folder on the node, and write down which process owns it."""
+    remove_abandoned(scratch.parent)
+    scratch.mkdir(parents=True, exist_ok=True)
+    pid = str(os.getpid())
+    (scratch / OWNER_FILE).write_text(f"local {host_name()} {pid} {start_tick(pid)}\n")
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what parents of this user left on this node that were killed, and no other folder.
+    """Remove scratch folders of this user's parents that were killed on this node.
 
-    The owner's process and its start are in a file, so one that lives or of which nothing is known
-    keeps its folder. No later run has the folder of an earlier one.
+    A folder whose owner lives, or of whose owner nothing is known, stays.
     """
-    for owner in folder.glob(f"rlbhpc-*/{OWNER}"):
+    for owner_file in folder.glob(f"rlbhpc-*/{OWNER_FILE}"):
+        scratch = owner_file.parent
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if is_own_file(owner) and is_alive(owner.read_text().strip(), is_ours=True) is False:
-                say(f"{owner.parent} is of a job that was killed, and is removed")
-                shutil.rmtree(owner.parent, ignore_errors=True)
+            if not is_own_file(owner_file):
+                continue
+            if is_alive(owner_file.read_text().strip(), is_ours=True) is False:
+                say(f"{scratch} is of a job that was killed, and is removed")
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Work:
-    """The child and its process group."""
+    """The child process that does the work, and its process group."""
 
     def __init__(self, command: list[str]) -> None:
-        # Where srun starts it, what the shell on each node looks for to warn what it has started.
-        several = command[0] == "srun"
-        self.notice = Path(f"warned-{os.environ.get('SLURM_JOB_ID')}") if several else None
-        self.take_notice_away()
+        self.is_on_several_nodes = command[0] == "srun"
         libc = ctypes.CDLL(None, use_errno=True)
-        parent = os.getpid()
+        parent_pid = os.getpid()
 
-        def prepare() -> None:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT)
+        def prepare_child() -> None:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, CAUGHT_SIGNALS)
             # If the parent is killed the work must not go on without anybody to end it.
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
+            if os.getppid() != parent_pid:
                 os._exit(TRY_AGAIN)
 
         self.process = subprocess.Popen(
-            command, start_new_session=True, preexec_fn=prepare, stdin=subprocess.DEVNULL
+            command, start_new_session=True, preexec_fn=prepare_child, stdin=subprocess.DEVNULL
         )
 
-    def drain(self) -> None:
-        """Ask it to finish: the one process, since helpers of it are its own to end.
-
-        srun would end its step at once if it got TERM, and hands other signals to every process of
-        the step: an image that is mounted by one of them would be gone below the work. So the
-        nodes of srun are warned by a file.
-        """
+    def warn(self) -> None:
+        """Ask the work to finish: the one process, since its helpers are its own to end."""
         if self.process.poll() is not None:
             return
-        if self.notice is None:
-            self.process.send_signal(signal.SIGTERM)
+        if not self.is_on_several_nodes:
+            self.process.terminate()
             return
-        try:
-            self.notice.touch()
-        except OSError as error:
-            say(f"{self.notice}: {error.strerror}; the work cannot be warned")
-
-    def take_notice_away(self) -> None:
-        """What an earlier run of this job was told is over."""
-        if self.notice is not None:
-            with contextlib.suppress(OSError):
-                self.notice.unlink(missing_ok=True)
+        # The first step of the job is the work; host.node hands URG on as TERM on each node.
+        first_step = f"{os.environ['SLURM_JOB_ID']}.0"
+        code, answer = run_command("scancel", "--signal=URG", first_step)
+        if code != 0:
+            say(f"the work cannot be warned: scancel: {answer.strip() or code}")
 
     def kill(self) -> None:
-        """End whatever is left of the group."""
+        """End whatever is left of the process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def wait_for_end(
-    work: Work, drain: float, last: float, releases: dict[str, str], beat: Callable[[], None]
+    work: Work, drain_seconds: float, last_seconds: float, show_life: Callable[[], None]
 ) -> str:
-    """Wait for the end of the work. Returns the signal that ended it, if one did."""
-    warned = ""
-    end = float("inf")
+    """Wait for the end of the work; returns the name of the last warning signal, if one came.
+
+    After a warning the work has ``drain_seconds``, after a TERM ``last_seconds``. Meanwhile
+    ``show_life`` is called.
+    """
+    warning = ""
+    deadline = float("inf")
     while work.process.poll() is None:
         now = time.monotonic()
-        if now >= end:
+        if now >= deadline:
             say("the time is over; what is left of the work is killed")
             work.kill()
             work.process.wait()
             break
-        caught = signal.sigtimedwait(CAUGHT, min(LOOK, end - now))
-        release(releases)
-        beat()
+        caught = signal.sigtimedwait(CAUGHT_SIGNALS, min(SECONDS_BETWEEN_LOOKS, deadline - now))
+        show_life()
         if caught is None or caught.si_signo == signal.SIGCHLD:
             continue
-        allowed = drain if caught.si_signo in WARNINGS else last
-        say(f"signal {caught.si_signo}; the work has {allowed:g} s to finish")
-        if not warned:
-            work.drain()
-        warned = signal.Signals(caught.si_signo).name
-        end = min(end, time.monotonic() + allowed)
-    work.take_notice_away()
-    return warned
+        is_early = caught.si_signo in WARNING_SIGNALS
+        allowed_seconds = drain_seconds if is_early else last_seconds
+        say(f"signal {caught.si_signo}; the work has {allowed_seconds:g} s to finish")
+        if not warning:
+            work.warn()
+        warning = signal.Signals(caught.si_signo).name
+        deadline = min(deadline, time.monotonic() + allowed_seconds)
+    return warning
 
 
-def release(waiting: dict[str, str]) -> None:
-    """Let jobs wait no longer for our end that wait for a checkpoint which is there now."""
-    own = os.environ.get("SLURM_JOB_ID", "")
-    for path in [path for path in waiting if Path(path).exists()]:
-        name = waiting.pop(path)
-        try:
-            numbers = submitted(Path()).get(name, [])
-        except OSError as error:
-            say(f"submitted: {error.strerror}")
-            continue
-        for number in numbers:
-            dependency = dependency_of(number, without=own)
-            if dependency is None:  # it waits for our end, then
-                continue
-            code, text = call("scontrol", "update", f"JobId={number}", f"Dependency={dependency}")
-            say(f"{path} is there; job {number} may start" if code == 0 else text.strip())
-
-
-def outcome(
-    task: SlurmTask | LocalTask | None, record: Record, claims: Claims, code: int,
-    warned: str, progress: bool,
+def decide_end(
+    task: SlurmTask | LocalTask | None, record: FailureRecord, code: int, warning: str,
+    progress: bool,
 ) -> tuple[int, bool]:  # fmt: skip
-    """Decide what becomes of the job: the exit code of the script, and whether it comes back."""
+    """Decide what becomes of the job: the exit code of the script, and whether it comes back.
+
+    ``code`` is the exit code of the work, ``warning`` the signal that it was warned by, and
+    ``progress`` says whether this run made anything new.
+    """
     if code in (DONE, NOTHING_TO_DO):
-        record.went_on(ended=True)
+        record.forget_stalls(ended=True)
         return DONE, False
-    if code == INCOMPLETE and not warned:
+    if code == INCOMPLETE and not warning:
         say("something is missing still; `rlbhpc launch` again makes it")
         return INCOMPLETE, False
-    failed = code != TRY_AGAIN and not warned
-    cause = cause_of(code)
-    if failed:
+    has_failed = code != TRY_AGAIN and not warning
+    cause = describe_exit_code(code)
+    if has_failed:
         say(f"the work {cause}")
         record.add(code, cause, progress)
     elif progress:
-        record.went_on(ended=False)
+        record.forget_stalls(ended=False)
     # Nothing ends a local job but its launcher, which sends it TERM.
-    ended_by = task.came_to_its_end() if isinstance(task, SlurmTask) else ""
-    if Path("cancelled").exists() or ended_by == "cancelled":
+    end_cause = task.find_end_cause() if isinstance(task, SlurmTask) else ""
+    if Path("cancelled").exists() or end_cause == "cancelled":
         say("cancelled; it stays away, and the same launch again goes on from here")
         return TRY_AGAIN, False
-    if ended_by == "requeued":
+    if end_cause == "requeued":
         say("Slurm has requeued it")
         return TRY_AGAIN, True
     # A preemption is no fault of the job: it comes back however often it is preempted.
-    if not failed and not progress and ended_by != "preempted":
-        early = "warned before it had made anything new"
-        record.add(code, early if warned else cause, progress)
-    if code == USAGE or record.stalls >= STALLS or task is None:
+    if not has_failed and not progress and end_cause != "preempted":
+        record.add(code, "warned before it had made anything new" if warning else cause, progress)
+    if code == USAGE or record.stalls >= MAX_STALLS or task is None:
         say("it does not come back")
         return (code if code > 0 else 128 - code), False
-    if not isinstance(task, SlurmTask):
-        return TRY_AGAIN, failed
-    return requeue(task, record, claims, failed)
+    if isinstance(task, LocalTask):
+        return TRY_AGAIN, has_failed
+    return requeue(task, record)
 
 
-def requeue(task: SlurmTask, record: Record, claims: Claims, failed: bool) -> tuple[int, bool]:
-    """Put the job back into the queue, away from a node where it failed. Slurm then ends us."""
+def requeue(task: SlurmTask, record: FailureRecord) -> tuple[int, bool]:
+    """Put the job back into the queue: its exit code, and whether it comes back."""
     say(f"requeue {task.job_id}")
     try:
         task.requeue(REQUEUE_TRIES)
     except OSError as error:
-        # The new job may start at once, and would leave the shards to this one.
-        claims.release()
-        number = task.resubmit()
-        if number:
-            say(f"it goes on as job {number}")
-            record.move(number)
-        else:
-            record.add(TRY_AGAIN, f"could not be requeued: {error}", progress=False)
+        record.add(TRY_AGAIN, f"could not be requeued: {error}", progress=False)
         return TRY_AGAIN, False
-    if failed:
-        task.avoid(node())
-    # To return at once would say that the job is complete.
-    signal.sigtimedwait((signal.SIGTERM,), LOOK)
+    # Slurm ends this process. To return at once would say that the job is complete.
+    signal.sigtimedwait((signal.SIGTERM,), SECONDS_BETWEEN_LOOKS)
     return TRY_AGAIN, True
 
 
-def sizes(patterns: list[str]) -> dict[Path, int]:
+def measure_files(patterns: list[str]) -> dict[Path, int]:
     """Sizes of the files that only grow, or appear, when something new was made."""
-    bytes_of = {}
-    for path in [path for pattern in patterns for path in Path().glob(pattern)]:
-        with contextlib.suppress(OSError):
-            bytes_of[path] = path.stat().st_size
-    return bytes_of
+    sizes = {}
+    for pattern in patterns:
+        for path in Path().glob(pattern):
+            with contextlib.suppress(OSError):
+                sizes[path] = path.stat().st_size
+    return sizes
 
 
-class Record:
+class FailureRecord:
     """What went wrong with one job over its runs, in `failures/JOB.json`.
 
-    A full disk has no room for it. So each run that could not be added leaves an empty file.
+    ``stalls`` counts the runs in a row that made nothing new.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.path = Path("failures") / f"{name}.json"
+    def __init__(self, job_id: str) -> None:
+        self.path = Path("failures") / f"{job_id}.json"
         try:
-            record = json.loads(self.path.read_text())
+            stored = json.loads(self.path.read_text())
         except (OSError, ValueError):
-            record = {}
-        self.runs: list[dict[str, Any]] = record.get("runs", [])
-        self.stalls: int = record.get("stalls", 0) + len(self._unrecorded())
+            stored = {}
+        self.runs: list[dict[str, Any]] = stored.get("runs", [])
+        self.stalls: int = stored.get("stalls", 0)
 
     def add(self, code: int, cause: str, progress: bool) -> None:
         """Write down a run that ended badly, and whether it made anything new."""
         self.stalls = 0 if progress else self.stalls + 1
-        self.runs.append(
-            {"time": time.time(), "host": node(), "code": code, "cause": cause,
-             "progress": progress}
-        )  # fmt: skip
-        written = self._write(False)
-        if written or progress:
-            self._settle()
-            return
-        with contextlib.suppress(OSError):
-            Path(f"{UNRECORDED}{self.name}.{os.getpid()}").touch()
+        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        run = {
+            "time": time.time(), "host": node, "code": code, "cause": cause, "progress": progress,
+        }  # fmt: skip
+        self.runs.append(run)
+        is_written = self._write(recovered=False)
+        if not is_written and not progress:
+            # The next run could not know of this one, and would come back for ever.
+            self.stalls = MAX_STALLS
 
-    def move(self, name: str) -> None:
-        """Hand the record on to the job that takes over."""
-        with contextlib.suppress(OSError):
-            self.path.replace(self.path.with_name(f"{name}.json"))
-        for path in self._unrecorded():
-            path.rename(f"{UNRECORDED}{name}{path.suffix}")
-
-    def went_on(self, ended: bool) -> None:
-        """Say that the job made something new, or ended well, after all."""
+    def forget_stalls(self, ended: bool) -> None:
+        """Note that the job made something new, or ``ended`` well, after all."""
         if self.runs or self.stalls:
             self.stalls = 0
-            self._write(ended)
-            self._settle()
-
-    def _settle(self) -> None:
-        for path in self._unrecorded():
-            path.unlink()
-
-    def _unrecorded(self) -> list[Path]:
-        return list(Path().glob(f"{UNRECORDED}{self.name}.*"))
+            self._write(recovered=ended)
 
     def _write(self, recovered: bool) -> bool:
+        """Replace the file; False where a full disk has no room for it."""
         record = {"stalls": self.stalls, "recovered": recovered, "runs": self.runs}
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
@@ -359,18 +325,12 @@ class Record:
             partial.write_text(json.dumps(record, indent=1))
             partial.replace(self.path)
         except OSError as error:
-            # A full disk: the job must be requeued all the same.
             say(f"{self.path}: {error.strerror}")
             return False
         return True
 
 
-def node() -> str:
-    """Name of the node, as Slurm calls it."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def cause_of(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """Say in words what an exit code means."""
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "killed, most likely for its memory"

@@ -8,13 +8,15 @@ import socket
 import time
 from pathlib import Path
 
-from .task import call, hides_jobs, say
+from .task import hides_jobs, run_command, say
 
 CLAIMS = Path("../../claims")
-# Seconds; a sign of life comes every minute at least.
-SILENT = 300.0
+# A holder that was silent for so many seconds is gone; a sign of life comes every minute at least.
+SILENCE_LIMIT_SECONDS = 300.0
 # The PID namespace that Linux begins with, by the number of its file.
-FIRST_SPACE = 0xEFFFFFFC
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
+# Place of the start time in /proc/PID/stat, counted from the field behind the process's state.
+START_TIME_FIELD = 18
 
 
 class Claims:
@@ -27,7 +29,7 @@ class Claims:
     def __init__(self, folder: Path, holder: str) -> None:
         self.folder = folder
         self.holder = holder
-        self.own: list[Path] = []
+        self.own_paths: list[Path] = []
 
     def take(self, name: str) -> bool:
         """Claim something, or say who works it; without a claim where no file can be written."""
@@ -43,68 +45,68 @@ class Claims:
     def claim(self, name: str) -> str:
         """Claim something; returns who else holds it, if somebody does."""
         while True:
-            generation, holder = newest_claim(self.folder, name)
+            generation, holder = read_newest_claim(self.folder, name)
             path = self.folder / f"{name}.{generation}"
             if holder == self.holder:
-                self.own.append(path)
+                self.own_paths.append(path)
                 return ""
             if holder and is_held(path, holder, is_own_file(path)):
                 return holder
-            path = self.folder / f"{name}.{generation + 1}"
-            if create_claim(path, self.holder):
-                self.own.append(path)
+            next_path = self.folder / f"{name}.{generation + 1}"
+            if create_claim(next_path, self.holder):
+                self.own_paths.append(next_path)
                 return ""
 
-    def beat(self) -> None:
-        """Say that we are still here, for those who cannot see our processes."""
-        for path in self.own:
+    def show_life(self) -> None:
+        """Touch the claims, for those who cannot see our processes."""
+        for path in self.own_paths:
             with contextlib.suppress(OSError):
                 os.utime(path)
 
     def release(self) -> None:
         """Give back what is ours: what was made is on disk, and the rest anybody may make."""
-        while self.own:
+        while self.own_paths:
             with contextlib.suppress(OSError):
-                self.own.pop().unlink()
+                self.own_paths.pop().unlink()
 
 
-def generations(folder: Path, name: str = "*") -> dict[str, int]:
+def list_generations(folder: Path, name: str = "*") -> dict[str, int]:
     """Generation of the newest claim of each name."""
-    newest_of: dict[str, int] = {}
+    newest: dict[str, int] = {}
     for path in folder.glob(f"{name}.[0-9]*"):
         number = path.suffix[1:]
         if number.isdigit():
-            newest_of[path.stem] = max(int(number), newest_of.get(path.stem, 0))
-    return newest_of
+            newest[path.stem] = max(int(number), newest.get(path.stem, 0))
+    return newest
 
 
-def newest_claim(folder: Path, name: str) -> tuple[int, str]:
+def read_newest_claim(folder: Path, name: str) -> tuple[int, str]:
     """Generation and holder of the newest claim of this name; −1 and nobody if there is none."""
     while True:
-        generation = generations(folder, name).get(name, -1)
+        generation = list_generations(folder, name).get(name, -1)
         if generation < 0:
             return -1, ""
         path = folder / f"{name}.{generation}"
         try:
             holder = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            # One that was given back meanwhile is gone; one that is there is somebody's.
             if os.path.lexists(path):
-                return generation, unknown_holder(path, getattr(error, "strerror", "no text"))
-            continue
-        if not holder and seconds_silent(path) < SILENT:
-            holder = unknown_holder(path, "it is empty")
+                reason = getattr(error, "strerror", "no text")
+                return generation, describe_unknown_holder(path, reason)
+            continue  # it was given back meanwhile
+        if not holder and seconds_silent(path) < SILENCE_LIMIT_SECONDS:
+            holder = describe_unknown_holder(path, "it is empty")
         return generation, holder
 
 
-def unknown_holder(path: Path, reason: str) -> str:
+def describe_unknown_holder(path: Path, reason: str) -> str:
     """Holder of a claim that says nothing of it."""
     return f"an unknown job: {path.name}: {reason}; remove it if nobody works it"
 
 
 def create_claim(path: Path, holder: str) -> bool:
     """Make a claim, unless somebody else was faster."""
-    # What ends in a number is a claim; this is none yet.
+    # Only what ends in a number is a claim, so nobody reads this file before it is whole.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
     path.parent.mkdir(exist_ok=True)
     try:
@@ -127,23 +129,11 @@ def create_claim(path: Path, holder: str) -> bool:
 
 
 def seconds_silent(path: Path) -> float:
-    """Seconds since the last sign of life of a claim's holder; infinite if it is gone."""
+    """Seconds since the last sign of life of a claim's holder; infinite if the claim is gone."""
     try:
-        sign = path.stat().st_mtime
+        return time.time() - path.stat().st_mtime
     except OSError:
         return float("inf")
-    silence = time.time() - sign
-    if silence < SILENT:
-        return silence
-    # Signs have the time of the file server, from which a host's clock may be far.
-    probe = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
-    try:
-        probe.touch()
-        silence = probe.stat().st_mtime - sign
-        probe.unlink()
-    except OSError:  # somebody else's folder, who reads nothing but this
-        pass
-    return silence
 
 
 def is_own_file(path: Path) -> bool:
@@ -156,52 +146,67 @@ def is_own_file(path: Path) -> bool:
 
 def is_held(path: Path, holder: str, is_ours: bool) -> bool:
     """Whether a claim counts; its last sign of life decides where nobody here sees its holder."""
-    lives = is_alive(holder, is_ours)
-    return seconds_silent(path) < SILENT if lives is None else lives
+    holder_lives = is_alive(holder, is_ours)
+    if holder_lives is None:
+        return seconds_silent(path) < SILENCE_LIMIT_SECONDS
+    return holder_lives
 
 
 def is_alive(holder: str, is_ours: bool) -> bool | None:
     """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START` and more words.
 
-    None where that cannot be seen from here: a process of another host, or of another user on a
-    host that hides it; a job of another user where Slurm hides those, or that Slurm says nothing
-    of; a file that says nothing of its holder.
+    None where that cannot be seen from here, and where the text names no holder.
     """
     kind, *words = holder.split()
     if kind == "local" and len(words) >= 3:
-        host, pid, start = words[:3]
-        if host != host_name():
-            return None
-        now = start_tick(pid)
-        if now:
-            return start == now
-        return False if is_ours else None
-    if kind != "slurm":
+        return _is_process_alive(*words[:3], is_ours=is_ours)
+    if kind == "slurm":
+        return _is_job_alive(words[0], is_ours)
+    return None
+
+
+def _is_process_alive(host: str, pid: str, start: str, is_ours: bool) -> bool | None:
+    """Whether a process lives; None on another host, and where a host hides it from others."""
+    if host != host_name():
         return None
-    code, text = call("squeue", "--all", "--noheader", f"--jobs={words[0]}", "--format=%T")
-    if code != 0 and "nvalid job id" not in text:
+    current_start = start_tick(pid)
+    if current_start:
+        return start == current_start
+    return False if is_ours else None
+
+
+def _is_job_alive(job_id: str, is_ours: bool) -> bool | None:
+    """Whether Slurm still has a job; None where Slurm is silent, or may hide it from others."""
+    code, answer = run_command("squeue", "--all", "--noheader", f"--jobs={job_id}", "--format=%T")
+    if code != 0 and "nvalid job id" not in answer:
         return None
-    if code == 0 and text.strip():
+    if code == 0 and answer.strip():
         return True
-    return None if not is_ours and hides_jobs(call("scontrol", "show", "config")[1]) else False
+    if is_ours:
+        return False
+    _, config = run_command("scontrol", "show", "config")
+    return None if hides_jobs(config) else False
 
 
 def host_name() -> str:
     """Name of this host; a PID namespace that is not its first counts as a host of its own.
 
-    Who is in another one looks as if it had ended, and may be alive.
+    A process in another namespace looks as if it had ended, and may be alive.
     """
     try:
-        space = Path("/proc/self/ns/pid").stat().st_ino
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
-        space = FIRST_SPACE
-    return socket.gethostname() + (f"@{space}" if space != FIRST_SPACE else "")
+        namespace = FIRST_PID_NAMESPACE
+    suffix = f"@{namespace}" if namespace != FIRST_PID_NAMESPACE else ""
+    return socket.gethostname() + suffix
 
 
 def start_tick(pid: str) -> str:
     """Clock tick at which a process started, empty once it ended: a pid soon is another's."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    return "" if state == "Z" else fields[18]
+    # The program's name stands in brackets and may hold blanks.
+    state, *fields = status.rpartition(")")[2].split()
+    return "" if state == "Z" else fields[START_TIME_FIELD]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import socket
@@ -14,16 +13,21 @@ from pathlib import Path
 
 from . import TRY_AGAIN
 
-# Set by whoever launches on this machine.
+# This variable is set by whoever launches on this machine.
 LOCAL = "RLBHPC_LOCAL_JOB"
-
-# Variables of a shell that would win over the scripts, or leak from a job that launches; but not
-# those that say where Slurm itself is configured.
-LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
-RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
-# A task gives up before it has failed on more nodes than these.
-MOST_AVOIDED = 3
+# Variables with these prefixes would win over the scripts, or leak from a job that launches.
+LEAKING_PREFIXES = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
+RANK_VARIABLES = (
+    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+)  # fmt: skip
+# These two say where Slurm itself is configured, so they stay.
+SLURM_CONFIGURATION = ("SLURM_CONF", "SLURM_CONF_SERVER")
+COMMAND_TIMEOUT_SECONDS = 30
+NO_SUCH_COMMAND = 127
+LONGEST_PAUSE_SECONDS = 20.0
+SECONDS_PER_MINUTE = 60
+SECONDS_PER_HOUR = 3600
+SECONDS_PER_DAY = 86_400
 
 
 class LocalTask:
@@ -40,117 +44,83 @@ class SlurmTask:
     """
 
     def __init__(self) -> None:
-        array = os.environ.get("SLURM_ARRAY_JOB_ID", "")
-        self.array_task = os.environ.get("SLURM_ARRAY_TASK_ID", "") if array else ""
-        self.job_id = f"{array}_{self.array_task}" if array else os.environ["SLURM_JOB_ID"]
+        array_id = os.environ.get("SLURM_ARRAY_JOB_ID")
+        if array_id:
+            self.job_id = f"{array_id}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+        else:
+            self.job_id = os.environ["SLURM_JOB_ID"]
         self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
     def first_node(self) -> str:
         """Name of the first of its nodes."""
-        nodes = os.environ.get("SLURM_JOB_NODELIST", "")
-        code, text = call("scontrol", "show", "hostnames", nodes) if nodes else (1, "")
-        return text.split()[0] if code == 0 else socket.gethostname()
+        node_list = os.environ.get("SLURM_JOB_NODELIST")
+        if node_list:
+            code, names = run_command("scontrol", "show", "hostnames", node_list)
+            if code == 0:
+                return names.split()[0]
+        return socket.gethostname()
 
-    def came_to_its_end(self) -> str:
+    def find_end_cause(self) -> str:
         """Why Slurm ends this job: cancelled, requeued, preempted, limit; empty if it does not.
 
         While the batch step lives, Slurm prints COMPLETING for every cause. A restart that is
-        counted already was Slurm's own; a preemption has its time beside it, from its warning on,
-        while the job still runs; the limit can be calculated. What is left was somebody with
+        counted already was Slurm's own. A preemption has its time beside it, from its warning on,
+        while the job still runs. The limit can be calculated. What is left was somebody with
         scancel.
         """
-        code, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
-        fields = fields_of(text)
+        code, answer = run_command("scontrol", "--oneliner", "show", "job", self.job_id)
+        fields = parse_fields(answer)
         state = fields.get("JobState", "")
-        preempted = fields.get("PreemptTime", "")
-        # Times of day begin with a digit; that of an earlier run is no cause of this end.
-        is_preempted = preempted[:1].isdigit() and preempted >= fields.get("StartTime", "")
+        preempt_time = fields.get("PreemptTime", "")
+        # The time of a preemption in an earlier run is before the start of this one.
+        has_time = preempt_time[:1].isdigit()
+        is_preempted = has_time and preempt_time >= fields.get("StartTime", "")
         if code != 0 or state in ("RUNNING", "SUSPENDED", ""):
             return "preempted" if is_preempted else ""
-        if fields.get("Restarts", "").isdigit() and int(fields["Restarts"]) > self.restarts:
-            return "requeued"
-        if state == "PENDING":
+        counted_restarts = fields.get("Restarts", "")
+        is_restarted = counted_restarts.isdigit() and int(counted_restarts) > self.restarts
+        if is_restarted or state == "PENDING":
             return "requeued"
         if is_preempted:
             return "preempted"
-        if seconds(fields.get("RunTime", "")) >= seconds(fields.get("TimeLimit", "")):
+        run_seconds = span_seconds(fields.get("RunTime", ""))
+        if run_seconds >= span_seconds(fields.get("TimeLimit", "")):
             return "limit"
         return "cancelled"
 
     def requeue(self, tries: int) -> None:
         """Put this one task back; raises OSError with Slurm's words where that is not possible."""
-        text = ""
+        answer = ""
         for attempt in range(tries):
-            code, text = call("scontrol", "requeue", self.job_id)
+            code, answer = run_command("scontrol", "requeue", self.job_id)
             if code == 0:
                 return
-            if "pending" in text:
+            if "pending" in answer:
                 # Slurm has put it back itself, and a new run must not meet this one.
                 sys.exit(TRY_AGAIN)
-            say(f"scontrol requeue {self.job_id}: {text.strip() or code}")
-            if re.search("isabled|ermission|nvalid|No such file", text):
-                break
-            time.sleep(min(2.0 * 2**attempt, 20.0))
-        raise OSError(text.strip() or "no answer")
-
-    def avoid(self, node: str) -> None:
-        """Keep this task, which is back in the queue, off a node while the partition has others."""
-        partition = os.environ.get("SLURM_JOB_PARTITION", "")
-        _, text = call("scontrol", "--oneliner", "show", "partition", partition)
-        nodes = fields_of(text).get("TotalNodes", "")
-        _, text = call("scontrol", "--oneliner", "show", "job", self.job_id)
-        excluded = fields_of(text).get("ExcNodeList", "(null)").replace("(null)", "")
-        needed = int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
-        if nodes.isdigit() and int(nodes) > needed + MOST_AVOIDED:
-            avoided = ",".join(filter(None, (excluded, node)))
-            code, text = call(
-                "scontrol", "update", f"JobId={self.job_id}", f"ExcNodeList={avoided}"
-            )
-            say(f"it keeps off {avoided}" if code == 0 else text.strip())
-
-    def resubmit(self) -> str:
-        """Submit this one task anew where no job may requeue itself; its new id, if there is one.
-
-        What waits for this job waits for the new one as well.
-        """
-        label = os.environ.get("SLURM_JOB_NAME", "")
-        scripts = [path for path in Path().glob("*.sbatch") if label.endswith(f"-{path.stem}")]
-        if not scripts:
-            return ""
-        script = max(scripts, key=lambda path: len(path.stem))
-        array = [f"--array={self.array_task}"] if self.array_task else []
-        environment = launching_environment()
-        code, text = call("sbatch", "--parsable", *array, script.name, environment=environment)
-        number = id_in(text, label) if code == 0 else ""
-        if not number:
-            say(f"sbatch {script.name}: {text.strip() or code}")
-            return ""
-        line = f"{script.stem} {number} {self.array_task}".rstrip()
-        try:
-            with Path("submitted").open("a") as out:
-                out.write(line + "\n")
-        except OSError as error:
-            say(f"submitted: {error.strerror}; it does not say `{line}`")
-        for other in waiting_for(script.stem):
-            before = dependency_of(other)
-            if before is None:
-                continue
-            after = ",".join(filter(None, (before, f"afterany:{number}")))
-            code, text = call("scontrol", "update", f"JobId={other}", f"Dependency={after}")
-            say(f"job {other} waits for {number} as well" if code == 0 else text.strip())
-        return f"{number}_{self.array_task}" if self.array_task else number
+            say(f"scontrol requeue {self.job_id}: {answer.strip() or code}")
+            if re.search("isabled|ermission|nvalid|No such file", answer):
+                break  # another try would be refused as well
+            time.sleep(min(2.0 * 2**attempt, LONGEST_PAUSE_SECONDS))
+        raise OSError(answer.strip() or "no answer")
 
 
 def this_task() -> SlurmTask | LocalTask | None:
     """What this job is; None where somebody has started the script by hand."""
     if LOCAL in os.environ:
         return LocalTask()
-    return SlurmTask() if "SLURM_JOB_ID" in os.environ else None
+    if "SLURM_JOB_ID" in os.environ:
+        return SlurmTask()
+    return None
 
 
-def fields_of(text: str) -> dict[str, str]:
-    """Fields of one line of ``scontrol --oneliner show``."""
-    return dict(word.partition("=")[::2] for word in text.split())
+def parse_fields(line: str) -> dict[str, str]:
+    """Fields of one line of ``scontrol --oneliner show``, which has words such as NAME=VALUE."""
+    fields = {}
+    for word in line.split():
+        name, _, value = word.partition("=")
+        fields[name] = value
+    return fields
 
 
 def hides_jobs(config: str) -> bool:
@@ -158,118 +128,103 @@ def hides_jobs(config: str) -> bool:
 
     Slurm then says of them what it says of a job that it has forgotten: "Invalid job id".
     """
-    private = re.search(r"(?m)^PrivateData\s*=(.*)$", config)
-    return private is None or "jobs" in private[1]
+    private_data = re.search(r"(?m)^PrivateData\s*=(.*)$", config)
+    return private_data is None or "jobs" in private_data[1]
 
 
-def is_filter(name: str) -> bool:
+def is_query_filter(name: str) -> bool:
     """Whether a variable of a shell leaves jobs out of what is asked of Slurm."""
-    filters = name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
-    return filters and not name.endswith("_FEDERATION")  # which takes in jobs of other clusters
+    if name.endswith("_FEDERATION"):  # which takes in jobs of other clusters
+        return False
+    return name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
 
 
 def launching_environment() -> dict[str, str]:
     """The shell's environment without what would win over the scripts."""
-    return {
-        name: text
-        for name, text in os.environ.items()
-        if name in KEPT or not (name.startswith(LEAKING) or name in RANKS or is_filter(name))
-    }
+    environment = {}
+    for name, value in os.environ.items():
+        is_leaking = name.startswith(LEAKING_PREFIXES) or name in RANK_VARIABLES
+        if name in SLURM_CONFIGURATION or not (is_leaking or is_query_filter(name)):
+            environment[name] = value
+    return environment
 
 
-def id_in(answer: str, label: str) -> str:
+def find_job_id(answer: str, job_name: str) -> str:
     """The id in an answer of ``sbatch --parsable``, whatever else a site prints with it.
 
-    Where several lines are numbers, Slurm knows one as a job of this name.
+    An answer has lines such as ``12`` or ``12;CLUSTER``. Where several lines are numbers, Slurm
+    knows one of them as a job of this name.
     """
-    ids = [line.strip().partition(";")[0] for line in answer.splitlines()]
-    numbers = [word for word in ids if word.isdigit()]
+    first_words = [line.strip().partition(";")[0] for line in answer.splitlines()]
+    numbers = [word for word in first_words if word.isdigit()]
     if len(numbers) > 1:
-        names = {n: call("squeue", "--noheader", f"--jobs={n}", "--format=%j")[1] for n in numbers}
-        numbers = [n for n in numbers if label in names[n].split()]
+        numbers = [number for number in numbers if _has_name(number, job_name)]
     return numbers[-1] if numbers else ""
 
 
-def dependency_of(number: int, without: str = "") -> str | None:
-    """What a job still waits for, but for one job; None where Slurm does not say."""
-    code, text = call("scontrol", "--oneliner", "show", "job", str(number))
-    if code != 0:
-        say(f"scontrol show job {number}: {text.strip() or code}")
-        return None
-    # Tasks of an array that ended, or were cancelled, are records of their own.
-    records = [fields_of(line) for line in text.splitlines()]
-    waiting = [record for record in records if record.get("JobState") == "PENDING"]
-    named = re.sub(r"_\*|\([^)]*\)", "", waiting[0].get("Dependency", "") if waiting else "")
-    conditions = []
-    for kind, *ids in (condition.split(":") for condition in filter(None, named.split(","))):
-        others = [other for other in ids if other != without]
-        if others or not ids:
-            conditions.append(":".join((kind, *others)))
-    return ",".join(conditions)
+def _has_name(job_id: str, job_name: str) -> bool:
+    _, answer = run_command("squeue", "--noheader", f"--jobs={job_id}", "--format=%j")
+    return job_name in answer.split()
 
 
-def submissions(folder: Path) -> list[list[str]]:
-    """Words of the file `submitted`: a script, its id or `?` before there is one, and the task.
-
-    The task stands where of an array only this one was submitted.
-    """
+def read_submissions(folder: Path) -> list[tuple[str, str]]:
+    """Lines of the file `submitted`: a script, and its id or `?` before there is one."""
     try:
         lines = (folder / "submitted").read_text().splitlines()
     except FileNotFoundError:
         return []
-    return [line.split() for line in lines]
+    submissions = []
+    for line in lines:
+        script, job_id, *_ = line.split()
+        submissions.append((script, job_id))
+    return submissions
 
 
-def submitted(folder: Path) -> dict[str, list[int]]:
+def read_submitted_ids(folder: Path) -> dict[str, list[int]]:
     """Ids of a launch's jobs by the name of the script, the newest last."""
-    ids: dict[str, list[int]] = {}
-    for name, number, *_ in submissions(folder):
-        if number.isdigit():
-            ids.setdefault(name, []).append(int(number))
-    return ids
+    ids_by_script: dict[str, list[int]] = {}
+    for script, job_id in read_submissions(folder):
+        if job_id.isdigit():
+            ids_by_script.setdefault(script, []).append(int(job_id))
+    return ids_by_script
 
 
-def waiting_for(script: str) -> list[int]:
-    """Ids of the jobs of this launch that wait for those of a script."""
-    try:
-        jobs = json.loads(Path("launch.json").read_text())["jobs"]
-        ids = submitted(Path())
-    except (OSError, ValueError, LookupError):
-        return []
-    names = [name for name, job in jobs.items() if script in job["after"]]
-    return [number for name in names for number in ids.get(name, ())]
-
-
-def call(*command: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+def run_command(*command: str) -> tuple[int, str]:
     """Exit code and text of a short command; 127 where there is no such command."""
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False,
-            env=environment,
+        process = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            timeout=COMMAND_TIMEOUT_SECONDS,
         )  # fmt: skip
     except OSError as error:
-        return 127, f"{command[0]}: {error.strerror}"
+        return NO_SUCH_COMMAND, f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired as error:
-        return 127, str(error)
-    return done.returncode, done.stdout.decode(errors="replace")
+        return NO_SUCH_COMMAND, str(error)
+    return process.returncode, process.stdout.decode(errors="replace")
 
 
 def say(text: str) -> None:
-    """One line for the job's log, which may be on a full disk."""
+    """Print one line into the job's log, which may be on a full disk."""
     with contextlib.suppress(OSError):
         print(time.strftime("%Y-%m-%dT%H:%M:%S"), "parent:", text, file=sys.stderr, flush=True)
 
 
-def seconds(span: str) -> float:
+def span_seconds(span: str) -> float:
     """Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 
     What is no time, such as UNLIMITED, is never reached.
     """
     days, dash, clock = span.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdigit() for part in (*parts, days or "0")):
+    clock_parts = clock.split(":")
+    if not all(part.isdigit() for part in (*clock_parts, days or "0")):
         return float("inf")
-    if not dash and len(parts) < 3:
-        parts = ["0", *parts]
-    hours, minutes, rest = (int(part) for part in (*parts, "0", "0")[:3])
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + rest)
+    if not dash and len(clock_parts) < 3:
+        clock_parts.insert(0, "0")  # without days and hours, the first number is of minutes
+    clock_parts += ["0", "0"]
+    hours, minutes, seconds = (int(part) for part in clock_parts[:3])
+    return float(
+        int(days or 0) * SECONDS_PER_DAY
+        + hours * SECONDS_PER_HOUR
+        + minutes * SECONDS_PER_MINUTE
+        + seconds
+    )
