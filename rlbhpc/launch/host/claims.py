@@ -159,7 +159,8 @@ def is_alive(holder: str, is_ours: bool) -> bool | None:
     """
     kind, *words = holder.split()
     if kind == "local" and len(words) >= 3:
-        return _is_process_alive(*words[:3], is_ours=is_ours)
+        host, pid, start = words[:3]
+        return _is_process_alive(host, pid, start, is_ours)
     if kind == "slurm":
         return _is_job_alive(words[0], is_ours)
     return None
