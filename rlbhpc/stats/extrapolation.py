@@ -1,16 +1,6 @@
-r"""pass@K for K above n: three models, the band between them, and a check on held-out samples.
+r"""pass@K of exactly these problems, up to n and beyond: what more samples would show.
 
-* Beta: rates over problems are Beta(a, b); failure falls as :math:`k^{-a}` for ever.
-* Beta with zeros: a share of problems is never solved, and the curve levels off.
-* Power law: :math:`-\log \text{pass@}k = A k^{-B}`, a line through the observed curve.
-
-The first two can agree up to n and part beyond, and none of the three is best on real data, so
-what is shown is their envelope. Up to 10 n it held the truth in subsampled real data; further out
-it is refused unless asked for.
-
-pass@k of exactly these problems: what more samples would show, without other problems.
-
-For :math:`2k \le n` the sampling variance of a problem's pass@k has an unbiased estimate,
+**Up to k = n/2** the sampling variance of a problem's pass@k has an unbiased estimate,
 
 .. math:: \hat q_i(k)^2 - \binom{n_i-c_i}{2k} \Big/ \binom{n_i}{2k},
           \qquad \hat q_i(k) = \binom{n_i-c_i}{k} \Big/ \binom{n_i}{k} .
@@ -19,11 +9,21 @@ Where sampling stopped both terms are those of :mod:`rlbhpc.stats.pass_at_k`, fo
 :math:`2k \le n_\max`: :math:`\hat q(k)^2 - \hat q(2k)` is unbiased for the variance of
 :math:`\hat q(k)` whenever :math:`\hat q` is unbiased for powers of 1 − p.
 
-Beyond, none exists, and the interval is a posterior: the distribution of rates over problems is
-fitted (:mod:`rlbhpc.stats.priors`), each problem's pass@k gets its posterior given its counts, and
-the uncertainty of the fitted parameters is added by the delta method. Whether some problems can
-never be solved decides the answer there and is not in the data, so the interval is the envelope
-of the Beta with and without zeros, and is labelled model-based.
+**Beyond k = n/2** none exists, and the interval is a posterior: the distribution of rates over
+problems is fitted (:mod:`rlbhpc.stats.priors`), each problem's pass@k gets its posterior given its
+counts, and the uncertainty of the fitted parameters is added by the delta method. Whether some
+problems can never be solved decides the answer there and is not in the data, so the interval is the
+envelope of the Beta with and without zeros, and is labelled model-based.
+
+**Beyond n** three models and the band between them, with a check on held-out samples:
+
+* Beta: rates over problems are Beta(a, b); failure falls as :math:`k^{-a}` for ever.
+* Beta with zeros: a share of problems is never solved, and the curve levels off.
+* Power law: :math:`-\log \text{pass@}k = A k^{-B}`, a line through the observed curve.
+
+The first two can agree up to n and part beyond, and none of the three is best on real data, so
+what is shown is their envelope. Up to 10 n it held the truth in subsampled real data; further out
+it is refused unless asked for.
 """
 
 from __future__ import annotations
@@ -43,15 +43,24 @@ from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 from rlbhpc.stats.priors import LEAST_SAMPLES, RatePrior, carries_rates, fit_prior, gradient
 
-# Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it loses
-# its level below three.
+#: How far beyond n the models are trusted together.
+FACTOR: Final = 10
+#: Problems that must carry an interval's width. In simulations (tests/stats/calibration.py) it
+#: loses its level below three.
 LEAST_EFFECTIVE: Final = 5
+#: Problems that a fitted prior must stand on.
+ENOUGH: Final = 20
 # Draws of k that must have succeeded, and that must have failed, as if the samples were cut into
 # such draws. Where problems are alike, the number above is large by luck exactly where no rare
 # count was drawn; this one is small there.
 _LEAST_DRAWS: Final = 10
-# Problems that a fitted prior must stand on.
-ENOUGH: Final = 20
+# Points of a curve that a power law must go through.
+_LEAST_POINTS: Final = 3
+# A mean of rates is kept this far from 0 and 1, and its variance and the size of its Beta above
+# these, so that the Beta exists.
+_EDGE: Final = 1e-9
+_LEAST_VARIANCE: Final = 1e-14
+_LEAST_SIZE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -80,29 +89,14 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     sizes = as_sizes(counts.reach if k is None else k)
     estimate = counts.pass_at_k(sizes).mean(axis=0)
     model_based = 2 * sizes > counts.reach
-    variances, times = _problem_variances(counts, sizes)
-    carried = _effective(variances, times)
-    error = np.sqrt(times @ variances) / len(counts)
-    half = special.ndtri((1 + check_prob(prob)) / 2) * error
-    lower, upper = np.maximum(estimate - half, 0), np.minimum(estimate + half, 1)
-    fitted = False
-    inside = estimate[model_based]
-    # Where the samples tell no distribution of rates they leave everything open.
-    low, high = np.zeros(len(inside)), np.ones(len(inside))
-    if model_based.any() and carries_rates(counts):
-        priors = [fit_prior(counts, zeros) for zeros in (False, True)]
-        fitted = supported(counts, priors)
-        bounds = [posterior_bounds(counts, p, sizes[model_based], prob)[1:] for p in priors]
-        low, high = np.min(bounds, axis=0)[0], np.max(bounds, axis=0)[1]
-        carried[model_based] = effective_under(counts, priors, sizes[model_based])
-    lower[model_based] = np.where(np.isnan(inside), np.nan, np.fmin(low, inside))
-    upper[model_based] = np.where(np.isnan(inside), np.nan, np.fmax(high, inside))
-    draws = counts.n.sum() / sizes * np.minimum(estimate, 1 - estimate)
-    sound = np.where(model_based, fitted & undecided(counts, estimate), draws >= _LEAST_DRAWS)
-    sound &= (carried >= LEAST_EFFECTIVE) & ~np.isnan(estimate)
+    lower, upper, sound = _bounds_from_samples(counts, sizes, estimate, prob)
     notes = []
     if model_based.any():
+        lower[model_based], upper[model_based], sound[model_based] = _bounds_from_priors(
+            counts, sizes[model_based], estimate[model_based], prob
+        )
         notes.append("beyond k = n/2 the bounds are model-based: two fitted priors, their envelope")
+    sound &= ~np.isnan(estimate)
     if not sound.all():
         notes.append("where few problems or few draws of k carry the width it may be too short")
     interval = Interval(
@@ -118,23 +112,57 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     return FixedCurve(sizes, interval, model_based)
 
 
-def _problem_variances(
-    counts: Counts, k: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Variance of pass@k of each distinct row of counts, and how many problems have it."""
-    alike, _, times = counts.distinct_rows()
-    once, twice = alike.broadcast(log_fail_at_k, k), alike.broadcast(log_fail_at_k, 2 * k)
-    return np.maximum(np.exp(2 * once) - np.exp(twice), 0), times
+def _bounds_from_samples(
+    counts: Counts, k: NDArray[np.int64], estimate: NDArray[np.float64], prob: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Bounds by the unbiased variance, which exists up to k = n/2, and where they are sound."""
+    distinct, _, problems_in_row = counts.distinct_rows()
+    log_fail = distinct.broadcast(log_fail_at_k, k)
+    log_fail_twice = distinct.broadcast(log_fail_at_k, 2 * k)
+    variances = np.maximum(np.exp(2 * log_fail) - np.exp(log_fail_twice), 0)
+    error = np.sqrt(problems_in_row @ variances) / len(counts)
+    half_width = special.ndtri((1 + check_prob(prob)) / 2) * error
+    draws = counts.n.sum() / k * np.minimum(estimate, 1 - estimate)
+    carrying = _carrying_problems(variances, problems_in_row)
+    sound = (draws >= _LEAST_DRAWS) & (carrying >= LEAST_EFFECTIVE)
+    return np.maximum(estimate - half_width, 0), np.minimum(estimate + half_width, 1), sound
 
 
-def _effective(variances: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+def _bounds_from_priors(
+    counts: Counts, k: NDArray[np.int64], estimate: NDArray[np.float64], prob: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Envelope of the posteriors under both priors, around the estimate, and where it is sound."""
+    is_missing = np.isnan(estimate)
+    if not carries_rates(counts):
+        # Where the samples tell no distribution of rates they leave everything open.
+        lower, upper = np.where(is_missing, np.nan, 0.0), np.where(is_missing, np.nan, 1.0)
+        return lower, upper, np.zeros(len(k), bool)
+    priors = [fit_prior(counts, zero_inflated) for zero_inflated in (False, True)]
+    posteriors = [posterior_bounds(counts, prior, k, prob) for prior in priors]
+    lowest = np.min([lower for _, lower, _ in posteriors], axis=0)
+    highest = np.max([upper for _, _, upper in posteriors], axis=0)
+    sound = undecided(counts, estimate) & (carrying_under(counts, priors, k) >= LEAST_EFFECTIVE)
+    sound &= supported(counts, priors)
+    return (
+        np.where(is_missing, np.nan, np.fmin(lowest, estimate)),
+        np.where(is_missing, np.nan, np.fmax(highest, estimate)),
+        sound,
+    )
+
+
+def _carrying_problems(
+    variances: NDArray[np.float64], problems_in_row: NDArray[np.int64]
+) -> NDArray[np.float64]:
     r"""How many problems carry the noise: Kish's :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
 
     At large k most problems are solved for certain or not at all, and a mean over hundreds hangs on
     a few; 0 where no variance is seen.
+
+    ``variances``: (rows, sizes). ``problems_in_row``: how many problems have each.
     """
-    squares = times @ variances**2
-    return np.asarray((times @ variances) ** 2 / np.where(squares > 0, squares, 1))
+    sum_of_squares = problems_in_row @ variances**2
+    square_of_sum = (problems_in_row @ variances) ** 2
+    return np.asarray(square_of_sum / np.where(sum_of_squares > 0, sum_of_squares, 1))
 
 
 def posterior_bounds(
@@ -145,14 +173,15 @@ def posterior_bounds(
     They are those of the Beta distribution with these moments: a mean of rates stays in [0, 1].
     """
     sizes = k.astype(np.float64)
-    mean, variances = _posterior(counts, prior, sizes)
-    slope = gradient(prior, counts, sizes)
-    fitted = np.einsum("ik,ij,jk->k", slope, prior.covariance, slope)
-    variance = variances.sum(axis=0) / len(counts) ** 2 + np.maximum(fitted, 0)
-    centre = np.clip(mean, 1e-9, 1 - 1e-9)
-    size = np.maximum(centre * (1 - centre) / np.maximum(variance, 1e-14) - 1, 0.1)
-    tail = (1 - prob) / 2
+    mean, variances = _posterior_moments(counts, prior, sizes)
+    derivatives = gradient(prior, counts, sizes)
+    variance_of_fit = np.einsum("ik,ij,jk->k", derivatives, prior.covariance, derivatives)
+    variance = variances.sum(axis=0) / len(counts) ** 2 + np.maximum(variance_of_fit, 0)
+    centre = np.clip(mean, _EDGE, 1 - _EDGE)
+    size = centre * (1 - centre) / np.maximum(variance, _LEAST_VARIANCE) - 1
+    size = np.maximum(size, _LEAST_SIZE)
     a, b = centre * size, (1 - centre) * size
+    tail = (1 - prob) / 2
     return mean, special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
 
 
@@ -169,26 +198,26 @@ def undecided(counts: Counts, estimate: NDArray[np.float64]) -> NDArray[np.bool_
     return np.asarray(len(counts) * np.minimum(estimate, 1 - estimate) >= 1)
 
 
-def effective_under(
+def carrying_under(
     counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """How many problems carry the posterior's width, under the prior where they are fewest."""
-    once = np.ones(len(counts), np.int64)
-    posteriors = [_posterior(counts, prior, k.astype(np.float64)) for prior in priors]
-    return np.asarray(np.min([_effective(v, once) for _, v in posteriors], axis=0))
+    each_once = np.ones(len(counts), np.int64)
+    carrying = []
+    for prior in priors:
+        _, variances = _posterior_moments(counts, prior, k.astype(np.float64))
+        carrying.append(_carrying_problems(variances, each_once))
+    return np.asarray(np.min(carrying, axis=0))
 
 
-def _posterior(
+def _posterior_moments(
     counts: Counts, prior: RatePrior, k: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean pass@k, and the variance of each problem's, under the fitted prior itself."""
+    """Mean pass@k, and the variance of each problem's (problems, sizes), under the fitted prior."""
     n, c = counts.n[:, None], counts.c[:, None]
-    first, second = prior.fail(n, c, k), prior.fail(n, c, 2 * k)
-    return 1 - first.mean(axis=0), np.maximum(second - first**2, 0)
-
-
-#: How far beyond n the models are trusted together.
-FACTOR: Final = 10
+    fail = prior.fail(n, c, k)
+    squared_fail = prior.fail(n, c, 2 * k)
+    return 1 - fail.mean(axis=0), np.maximum(squared_fail - fail**2, 0)
 
 
 @dataclass(frozen=True)
@@ -253,11 +282,11 @@ def fit_power_law(counts: Counts) -> PowerLaw | None:
     """
     k = k_grid(counts.reach, per_octave=3)
     value = counts.pass_at_k(k).mean(axis=0)
-    inside = (value > 0) & (value < 1)
-    if inside.sum() < 3:
+    has_logs = (value > 0) & (value < 1)
+    if has_logs.sum() < _LEAST_POINTS:
         return None
-    slope, level = np.polyfit(np.log(k[inside]), np.log(-np.log(value[inside])), 1)
-    return PowerLaw(float(np.exp(level)), float(-slope))
+    slope, level = np.polyfit(np.log(k[has_logs]), np.log(-np.log(value[has_logs])), 1)
+    return PowerLaw(amplitude=float(np.exp(level)), exponent=float(-slope))
 
 
 def extrapolate(
@@ -275,63 +304,50 @@ def extrapolate(
     ['Beta', 'zero-inflated Beta']
     """
     sizes = np.atleast_1d(np.asarray(k, np.int64))
-    reach = FACTOR * counts.reach
-    if (sizes > reach).any() and not beyond:
+    trusted = sizes <= FACTOR * counts.reach
+    if not trusted.all() and not beyond:
         raise UserError(
             f"pass@{sizes.max()} from n = {counts.reach} samples is more than {FACTOR} n away; "
-            f"ask for k up to {reach}, sample more, or allow it with beyond=True"
+            f"ask for k up to {FACTOR * counts.reach}, sample more, or allow it with beyond=True"
         )
-    priors = {p.name: p for p in (fit_prior(counts, zeros) for zeros in (False, True))}
-    models = {name: _posterior_at(counts, prior, sizes, prob) for name, prior in priors.items()}
-    law = fit_power_law(counts)
-    line = [law.pass_at_k(sizes)] if law else []
-    middle = np.median([*(m.estimate for m in models.values()), *line], axis=0)
-    lower = np.min([*(m.lower for m in models.values()), *line], axis=0)
-    upper = np.max([*(m.upper for m in models.values()), *line], axis=0)
-    fitted = tuple(priors.values())
-    sound = (sizes <= reach) & (effective_under(counts, fitted, sizes) >= LEAST_EFFECTIVE)
-    sound &= supported(counts, fitted) & undecided(counts, middle)
+    priors = [fit_prior(counts, zero_inflated) for zero_inflated in (False, True)]
+    models = [_posterior_interval(counts, prior, sizes, prob) for prior in priors]
+    power_law = fit_power_law(counts)
+    lines = [power_law.pass_at_k(sizes)] if power_law else []
+    middle = np.median([*(model.estimate for model in models), *lines], axis=0)
+    sound = trusted & (carrying_under(counts, priors, sizes) >= LEAST_EFFECTIVE)
+    sound &= supported(counts, priors) & undecided(counts, middle)
     notes = ["model-based: the envelope of two fitted distributions and a power law"]
-    if (sizes > reach).any():
+    if not trusted.all():
         notes.append(f"beyond {FACTOR} n no check supports it")
-    if not sound[sizes <= reach].all():
+    if not sound[trusted].all():
         notes.append("where few problems carry the width it may be too short")
-    if not all(prior.identified for prior in priors.values()):
+    if not all(prior.identified for prior in priors):
         notes.append("the samples leave a fitted distribution open: too few of them are right")
     band = Interval(
         middle,
-        lower,
-        upper,
+        np.min([*(model.lower for model in models), *lines], axis=0),
+        np.max([*(model.upper for model in models), *lines], axis=0),
         Target.FIXED,
         "envelope of Beta, zero-inflated Beta and power law",
         prob,
         sound,
         tuple(notes),
     )
-    return Extrapolation(sizes, models, law, band, priors)
+    names = [prior.name for prior in priors]
+    return Extrapolation(
+        k=sizes,
+        models=dict(zip(names, models, strict=True)),
+        power_law=power_law,
+        band=band,
+        priors=dict(zip(names, priors, strict=True)),
+    )
 
 
-def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0.1) -> HeldOut:
-    """Predict pass@n from a part of the samples and compare with all of them.
-
-    Samples of a problem are exchangeable, so a part of them has a hypergeometric count; the same
-    tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
-
-    ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
-    """
-    if not 0 < fraction < 1 or int(fraction * counts.reach) < LEAST_SAMPLES:
-        raise UserError(
-            f"a share {fraction} of {counts.reach} samples is no part to predict from; "
-            f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
-        )
-    part = int(fraction * counts.reach)
-    k = min(counts.reach, FACTOR * part)
-    thinned = Counts.of(part, rng.hypergeometric(counts.c, counts.n - counts.c, part))
-    predicted = extrapolate(thinned, k).band[0]
-    return HeldOut(part, k, predicted, float(counts.pass_at_k(k).mean()))
-
-
-def _posterior_at(counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float) -> Interval:
+def _posterior_interval(
+    counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float
+) -> Interval:
+    """pass@k of these problems under one fitted prior."""
     mean, lower, upper = posterior_bounds(counts, prior, k, check_prob(prob))
     return Interval(
         mean,
@@ -342,3 +358,23 @@ def _posterior_at(counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: 
         prob,
         np.asarray(prior.identified),
     )
+
+
+def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0.1) -> HeldOut:
+    """Predict pass@n from a part of the samples and compare with all of them.
+
+    Samples of a problem are exchangeable, so a part of them has a hypergeometric count; the same
+    tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
+
+    ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
+    """
+    part = int(fraction * counts.reach)
+    if not 0 < fraction < 1 or part < LEAST_SAMPLES:
+        raise UserError(
+            f"a share {fraction} of {counts.reach} samples is no part to predict from; "
+            f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
+        )
+    k = min(counts.reach, FACTOR * part)
+    thinned = Counts.of(part, rng.hypergeometric(counts.c, counts.n - counts.c, part))
+    predicted = extrapolate(thinned, k).band[0]
+    return HeldOut(part, k, predicted, observed=float(counts.pass_at_k(k).mean()))
