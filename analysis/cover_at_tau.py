@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.chart import Axis, Chart, Colours, Panel, percent_axis, points_axis
 from rlbhpc.report.compare import Comparison
@@ -22,8 +23,7 @@ from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, interval_text, stack_rows
 from rlbhpc.report.svg import figure
-from rlbhpc.stats import Interval
-from rlbhpc.stats.curve import log_area
+from rlbhpc.stats import Counts, Interval, k_grid
 from rlbhpc.stats.priors import carries_rates, posterior_above
 
 #: Thresholds of the curve, and those that the table shows.
@@ -34,6 +34,24 @@ _COLUMNS: Final = (0.1, 0.5, 0.9)
 def fitted(report: Report) -> list[MeasuredArm]:
     """The compared arms that have problems and samples enough for a distribution of rates."""
     return [arm for arm in report.compared if carries_rates(arm.counts)]
+
+
+def log_area(counts: Counts, k: int) -> NDArray[np.float64]:
+    r"""Area under pass@k over log k from 1 to ``k``, per problem, by trapezia between grid points.
+
+    .. math:: A = \frac{1}{\log K} \int_1^K \text{pass@}k \; d \log k
+
+    is the mean of pass@k over all orders of magnitude up to K, from 0 to 1: two curves that cross
+    may have the same. Like pass@k it is a mean over problems, and unbiased.
+
+    >>> log_area(Counts.of(4, [0, 4]), 4).tolist()
+    [0.0, 1.0]
+    """
+    if k < 2:
+        raise UserError(f"an area under pass@k up to k = {k} is none; allowed is 2 or more")
+    sizes = k_grid(k)
+    logs = np.log(sizes)
+    return np.asarray(np.trapezoid(counts.pass_at_k(sizes), logs, axis=1) / logs[-1])
 
 
 @dataclass(frozen=True)
@@ -175,7 +193,7 @@ ASPECT = Aspect(
     Part.RESPONSES,
     section,
     tables=tables_of(covered, cover=cover_frame, area=area_frame),
-    metrics=("Cover@tau", "area"),
+    metrics=("Cover@tau",),
 )
 
 if __name__ == "__main__":

@@ -36,7 +36,33 @@ from rlbhpc.report.svg import figure
 from rlbhpc.stats import k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
-from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, percentile_interval
+from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, Target, check_prob
+
+
+def percentile_interval(
+    estimate: ArrayLike,
+    draws: NDArray[np.float64],
+    prob: float,
+    method: str,
+    sound: ArrayLike,
+    notes: tuple[str, ...] = (),
+) -> Interval:
+    """Population interval between quantiles of draws, stretched where it misses the estimate.
+
+    ``draws``: (draws, ...), of the same quantity as ``estimate`` (...).
+    """
+    point = np.asarray(estimate, np.float64)
+    lower, upper = np.quantile(draws, [(1 - check_prob(prob)) / 2, (1 + prob) / 2], axis=0)
+    return Interval(
+        point,
+        np.fmin(lower, point),
+        np.fmax(upper, point),
+        Target.POPULATION,
+        method,
+        prob,
+        np.asarray(sound),
+        notes,
+    )
 
 
 @dataclass(frozen=True)

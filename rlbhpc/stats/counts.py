@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.pass_at_k import pass_at_k, whole_numbers
+from rlbhpc.stats.pass_at_k import check_counts, pass_at_k, whole_numbers
 
 # Log of the largest factor by which failures are scaled up for a verifier's errors; beyond it
 # nothing is left that could be told from them.
@@ -66,27 +66,10 @@ class Counts:
             whole_numbers("n_max", n if n_max is None else n_max),
         )
         n_, c_, stop_after_, n_max_ = (np.atleast_1d(column) for column in columns)
-        counts = cls(n_, c_, stop_after_, n_max_)
-        counts._check()
-        return counts
-
-    def _check(self) -> None:
-        """Refuse counts that no set of samples has."""
-        if self.n.ndim != 1:
-            raise UserError(f"counts have {self.n.ndim} dimensions; give one entry per problem")
-        too_many = (self.stop_after > 0) & (self.c > self.stop_after)
-        broken_rules = {
-            "0 <= c <= n": (self.c < 0) | (self.c > self.n),
-            "stop_after >= 0": self.stop_after < 0,
-            "c <= stop_after, counted up to where sampling stops": too_many,
-        }
-        for rule, broken in broken_rules.items():
-            if broken.any():
-                i = int(np.flatnonzero(broken)[0])
-                raise UserError(
-                    f"problem {i} has n={self.n[i]}, c={self.c[i]}, "
-                    f"stop_after={self.stop_after[i]}; needed is {rule}: count its samples anew"
-                )
+        if n_.ndim != 1:
+            raise UserError(f"counts have {n_.ndim} dimensions; give one entry per problem")
+        check_counts(n_, c_, stop_after_)
+        return cls(n_, c_, stop_after_, n_max_)
 
     def __len__(self) -> int:
         """Give the number of problems."""

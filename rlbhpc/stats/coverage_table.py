@@ -1,8 +1,8 @@
-r"""Which problems are solved at least once by which models: the four cells of two, sets of many.
+r"""Which problems are solved at least once by which of two models, and how often.
 
-Accuracy histograms: how many problems are never, sometimes and always solved.
-
-Support metrics: how much of what the base solves is kept, and how much is new.
+Coverage is the 2 × 2 table of "solved at least once". Support metrics say how much of what the base
+solves is kept, and how much is new. Accuracy histograms say how many problems are never, sometimes
+and always solved.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.exact import mcnemar_exact
-from rlbhpc.stats.interval import (
-    PROB,
-    Interval,
-    ProblemWeights,
-    paired_interval,
-)
+from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, paired_interval
+
+#: Exactly 0; nine tenths, each open below and closed above; above .9 but not all; exactly 1.
+BINS: Final = (
+    "0", "(0, .1]", "(.1, .2]", "(.2, .3]", "(.3, .4]", "(.4, .5]",
+    "(.5, .6]", "(.6, .7]", "(.7, .8]", "(.8, .9]", "(.9, 1)", "1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Coverage:
     @property
     def counts(self) -> dict[str, int]:
         """Number of problems per cell."""
-        return {name: len(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {cell: len(problems) for cell, problems in vars(self).items()}
 
     @property
     def shares(self) -> dict[str, float]:
         """Share of problems per cell."""
         total = sum(self.counts.values())
-        return {name: count / total for name, count in self.counts.items()}
+        return {cell: count / total for cell, count in self.counts.items()}
 
     @property
     def p_value(self) -> float:
@@ -67,37 +68,33 @@ def coverage(base: ArrayLike, trained: ArrayLike) -> Coverage:
     >>> table.base_only
     array([1])
     """
-    a, b = np.asarray(base), np.asarray(trained)
-    if a.shape != b.shape or a.ndim != 1 or not len(a):
+    base_right, trained_right = np.asarray(base), np.asarray(trained)
+    if base_right.shape != trained_right.shape or base_right.ndim != 1 or not len(base_right):
         raise UserError(
-            f"coverage compares {a.shape} with {b.shape} problems; give one entry per problem for "
-            "the same problems of both models"
+            f"coverage compares {base_right.shape} with {trained_right.shape} problems; give one "
+            "entry per problem for the same problems of both models"
         )
-    if (a < 0).any() or (b < 0).any():
+    if (base_right < 0).any() or (trained_right < 0).any():
         raise UserError("coverage got a negative count; drop problems that were not sampled")
-    return _sorted(a > 0, b > 0)
+    by_base, by_trained = base_right > 0, trained_right > 0
+    return Coverage(
+        both=np.flatnonzero(by_base & by_trained),
+        base_only=np.flatnonzero(by_base & ~by_trained),
+        trained_only=np.flatnonzero(~by_base & by_trained),
+        neither=np.flatnonzero(~by_base & ~by_trained),
+    )
 
 
-def rarest_first(cell: NDArray[np.int64], c: ArrayLike) -> NDArray[np.int64]:
+def rarest_first(problems: NDArray[np.int64], c: ArrayLike) -> NDArray[np.int64]:
     """Order the problems of a cell by how rarely the model that solves them does.
 
     Those with a single right sample come first: they are what a lost boundary consists of, and
     what a lenient verifier makes up.
+
+    ``problems``: positions. ``c``: right samples of every problem of that model.
     """
-    rare = np.asarray(c)[cell]
-    return np.asarray(cell[np.argsort(rare, kind="stable")])
-
-
-def _sorted(base: NDArray[np.bool_], trained: NDArray[np.bool_]) -> Coverage:
-    cells = (base & trained, base & ~trained, ~base & trained, ~base & ~trained)
-    return Coverage(*(np.flatnonzero(cell) for cell in cells))
-
-
-#: Exactly 0; nine tenths, each open below and closed above; above .9 but not all; exactly 1.
-BINS: Final = (
-    "0", "(0, .1]", "(.1, .2]", "(.2, .3]", "(.3, .4]", "(.4, .5]",
-    "(.5, .6]", "(.6, .7]", "(.7, .8]", "(.8, .9]", "(.9, 1)", "1",
-)  # fmt: skip
+    right_samples = np.asarray(c)[problems]
+    return np.asarray(problems[np.argsort(right_samples, kind="stable")])
 
 
 def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
@@ -112,9 +109,10 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     """
     counts = Counts.of(n, c)
     # Whole numbers decide, so that an accuracy of exactly .3 never slips over an edge.
-    tenth = -(-10 * counts.c // np.maximum(counts.n, 1))  # ceiling of 10 c / n
-    always = (counts.c == counts.n) & (counts.n > 0)
-    return np.bincount(np.where(always, 11, tenth), minlength=len(BINS))
+    tenths_rounded_up = -(-10 * counts.c // np.maximum(counts.n, 1))
+    always_right = (counts.c == counts.n) & (counts.n > 0)
+    bin_of_problem = np.where(always_right, len(BINS) - 1, tenths_rounded_up)
+    return np.bincount(bin_of_problem, minlength=len(BINS))
 
 
 def never_solved_shift(
@@ -122,8 +120,8 @@ def never_solved_shift(
 ) -> Interval:
     """Change in the share of problems never solved, trained minus base, paired over problems."""
     check_paired(base, trained)
-    lost = (~trained.solved).astype(np.float64) - ~base.solved
-    return paired_interval(lost[:, None], weights, prob)[0]
+    change = (~trained.solved).astype(np.float64) - ~base.solved
+    return paired_interval(change[:, None], weights, prob)[0]
 
 
 @dataclass(frozen=True)
@@ -154,16 +152,18 @@ def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetric
     >>> round(metrics.srr, 3), metrics.ndr, round(metrics.nscr, 3)
     (0.826, 0.0, -0.174)
     """
-    cells = np.asarray([preserved, expanded, shrunk], np.float64)
-    if (cells < 0).any() or (cells != np.floor(cells)).any():
-        raise UserError(f"support counts are {cells.tolist()}; each is a number of problems")
-    return SupportMetrics(*map(float, _metrics(cells)))
+    counts = [preserved, expanded, shrunk]
+    if any(count < 0 or count != int(count) for count in counts):
+        raise UserError(f"support counts are {counts}; each is a number of problems")
+    retention = _ratio(preserved, preserved + shrunk)
+    discovery = _ratio(expanded, preserved + expanded)
+    score = _ratio(2 * retention * discovery, retention + discovery)
+    if retention + discovery == 0:
+        score = 0.0
+    change = _ratio(expanded - shrunk, preserved + expanded + shrunk)
+    return SupportMetrics(srr=retention, ndr=discovery, sds=score, nscr=change)
 
 
-def _metrics(cells: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    kept, new, lost = cells
-    with np.errstate(divide="ignore", invalid="ignore"):
-        srr, ndr = kept / (kept + lost), new / (kept + new)
-        sds = np.where(srr + ndr > 0, 2 * srr * ndr / (srr + ndr), 0.0)
-        sds = np.where(np.isnan(srr) | np.isnan(ndr), np.nan, sds)
-        return srr, ndr, sds, (new - lost) / (kept + new + lost)
+def _ratio(numerator: float, denominator: float) -> float:
+    """The ratio, NaN where the denominator is 0."""
+    return numerator / denominator if denominator else float("nan")

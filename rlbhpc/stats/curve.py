@@ -1,4 +1,8 @@
-"""The pass@k curve of one arm, over k and over a budget, with population intervals."""
+r"""pass@k curves with population intervals, and choices between checkpoints and prompts by them.
+
+The best of several noisy checkpoints is better than itself. Even samples of each problem choose and
+odd ones report, which costs nothing with large n and is unbiased.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
-from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, Target, check_prob, mean_interval
+from rlbhpc.stats.interval import (
+    PROB,
+    Interval,
+    ProblemWeights,
+    Target,
+    check_prob,
+    mean_interval,
+)
 from rlbhpc.stats.pass_at_k import pass_at_k
 
 # A mean this near to 0 or 1 needs so many problems that are not 0, or not 1.
 _NEAR_THE_EDGE: Final = 0.1
-_LEAST_APART: Final = 20
+_LEAST_OFF_THE_EDGE: Final = 20
+# Units from which on the gap between two prompts holds what it says.
+_LEAST_UNITS: Final = 50
+# A budget is taken this share larger, so that one of exactly k samples buys k of them.
+_BUDGET_ROUNDING: Final = 1e-12
+# Codes of a verdict: 0 to 3 are judged, and 1 of them is right.
+_RIGHT: Final = 1
+_LAST_JUDGED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -48,48 +66,6 @@ def k_grid(n: int, per_octave: int = 2) -> NDArray[np.int64]:
     return np.unique(np.append(grid[grid <= n], n))
 
 
-def pass_curve(
-    counts: Counts, weights: ProblemWeights, k: ArrayLike | None = None, prob: float = PROB
-) -> PassCurve:
-    r"""Mean pass@k over problems with a population interval at each k.
-
-    .. math:: \widehat{\text{pass@}k} = \frac1P \sum_i
-              \Big[1 - \binom{n_i-c_i}{k} \Big/ \binom{n_i}{k}\Big]
-
-    The interval answers "what would other problems of this kind give", so it holds both the
-    choice of problems and the noise of sampling: resampling problems carries the second along.
-
-    ``k``: draw sizes; a log-spaced grid up to the least n where not given.
-
-    Chen et al. (2021), arXiv:2107.03374; Miller (2024), arXiv:2411.00640.
-
-    >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
-    >>> pass_curve(Counts.of(8, [0, 1, 4, 8]), weights, [1, 8]).interval.estimate
-    array([0.40625, 0.75   ])
-    """
-    sizes = as_sizes(counts.reach if k is None else k)
-    values = counts.pass_at_k(sizes)
-    interval = _holding(mean_interval(values, weights, prob, "problem bootstrap"), values)
-    return PassCurve(sizes, interval, counts.support(sizes), 4 * sizes <= counts.reach)
-
-
-def _holding(interval: Interval, values: NDArray[np.float64]) -> Interval:
-    """Leave bounds out where they would not hold, and let none fall with k, as pass@k does not.
-
-    Near 0 and 1 the mean may hang on problems of which no like was drawn, and how skewed the values
-    are cannot be seen from those that were.
-    """
-    mean = interval.estimate
-    apart = np.where(mean < 0.5, (values > 0).sum(axis=0), (values < 1).sum(axis=0))
-    near_the_edge = np.minimum(mean, 1 - mean) < _NEAR_THE_EDGE
-    sound = interval.sound & ~(near_the_edge & (apart < _LEAST_APART))
-    lower = np.where(sound, interval.lower, np.nan)
-    upper = np.where(sound, interval.upper, np.nan)
-    lower = np.where(sound, np.fmax.accumulate(lower), np.nan)
-    upper = np.where(sound, np.fmin.accumulate(upper[::-1])[::-1], np.nan)
-    return replace(interval, lower=lower, upper=upper, sound=sound)
-
-
 def whole_sizes(k: ArrayLike) -> NDArray[np.int64]:
     """Draw sizes as they are given, none of them rounded."""
     sizes = np.asarray(k)
@@ -108,22 +84,60 @@ def as_sizes(k: ArrayLike) -> NDArray[np.int64]:
     return sizes
 
 
-def log_area(counts: Counts, k: int) -> NDArray[np.float64]:
-    r"""Area under pass@k over log k from 1 to ``k``, per problem, by trapezia between grid points.
+def pass_curve(
+    counts: Counts, weights: ProblemWeights, k: ArrayLike | None = None, prob: float = PROB
+) -> PassCurve:
+    r"""Mean pass@k over problems with a population interval at each k.
 
-    .. math:: A = \frac{1}{\log K} \int_1^K \text{pass@}k \; d \log k
+    .. math:: \widehat{\text{pass@}k} = \frac1P \sum_i
+              \Big[1 - \binom{n_i-c_i}{k} \Big/ \binom{n_i}{k}\Big]
 
-    is the mean of pass@k over all orders of magnitude up to K, from 0 to 1: two curves that cross
-    may have the same. Like pass@k it is a mean over problems, and unbiased.
+    over P problems with :math:`c_i` right of :math:`n_i` samples. The interval answers "what would
+    other problems of this kind give", so it holds both the choice of problems and the noise of
+    sampling: resampling problems carries the second along.
 
-    >>> log_area(Counts.of(4, [0, 4]), 4).tolist()
-    [0.0, 1.0]
+    ``weights``: bootstrap weights of the problems. ``k``: draw sizes; a log-spaced grid up to the
+    least n where not given.
+
+    Chen et al. (2021), arXiv:2107.03374; Miller (2024), arXiv:2411.00640.
+
+    >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
+    >>> pass_curve(Counts.of(8, [0, 1, 4, 8]), weights, [1, 8]).interval.estimate
+    array([0.40625, 0.75   ])
     """
-    if k < 2:
-        raise UserError(f"an area under pass@k up to k = {k} is none; allowed is 2 or more")
-    sizes = k_grid(k)
-    logs = np.log(sizes)
-    return np.asarray(np.trapezoid(counts.pass_at_k(sizes), logs, axis=1) / logs[-1])
+    sizes = as_sizes(counts.reach if k is None else k)
+    values = counts.pass_at_k(sizes)
+    interval = mean_interval(values, weights, prob, "problem bootstrap")
+    return PassCurve(
+        k=sizes,
+        interval=_without_unsound_bounds(interval, values),
+        support=counts.support(sizes),
+        informative=4 * sizes <= counts.reach,
+    )
+
+
+def _without_unsound_bounds(interval: Interval, values: NDArray[np.float64]) -> Interval:
+    """Leave bounds out where they would not hold, and let none fall with k, as pass@k does not.
+
+    Near 0 and 1 the mean may hang on problems of which no like was drawn, and how skewed the values
+    are cannot be seen from those that were.
+
+    ``values``: pass@k (problems, sizes).
+    """
+    mean = interval.estimate
+    off_the_edge = np.where(mean < 0.5, (values > 0).sum(axis=0), (values < 1).sum(axis=0))
+    near_the_edge = np.minimum(mean, 1 - mean) < _NEAR_THE_EDGE
+    sound = interval.sound & ~(near_the_edge & (off_the_edge < _LEAST_OFF_THE_EDGE))
+    lower = np.where(sound, interval.lower, np.nan)
+    upper = np.where(sound, interval.upper, np.nan)
+    largest_lower_so_far = np.fmax.accumulate(lower)
+    smallest_upper_from_here = np.fmin.accumulate(upper[::-1])[::-1]
+    return replace(
+        interval,
+        lower=np.where(sound, largest_lower_so_far, np.nan),
+        upper=np.where(sound, smallest_upper_from_here, np.nan),
+        sound=sound,
+    )
 
 
 def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArray[np.float64]:
@@ -141,14 +155,15 @@ def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArra
     array([[1.        ,        nan],
            [0.46428571, 1.        ]])
     """
-    price = np.broadcast_to(np.asarray(cost, np.float64), counts.n.shape)
-    if not (price > 0).all():
-        i = int(np.flatnonzero(~(price > 0))[0])
-        raise UserError(f"problem {i} has a mean cost of {price[i]} per sample; it must be above 0")
-    # A hair above, so that a budget of exactly k samples buys k of them.
-    bought = np.floor(np.atleast_1d(budget) / price[:, None] * (1 + 1e-12)).astype(np.int64)
-    value = counts.broadcast(pass_at_k, np.maximum(bought, 1))
-    return np.where(bought < 1, 0.0, value)
+    sample_cost = np.broadcast_to(np.asarray(cost, np.float64), counts.n.shape)
+    if not (sample_cost > 0).all():
+        i = int(np.flatnonzero(~(sample_cost > 0))[0])
+        raise UserError(
+            f"problem {i} has a mean cost of {sample_cost[i]} per sample; it must be above 0"
+        )
+    affordable = np.atleast_1d(budget) / sample_cost[:, None] * (1 + _BUDGET_ROUNDING)
+    k = np.floor(affordable).astype(np.int64)
+    return np.where(k < 1, 0.0, counts.broadcast(pass_at_k, np.maximum(k, 1)))
 
 
 def budget_curve(
@@ -161,13 +176,6 @@ def budget_curve(
     """Mean pass@budget over problems with a population interval at each budget."""
     values = pass_at_budget(counts, cost, budget)
     return mean_interval(values, weights, prob, "problem bootstrap")
-
-
-# ---- selection -----------------------------------------------------------------------------------
-# Checkpoints and prompts: how far they lie apart, and a choice judged on other data.
-#
-# The best of several noisy checkpoints is better than itself. Even samples of each problem choose
-# and odd ones report, which costs nothing with large n and is unbiased.
 
 
 @dataclass(frozen=True)
@@ -186,7 +194,7 @@ class Selection:
 def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     """Split the samples of one arm by the parity of their index.
 
-    ``verdict``: integer codes ``[problem, sample]``: 0 to 3 judged, 1 of them right; any other
+    ``verdict``: integer codes (problems, samples): 0 to 3 judged, 1 of them right; any other
     says nothing of the model: missing, failed generation, failed verifier.
 
     >>> even, odd = even_odd([[1, 0, 1, -1]])
@@ -196,11 +204,10 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     codes = np.asarray(verdict)
     if codes.ndim != 2:
         raise UserError("an even/odd split needs verdicts by problem and sample")
-    judged, right = (codes >= 0) & (codes <= 3), codes == 1
-    even, odd = (
-        Counts.of(judged[:, first::2].sum(axis=1), right[:, first::2].sum(axis=1))
-        for first in (0, 1)
-    )
+    judged = (codes >= 0) & (codes <= _LAST_JUDGED)
+    right = codes == _RIGHT
+    even = Counts.of(judged[:, 0::2].sum(axis=1), right[:, 0::2].sum(axis=1))
+    odd = Counts.of(judged[:, 1::2].sum(axis=1), right[:, 1::2].sum(axis=1))
     return even, odd
 
 
@@ -216,15 +223,16 @@ def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Select
     if np.isnan(scores).all():
         raise UserError(f"no checkpoint has {k} even samples of every problem; choose a smaller k")
     chosen = int(np.nanargmax(scores))
-    return Selection(chosen, scores, halves[chosen][1])
+    _, odd = halves[chosen]
+    return Selection(chosen, scores, report=odd)
 
 
 @dataclass(frozen=True)
 class PromptSpread:
     """pass@k of one model under several prompts.
 
-    ``prompts``: names, in the order of the rows of ``values``. ``values``: mean pass@k, ``[prompt,
-    k]``. ``spread``: best minus worst prompt at each k, with a population interval.
+    ``prompts``: names, in the order of the rows of ``values``. ``values``: mean pass@k (prompts,
+    sizes). ``spread``: best minus worst prompt at each k, with a population interval.
     """
 
     k: NDArray[np.int64]
@@ -253,13 +261,12 @@ def prompt_spread(
     reach = min(counts.reach for counts in by_prompt.values())
     sizes = as_sizes(reach if k is None else k)
     values = np.stack([counts.pass_at_k(sizes) for counts in by_prompt.values()])
-    mean = values.mean(axis=1)
+    means = values.mean(axis=1)
     column = np.arange(len(sizes))
-    best, worst = mean.argmax(axis=0), mean.argmin(axis=0)
+    best, worst = means.argmax(axis=0), means.argmin(axis=0)
     gap = values[best, :, column].T - values[worst, :, column].T
-    replicates = weights.means(gap)
     tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
-    lower, upper = np.quantile(replicates, tails, axis=0)
+    lower, upper = np.quantile(weights.means(gap), tails, axis=0)
     spread = Interval(
         gap.mean(axis=0),
         lower,
@@ -268,7 +275,7 @@ def prompt_spread(
         "paired problem bootstrap, percentile, of the best and the worst prompt",
         prob,
         # Only where best and worst are told apart is the choice of the two beyond doubt.
-        (lower > 0) & (weights.units >= 50),
+        (lower > 0) & (weights.units >= _LEAST_UNITS),
         ("the largest of several differences is biased up by part of its noise",),
     )
-    return PromptSpread(sizes, tuple(by_prompt), mean, spread)
+    return PromptSpread(sizes, tuple(by_prompt), means, spread)

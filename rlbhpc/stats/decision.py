@@ -253,6 +253,7 @@ def decide(
     solved = (curve.base.solved | curve.trained.solved).reshape(curve.seeds, -1).any(axis=0)
     states = States(lost.against(margin), gained.against(margin), *likely.signs())
     word = states.word(bool(solved.any()))
+    net = _difference(likely.net, extremes, column=-1)
     extreme_states = [scenario.states() for scenario in extremes]
     other_word = any(state.word(any_solved=True) is not word for state in extreme_states)
     if other_word and word is not Word.NOTHING_SOLVED:
@@ -261,7 +262,7 @@ def decide(
         k=likely.k,
         lost=lost,
         gained=gained,
-        net=_difference(likely.net, extremes, column=-1),
+        net=net,
         efficiency=_difference(likely.first, extremes, column=0),
         contrasts=contrasts(
             likely.joint,
@@ -269,7 +270,7 @@ def decide(
             likely.curve.base,
             likely.curve.trained,
             likely.k,
-            _difference(likely.net, extremes, column=-1),
+            net,
         ),
         crossing=_last_crossing(likely.curve),
         left_out=left_out,
@@ -341,9 +342,7 @@ def _net_spread(curve: DifferenceCurve) -> Spread | None:
     """Standard deviations of the net between problems and trainings; None for one training."""
     if curve.seeds == 1:
         return None
-    last_k = curve.k[-1:]
-    differences = curve.trained.pass_at_k(last_k) - curve.base.pass_at_k(last_k)
-    return spread(differences.reshape(curve.seeds, -1))
+    return spread(curve.differences[:, -1].reshape(curve.seeds, -1))
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:

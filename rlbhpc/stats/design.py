@@ -1,14 +1,12 @@
 r"""How large a study must be, and how often it may be looked at.
 
-Power before money: the smallest loss that a study of some size calls in four of five cases.
+**Power before money**: the smallest loss that a study of some size calls in four of five cases. In
+a study in which a share s of the problems is lost for good, twice the log of the likelihood ratio
+of "none is lost" grows in proportion to s. A few simulated studies say how fast, and from that
+follows the share at which its root lies a normal quantile of the power above the threshold.
 
-In a study in which a share s of the problems is lost for good, twice the log of the likelihood
-ratio of "none is lost" grows in proportion to s. A few simulated studies say how fast, and from
-that follows the share at which its root lies a normal quantile of the power above the threshold.
-
-Deciding step by step: looks at growing data whose error holds at every one of them.
-
-Whoever looks again and again until something is significant finds it too often. The j-th look at a
+**Deciding step by step**: looks at growing data whose error holds at every one of them. Whoever
+looks again and again until something is significant finds it too often. The j-th look at a
 comparison therefore has the share
 
 .. math:: \frac{1}{j(j+1)}, \qquad \sum_{j=1}^\infty \frac{1}{j(j+1)} = 1
@@ -40,11 +38,16 @@ CHANCE: Final = 0.8
 #: Rates of a base model that nothing is known of yet: never solved, and Beta of the others.
 NEVER: Final = 0.15
 SHAPE: Final = (0.3, 2.0)
-# Problems to simulate in each of two rounds of studies, and the share that the first of them lose.
-_SIMULATED: Final = 2_000
-_FIRST: Final = 0.15
+# Two rounds of studies are simulated, each of about so many problems together but not of fewer or
+# more studies than these. The first lose this share of their problems.
+_ROUNDS: Final = 2
+_SIMULATED_PROBLEMS: Final = 2_000
+_FEWEST_STUDIES, _MOST_STUDIES = 8, 60
+_FIRST_SHARE: Final = 0.15
 # A larger study is extrapolated from one of this many problems: the share falls as 1/P.
-_MOST: Final = 400
+_LARGEST_SIMULATED: Final = 400
+#: A problem is worth more samples while its chance of being lost, or gained, lies between these.
+OPEN: Final = (0.02, 0.98)
 
 
 @dataclass(frozen=True)
@@ -82,23 +85,24 @@ def smallest_loss(
     """
     if problems < 1 or n < 1:
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")
-    size = min(problems, _MOST)
-    studies = max(8, _SIMULATED // size)
+    simulated = min(problems, _LARGEST_SIMULATED)
+    studies = min(max(_FEWEST_STUDIES, _SIMULATED_PROBLEMS // simulated), _MOST_STUDIES)
     threshold = float(special.ndtri(1 - (1 - PROB) / (4 * comparisons)))
-    needed = threshold + float(special.ndtri(CHANCE))
-    share = _FIRST
-    for _ in range(2):
-        evidence = np.mean(
-            [_evidence(size, n, share, rng, rates, stop_after) for _ in range(min(studies, 60))]
-        )
-        if evidence <= 0:
+    needed_root = threshold + float(special.ndtri(CHANCE))
+    share = _FIRST_SHARE
+    for _ in range(_ROUNDS):
+        deviances = [
+            _deviance_of_none(simulated, n, share, rng, rates, stop_after) for _ in range(studies)
+        ]
+        deviance = np.mean(deviances)
+        if deviance <= 0:
             return Power(problems, n, float("nan"))
-        share = float(np.clip(share * needed**2 / evidence, 1 / size, 1.0))
-    share *= size / problems
+        share = float(np.clip(share * needed_root**2 / deviance, 1 / simulated, 1.0))
+    share *= simulated / problems
     return Power(problems, n, share if share < 1 else float("nan"))
 
 
-def _evidence(
+def _deviance_of_none(
     problems: int,
     n: int,
     share: float,
@@ -106,32 +110,36 @@ def _evidence(
     rates: NDArray[np.float64] | None,
     stop_after: tuple[int, int],
 ) -> float:
-    """Twice the log of the likelihood ratio of "none is lost" in one simulated study."""
+    """Twice the log of the likelihood ratio of "none is lost" in one simulated study.
+
+    The study loses ``share`` of its problems; the other arguments are those of
+    :func:`smallest_loss`.
+    """
     if rates is None:
-        base = np.where(rng.random(problems) < NEVER, 0.0, rng.beta(*SHAPE, problems))
+        base_rates = np.where(rng.random(problems) < NEVER, 0.0, rng.beta(*SHAPE, problems))
     else:
-        base = rng.choice(rates, problems)
-    trained = base.copy()
-    trained[: max(1, round(share * problems))] = 0.0
-    ours, theirs = stop_after
-    joint = JointRates(_drawn(base, n, ours, rng), _drawn(trained, n, theirs, rng), n)
+        base_rates = rng.choice(rates, problems)
+    trained_rates = base_rates.copy()
+    trained_rates[: max(1, round(share * problems))] = 0.0
+    base = _draw_counts(base_rates, n, stop_after[0], rng)
+    trained = _draw_counts(trained_rates, n, stop_after[1], rng)
+    joint = JointRates(base, trained, n)
     best = joint.fit()
-    none = joint.fit(best.mass, joint.lost, 0.0)
-    return max(2 * (best.log_likelihood - none.log_likelihood), 0.0)
+    none_lost = joint.fit(best.mass, joint.lost, 0.0)
+    return max(2 * (best.log_likelihood - none_lost.log_likelihood), 0.0)
 
 
-def _drawn(rates: NDArray[np.float64], n: int, stop_after: int, rng: np.random.Generator) -> Counts:
+def _draw_counts(
+    rates: NDArray[np.float64], n: int, stop_after: int, rng: np.random.Generator
+) -> Counts:
     """Counts of an arm that ends each problem at its n-th sample or ``stop_after``-th right one."""
     if not stop_after:
         return Counts.of(n, rng.binomial(n, rates))
-    so_far = (rng.random((len(rates), n)) < rates[:, None]).cumsum(axis=1)
-    ended = so_far[:, -1] >= stop_after
-    length = np.where(ended, (so_far >= stop_after).argmax(axis=1) + 1, n)
-    return Counts.of(length, np.minimum(so_far[:, -1], stop_after), stop_after, n)
-
-
-#: A problem is worth more samples while its chance of being lost, or gained, lies between these.
-OPEN: Final = (0.02, 0.98)
+    right_so_far = (rng.random((len(rates), n)) < rates[:, None]).cumsum(axis=1)
+    total_right = right_so_far[:, -1]
+    stopping_sample = (right_so_far >= stop_after).argmax(axis=1) + 1
+    samples = np.where(total_right >= stop_after, stopping_sample, n)
+    return Counts.of(samples, np.minimum(total_right, stop_after), stop_after, n)
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,7 @@ class Look:
 
     ``lost, gained``: what it decides; their intervals hold at all looks together. ``error``: share
     of the error that this look used. ``chances``: of every problem, the chance of being lost and of
-    being gained, ``[2, problem]``.
+    being gained (2, problems).
     """
 
     lost: Finding
@@ -177,18 +185,21 @@ def look(
     ('yes', 'undecided', 0.5)
     """
     check_paired(base, trained)
-    share = 1 / (number * (number + 1))
-    prob = 1 - (1 - PROB) * share
+    error_share = 1 / (number * (number + 1))
+    error = (1 - PROB) * error_share
     joint = JointRates(base, trained, k)
     best = joint.fit()
-    unit = np.arange(len(base))
+    solved_by_one = {
+        "lost": int((base.solved & ~trained.solved).sum()),
+        "gained": int((trained.solved & ~base.solved).sum()),
+    }
     findings, chances = [], []
-    for group, arms in ((joint.lost, (base, trained)), (joint.gained, (trained, base))):
-        count = float((arms[0].solved & ~arms[1].solved).sum())
-        side = Side(joint, best, group, 1, unit)
-        result = finding(side, count, margin, (1 - prob) / comparisons, prob)
+    for name, group in (("lost", joint.lost), ("gained", joint.gained)):
+        side = Side(joint, best, group, seeds=1, unit=np.arange(len(base)))
+        result = finding(side, solved_by_one[name], margin, error / comparisons, 1 - error)
         # Where next to nothing seems lost: which problems would be, if as many were as matter?
         fit = best if result.estimate > margin else joint.fit(best.mass, group, margin)
         findings.append(result)
         chances.append(joint.chances(fit, group)[joint.row_of_problem])
-    return Look(findings[0], findings[1], share, np.stack(chances))
+    lost, gained = findings
+    return Look(lost, gained, error_share, np.stack(chances))

@@ -1,16 +1,9 @@
-"""Exact statements about counts: a rate and its bounds, McNemar's test, many comparisons.
-
-Many comparisons in one report: adjusted p-values.
-
-Along one curve there is one question, answered by the simultaneous band. Models times data sets
-are many questions, and :func:`holm` holds the chance of any false claim.
-"""
+"""Exact statements about counts: rates, draws without replacement, tests, many comparisons."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from math import comb
 from typing import Final
 
 import numpy as np
@@ -22,16 +15,21 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 
+# Deviations by which a flat prior may pull a score: half of one takes a nominal 95 % to 92 %.
+_LARGEST_PULL: Final = 0.4
+
 
 def clopper_pearson(c: ArrayLike, n: ArrayLike, prob: float = PROB) -> Interval:
-    r"""Exact interval of a success rate; its coverage is never below nominal.
+    r"""Exact interval of a rate, c successes of n; its coverage is never below nominal.
 
     .. math:: \big[B^{-1}(α/2;\, c,\, n-c+1),\; B^{-1}(1-α/2;\, c+1,\, n-c)\big]
+
+    with the quantile :math:`B^{-1}` of a Beta distribution and α = 1 − ``prob``.
 
     >>> print(clopper_pearson(0, 1024))
     0.000 [0.000, 0.004]
     """
-    c_, n_ = _counts(c, n)
+    c_, n_ = _successes_and_trials(c, n)
     tail = (1 - check_prob(prob)) / 2
     with np.errstate(invalid="ignore"):
         lower = np.where(c_ == 0, 0.0, special.betaincinv(c_, n_ - c_ + 1, tail))
@@ -48,10 +46,20 @@ def detection_threshold(n: ArrayLike, prob: float = PROB) -> NDArray[np.float64]
     >>> detection_threshold([1024, 8192]).round(6)
     array([0.002921, 0.000366])
     """
-    _, n_ = _counts(0, n)
+    _, n_ = _successes_and_trials(0, n)
     if (n_ < 1).any():
         raise UserError("a detection threshold needs at least one sample")
     return np.asarray(-np.expm1(np.log1p(-check_prob(prob)) / n_))
+
+
+def _successes_and_trials(
+    c: ArrayLike, n: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Give c and n as arrays of one shape; refuse more successes than trials."""
+    c_, n_ = np.broadcast_arrays(np.asarray(c, np.float64), np.asarray(n, np.float64))
+    if ((c_ < 0) | (c_ > n_)).any():
+        raise UserError("a rate needs 0 <= successes <= trials; count anew")
+    return c_, n_
 
 
 def chances_of_right(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
@@ -64,23 +72,165 @@ def chances_of_right(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
     >>> chances_of_right(5, 3, 2).round(6)
     array([0.1, 0.6, 0.3])
     """
-    c_, n_ = (values[..., None] for values in _counts(c, n))
-    right = np.arange(k + 1, dtype=np.float64)
-    possible = (right <= c_) & (k - right <= n_ - c_)
-    log = _log_choose(c_, np.minimum(right, c_))
-    log = log + _log_choose(n_ - c_, np.clip(k - right, 0, n_ - c_)) - _log_choose(n_, k)
-    return np.where(possible, np.exp(log), 0.0)
+    c_, n_ = (values[..., None] for values in _successes_and_trials(c, n))
+    j = np.arange(k + 1, dtype=np.float64)
+    possible = (j <= c_) & (k - j <= n_ - c_)
+    log_ways_right = _log_choose(c_, np.minimum(j, c_))
+    log_ways_wrong = _log_choose(n_ - c_, np.clip(k - j, 0, n_ - c_))
+    log_chance = log_ways_right + log_ways_wrong - _log_choose(n_, k)
+    return np.where(possible, np.exp(log_chance), 0.0)
 
 
 def _log_choose(n: NDArray[np.float64], k: NDArray[np.float64] | float) -> NDArray[np.float64]:
     return np.asarray(-np.log1p(n) - special.betaln(n - k + 1, k + 1))
 
 
-def _counts(c: ArrayLike, n: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    c_, n_ = np.broadcast_arrays(np.asarray(c, np.float64), np.asarray(n, np.float64))
-    if ((c_ < 0) | (c_ > n_)).any():
-        raise UserError("a rate needs 0 <= successes <= trials; count anew")
-    return c_, n_
+def avg_at_k(counts: Counts) -> NDArray[np.float64]:
+    """Mean accuracy c/n per problem: avg@k of any k, and pass@1."""
+    return counts.pass_at_k(1)[:, 0]
+
+
+def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    r"""Chance that all of k samples are right, :math:`\binom ck / \binom nk`; NaN where k > n.
+
+    ``n, c``: samples and right samples of each problem.
+
+    >>> pass_hat_k(5, [3, 4], 2)
+    array([0.3, 0.6])
+    """
+    # All k right is "no wrong one among k".
+    return np.exp(log_fail_at_k(n, np.asarray(n) - np.asarray(c), k))
+
+
+def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.float64]:
+    r"""Chance that at least a share τ of k samples is right; NaN where k > n.
+
+    :math:`\Pr[X \ge \lceil \tau k \rceil]` for X right ones in a draw of k of the n samples, of
+    which c are right. At τ = 1 it is pass^k; at τ → 0 it is pass@k, as at least one must be right.
+
+    Liu et al. (2024), "Are your LLMs capable of stable reasoning?", arXiv:2412.13147. The authors
+    advise n ≥ 3 k.
+
+    >>> g_pass_at_k(5, [3, 4], 2, 0.5)
+    array([0.9, 1. ])
+    """
+    if not 0 <= tau <= 1:
+        raise UserError(f"G-Pass threshold is {tau}; allowed is a share from 0 to 1")
+    chances = _chances_of_right_or_nan(n, c, k)
+    # tau = j / k asks for exactly j right ones, whatever rounding makes of tau * k.
+    whole_part = math.floor(tau * k)
+    least_right = whole_part + 1 if tau > whole_part / k else whole_part
+    return np.asarray(chances[..., max(1, least_right) :].sum(axis=-1))
+
+
+def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
+    r"""Mean of G-Pass@k over thresholds from ½ to 1.
+
+    :math:`\frac2k \sum_{j > \lceil k/2 \rceil} (j - \lceil k/2 \rceil) \Pr[X=j]` for X right ones
+    in a draw of k of the n samples, of which c are right.
+
+    >>> mg_pass_at_k(5, [3, 4], 3).mean().round(6)
+    np.float64(0.166667)
+    """
+    chances = _chances_of_right_or_nan(n, c, k)
+    above_half = np.maximum(np.arange(k + 1) - math.ceil(k / 2), 0)
+    return np.asarray(2 / k * (chances @ above_half))
+
+
+def _chances_of_right_or_nan(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
+    """Chance of 0, 1, … k right ones along a new last axis; NaN where k > n."""
+    if k < 1:
+        raise UserError(f"draw size is {k}; allowed are whole numbers from 1 on")
+    enough_samples = np.asarray(n)[..., None] >= k
+    return np.where(enough_samples, chances_of_right(np.maximum(n, k), c, k), np.nan)
+
+
+@dataclass(frozen=True)
+class BayesScore:
+    """Posterior mean and standard deviation of the score over these problems.
+
+    ``mean, deviation``: of the posterior. ``pull``: how far the flat prior pulled the mean away
+    from the observed mean.
+    """
+
+    mean: float
+    deviation: float
+    pull: float
+
+    def interval(self, low: float = 0.0, high: float = 1.0, prob: float = PROB) -> Interval:
+        """Give the normal credible interval, cut to the range of the score, low to high."""
+        half_width = special.ndtri((1 + check_prob(prob)) / 2) * self.deviation
+        sound = abs(self.pull) <= _LARGEST_PULL * self.deviation
+        return Interval(
+            np.asarray(self.mean),
+            np.asarray(max(low, self.mean - half_width)),
+            np.asarray(min(high, self.mean + half_width)),
+            Target.FIXED,
+            "Bayes@N, Dirichlet posterior with a flat prior",
+            prob,
+            np.asarray(sound),
+            () if sound else ("the flat prior pulls the score: more samples, or avg@k",),
+        )
+
+
+def bayes_at_n(
+    outcomes: ArrayLike, worth: ArrayLike = (0.0, 1.0), prior_outcomes: ArrayLike | None = None
+) -> BayesScore:
+    r"""Score of graded outcomes: posterior mean and deviation, one Dirichlet per problem.
+
+    With outcomes in categories 0 … C worth :math:`w_j`, counts :math:`\nu_{ij}` of problem i that
+    start from one each (and from earlier outcomes, if there are any),
+    :math:`T_i = \sum_j \nu_{ij}` and P problems,
+
+    .. math:: \mu = \frac1P \sum_i \sum_j \frac{\nu_{ij}}{T_i} w_j, \qquad
+              \sigma^2 = \frac1{P^2} \sum_i \frac1{T_i+1} \Big[\sum_j \frac{\nu_{ij}}{T_i} w_j^2
+              - \Big(\sum_j \frac{\nu_{ij}}{T_i} w_j\Big)^2\Big] .
+
+    It is a score at k = 1. Its flat prior says that rates near 0 are rare, so pushing it through
+    :math:`1-(1-p)^k` gives intervals that never hold the truth at large k; use
+    :mod:`rlbhpc.stats.extrapolation` there.
+
+    ``outcomes``: category 0 … C of each sample (problems, samples). ``worth``: worth of each
+    category. ``prior_outcomes``: earlier outcomes of the same problems (problems, samples).
+
+    Hariri et al. (2026), "Don't pass@k", arXiv:2510.04265.
+
+    >>> score = bayes_at_n([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], [0, 0.5, 1])
+    >>> round(score.mean, 4), round(score.deviation, 6)
+    (0.5625, 0.091998)
+    """
+    worth_ = np.asarray(worth, np.float64)
+    observed = _count_categories(outcomes, len(worth_))
+    if prior_outcomes is not None:
+        earlier = _count_categories(prior_outcomes, len(worth_))
+        if len(earlier) != len(observed):
+            raise UserError("earlier outcomes are of other problems; give a row for each problem")
+        observed = observed + earlier
+    concentration = observed + 1.0
+    total = concentration.sum(axis=1)
+    shares = concentration / total[:, None]
+    scores = shares @ worth_
+    variances = (shares @ worth_**2 - scores**2) / (total + 1)
+    observed_mean = (observed @ worth_ / observed.sum(axis=1)).mean()
+    return BayesScore(
+        mean=float(scores.mean()),
+        deviation=float(np.sqrt(variances.sum()) / len(scores)),
+        pull=float(scores.mean() - observed_mean),
+    )
+
+
+def _count_categories(outcomes: ArrayLike, categories: int) -> NDArray[np.float64]:
+    """Count each category of outcomes (problems, samples) by problem (problems, categories)."""
+    table = np.asarray(outcomes)
+    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
+        raise UserError("outcomes are whole numbers by problem and sample, in two dimensions")
+    if table.size and (table.min() < 0 or table.max() >= categories):
+        raise UserError(
+            f"outcomes go from {table.min()} to {table.max()}, but {categories} categories have "
+            f"a worth; allowed are 0 to {categories - 1}"
+        )
+    columns = [(table == category).sum(axis=1) for category in range(categories)]
+    return np.stack(columns, axis=1).astype(float)
 
 
 def mcnemar_exact(b: int, c: int) -> float:
@@ -105,10 +255,10 @@ def mcnemar_exact(b: int, c: int) -> float:
     for name, count in (("b", b), ("c", c)):
         if count < 0 or int(count) != count:
             raise UserError(f"McNemar's {name} is {count}; it counts problems, 0 or more")
-    n, few = int(b) + int(c), int(min(b, c))
+    discordant, fewer = int(b) + int(c), int(min(b, c))
     # Integers until the last step: exact for any counts.
-    tail = sum(comb(n, i) for i in range(few + 1))
-    return min(1.0, float(2 * tail / 2**n))
+    splits_as_uneven = sum(math.comb(discordant, i) for i in range(fewer + 1))
+    return min(1.0, float(2 * splits_as_uneven / 2**discordant))
 
 
 def attained_level(discordant: int, alpha: float = 0.05) -> float:
@@ -126,181 +276,22 @@ def attained_level(discordant: int, alpha: float = 0.05) -> float:
 def holm(p: ArrayLike) -> NDArray[np.float64]:
     r"""Holm's adjusted p-values: any false claim among all has at most the stated probability.
 
-    :math:`\tilde p_{(i)} = \max_{j \le i} \min(1, (m-j+1)\, p_{(j)})`, valid under any dependence.
+    Along one curve there is one question, answered by the simultaneous band. Models times data sets
+    are many questions.
+
+    :math:`\tilde p_{(i)} = \max_{j \le i} \min(1, (m-j+1)\, p_{(j)})` for m p-values in rising
+    order, valid under any dependence.
 
     Holm (1979), "A simple sequentially rejective multiple test procedure".
 
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """
-    values = np.asarray(p, np.float64)
-    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+    p_values = np.asarray(p, np.float64)
+    if p_values.ndim != 1 or not ((p_values >= 0) & (p_values <= 1)).all():
         raise UserError("p-values must be a list of numbers from 0 to 1; drop comparisons without")
-    order = np.argsort(values, kind="stable")
-    steps = (len(values) - np.arange(len(values))) * values[order]
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    order = np.argsort(p_values, kind="stable")
+    remaining = len(p_values) - np.arange(len(p_values))
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(np.maximum.accumulate(remaining * p_values[order]), 1.0)
     return adjusted
-
-
-# ---- reliability ---------------------------------------------------------------------------------
-# The reliability side: how often all, most or the average of k samples are right.
-#
-# :math:`X` right ones in a draw of k samples without replacement are hypergeometric in (n, c).
-#
-# Bayes@N: posterior mean and deviation of a graded score, one Dirichlet per problem.
-#
-# With outcomes in categories 0 … C worth :math:`w_j`, counts :math:`\nu_{ij}` of problem i that
-# start from one each (and from earlier outcomes, if there are any), :math:`T = \sum_j \nu_{ij}`,
-#
-# .. math:: \mu = \frac1P \sum_i \sum_j \frac{\nu_{ij}}{T} w_j, \qquad
-#           \sigma^2 = \frac1{P^2 (T+1)} \sum_i \Big[\sum_j \frac{\nu_{ij}}{T} w_j^2
-#           - \Big(\sum_j \frac{\nu_{ij}}{T} w_j\Big)^2\Big] .
-#
-# It is a score at k = 1. Its flat prior says that rates near 0 are rare, so pushing it through
-# :math:`1-(1-p)^k` gives intervals that never hold the truth at large k; use
-# :mod:`rlbhpc.stats.extrapolation` there.
-
-
-def avg_at_k(counts: Counts) -> NDArray[np.float64]:
-    """Mean accuracy c/n per problem: avg@k of any k, and pass@1."""
-    return counts.pass_at_k(1)[:, 0]
-
-
-def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
-    r"""Chance that all of k samples are right, :math:`\binom ck / \binom nk`; NaN where k > n.
-
-    >>> pass_hat_k(5, [3, 4], 2)
-    array([0.3, 0.6])
-    """
-    # All k right is "no wrong one among k".
-    return np.exp(log_fail_at_k(n, np.asarray(n) - np.asarray(c), k))
-
-
-def g_pass_at_k(n: ArrayLike, c: ArrayLike, k: int, tau: float) -> NDArray[np.float64]:
-    r"""Chance that at least a share τ of k samples is right; NaN where k > n.
-
-    :math:`\Pr[X \ge \lceil \tau k \rceil]`. At τ = 1 it is pass^k; at τ → 0 it is
-    pass@k, as at least one must be right.
-
-    Liu et al. (2024), "Are your LLMs capable of stable reasoning?", arXiv:2412.13147. The authors
-    advise n ≥ 3 k.
-
-    >>> g_pass_at_k(5, [3, 4], 2, 0.5)
-    array([0.9, 1. ])
-    """
-    if not 0 <= tau <= 1:
-        raise UserError(f"G-Pass threshold is {tau}; allowed is a share from 0 to 1")
-    _check_size(k)
-    return np.asarray(_chances(n, c, k)[..., threshold(tau, k) :].sum(axis=-1))
-
-
-def mg_pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
-    r"""Mean of G-Pass@k over thresholds from ½ to 1.
-
-    :math:`\frac2k \sum_{j > \lceil k/2 \rceil} (j - \lceil k/2 \rceil) \Pr[X=j]`.
-
-    >>> mg_pass_at_k(5, [3, 4], 3).mean().round(6)
-    np.float64(0.166667)
-    """
-    _check_size(k)
-    above = np.maximum(np.arange(k + 1) - math.ceil(k / 2), 0)
-    return np.asarray(2 / k * (_chances(n, c, k) @ above))
-
-
-def threshold(tau: float, k: int) -> int:
-    """Least number of right samples that is a share τ of k, at least 1.
-
-    ``tau = j / k`` asks for exactly j, whatever rounding makes of ``tau * k``.
-    """
-    least = math.floor(tau * k)
-    return max(1, least + (tau > least / k))
-
-
-def _chances(n: ArrayLike, c: ArrayLike, k: int) -> NDArray[np.float64]:
-    """Chance of every number of right ones; NaN where k > n."""
-    n_ = np.asarray(n)[..., None]
-    return np.where(n_ >= k, chances_of_right(np.maximum(n, k), c, k), np.nan)
-
-
-def _check_size(k: int) -> None:
-    if k < 1:
-        raise UserError(f"draw size is {k}; allowed are whole numbers from 1 on")
-
-
-# A bias of half a standard deviation takes a nominal 95 % to 92 %.
-_MOST_PULL: Final = 0.4
-
-
-@dataclass(frozen=True)
-class BayesScore:
-    """Posterior mean and standard deviation of the score over these problems.
-
-    ``mean, deviation``: of the posterior. ``pull``: how far the flat prior pulled the mean away
-    from the observed mean.
-    """
-
-    mean: float
-    deviation: float
-    pull: float
-
-    def interval(self, low: float = 0.0, high: float = 1.0, prob: float = PROB) -> Interval:
-        """Give the normal credible interval, cut to the range of the score."""
-        half = special.ndtri((1 + check_prob(prob)) / 2) * self.deviation
-        sound = abs(self.pull) <= _MOST_PULL * self.deviation
-        return Interval(
-            np.asarray(self.mean),
-            np.asarray(max(low, self.mean - half)),
-            np.asarray(min(high, self.mean + half)),
-            Target.FIXED,
-            "Bayes@N, Dirichlet posterior with a flat prior",
-            prob,
-            np.asarray(sound),
-            () if sound else ("the flat prior pulls the score: more samples, or avg@k",),
-        )
-
-
-def bayes_at_n(
-    outcomes: ArrayLike, worth: ArrayLike = (0.0, 1.0), prior_outcomes: ArrayLike | None = None
-) -> BayesScore:
-    """Score of graded outcomes.
-
-    ``outcomes``: category 0 … C of each sample, ``[problem, sample]``. ``worth``: worth of each
-    category. ``prior_outcomes``: earlier outcomes of the same problems, ``[problem, sample]``.
-
-    Hariri et al. (2026), "Don't pass@k", arXiv:2510.04265.
-
-    >>> score = bayes_at_n([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], [0, 0.5, 1])
-    >>> round(score.mean, 4), round(score.deviation, 6)
-    (0.5625, 0.091998)
-    """
-    value = np.asarray(worth, np.float64)
-    tables = [_tally(outcomes, len(value))]
-    if prior_outcomes is not None:
-        tables.append(_tally(prior_outcomes, len(value)))
-        if len(tables[0]) != len(tables[1]):
-            raise UserError("earlier outcomes are of other problems; give a row for each problem")
-    share = np.sum(tables, axis=0) + 1.0
-    total = share.sum(axis=1, keepdims=True)
-    share = share / total
-    first = share @ value
-    variance = (share @ value**2 - first**2) / (total[:, 0] + 1)
-    totals = np.sum(tables, axis=0)
-    observed = (totals @ value / totals.sum(axis=1)).mean()
-    return BayesScore(
-        float(first.mean()),
-        float(np.sqrt(variance.sum()) / len(first)),
-        float(first.mean() - observed),
-    )
-
-
-def _tally(outcomes: ArrayLike, categories: int) -> NDArray[np.float64]:
-    table = np.asarray(outcomes)
-    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
-        raise UserError("outcomes are whole numbers by problem and sample, in two dimensions")
-    if table.size and (table.min() < 0 or table.max() >= categories):
-        raise UserError(
-            f"outcomes go from {table.min()} to {table.max()}, but {categories} categories have "
-            f"a worth; allowed are 0 to {categories - 1}"
-        )
-    return np.stack([(table == j).sum(axis=1) for j in range(categories)], axis=1).astype(float)

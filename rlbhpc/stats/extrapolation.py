@@ -141,12 +141,10 @@ def _bounds_from_priors(
     posteriors = [posterior_bounds(counts, prior, k, prob) for prior in priors]
     lowest = np.min([lower for _, lower, _ in posteriors], axis=0)
     highest = np.max([upper for _, _, upper in posteriors], axis=0)
-    sound = undecided(counts, estimate) & (carrying_under(counts, priors, k) >= LEAST_EFFECTIVE)
-    sound &= supported(counts, priors)
     return (
         np.where(is_missing, np.nan, np.fmin(lowest, estimate)),
         np.where(is_missing, np.nan, np.fmax(highest, estimate)),
-        sound,
+        _posterior_is_sound(counts, priors, k, estimate),
     )
 
 
@@ -185,29 +183,26 @@ def posterior_bounds(
     return mean, special.betaincinv(a, b, tail), special.betaincinv(a, b, 1 - tail)
 
 
-def supported(counts: Counts, priors: Sequence[RatePrior]) -> bool:
-    """Whether fitted priors have enough problems, and right samples, to stand on."""
-    return len(counts) >= ENOUGH and all(prior.identified for prior in priors)
+def _posterior_is_sound(
+    counts: Counts,
+    priors: Sequence[RatePrior],
+    k: NDArray[np.int64],
+    estimate: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Where bounds by fitted priors hold what they say.
 
-
-def undecided(counts: Counts, estimate: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether at least one problem's worth is solved and one is not.
-
-    Where all are solved, or none, a posterior is as narrow as its prior is sure of itself.
+    The priors need problems and right samples to stand on, and enough problems must carry the
+    posterior's width under each of them. At least one problem's worth must be solved and one not:
+    where all are solved, or none, a posterior is as narrow as its prior is sure of itself.
     """
-    return np.asarray(len(counts) * np.minimum(estimate, 1 - estimate) >= 1)
-
-
-def carrying_under(
-    counts: Counts, priors: Sequence[RatePrior], k: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """How many problems carry the posterior's width, under the prior where they are fewest."""
+    sound = len(counts) * np.minimum(estimate, 1 - estimate) >= 1
+    sound &= len(counts) >= ENOUGH
     each_once = np.ones(len(counts), np.int64)
-    carrying = []
     for prior in priors:
         _, variances = _posterior_moments(counts, prior, k.astype(np.float64))
-        carrying.append(_carrying_problems(variances, each_once))
-    return np.asarray(np.min(carrying, axis=0))
+        carrying = _carrying_problems(variances, each_once)
+        sound &= prior.identified & (carrying >= LEAST_EFFECTIVE)
+    return np.asarray(sound)
 
 
 def _posterior_moments(
@@ -239,14 +234,12 @@ class Extrapolation:
     ``models``: interval of each of the two fitted distributions by name. ``power_law``: the fitted
     line; None where pass@k is 0 or 1 somewhere, so that it has no logarithm. ``band``: envelope of
     the intervals and the line, always model-based; the estimate is the middle model of the three.
-    ``priors``: the fitted distributions by name.
     """
 
     k: NDArray[np.int64]
     models: dict[str, Interval]
     power_law: PowerLaw | None
     band: Interval
-    priors: dict[str, RatePrior]
 
 
 @dataclass(frozen=True)
@@ -315,8 +308,7 @@ def extrapolate(
     power_law = fit_power_law(counts)
     lines = [power_law.pass_at_k(sizes)] if power_law else []
     middle = np.median([*(model.estimate for model in models), *lines], axis=0)
-    sound = trusted & (carrying_under(counts, priors, sizes) >= LEAST_EFFECTIVE)
-    sound &= supported(counts, priors) & undecided(counts, middle)
+    sound = trusted & _posterior_is_sound(counts, priors, sizes, middle)
     notes = ["model-based: the envelope of two fitted distributions and a power law"]
     if not trusted.all():
         notes.append(f"beyond {FACTOR} n no check supports it")
@@ -334,14 +326,8 @@ def extrapolate(
         sound,
         tuple(notes),
     )
-    names = [prior.name for prior in priors]
-    return Extrapolation(
-        k=sizes,
-        models=dict(zip(names, models, strict=True)),
-        power_law=power_law,
-        band=band,
-        priors=dict(zip(names, priors, strict=True)),
-    )
+    by_name = {prior.name: model for prior, model in zip(priors, models, strict=True)}
+    return Extrapolation(sizes, by_name, power_law, band)
 
 
 def _posterior_interval(

@@ -93,7 +93,6 @@ class Target(StrEnum):
 
     POPULATION = "problems like these"
     FIXED = "these problems, infinitely many samples"
-    FINITE = "these samples of these problems"
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,6 @@ class Interval:
             object.__setattr__(self, name, without_noise(getattr(self, name)))
         sound = np.broadcast_to(np.asarray(self.sound, bool), self.estimate.shape)
         object.__setattr__(self, "sound", sound)
-        if not self.estimate.shape == self.lower.shape == self.upper.shape:
-            raise ValueError("estimate, lower and upper of an interval have different shapes")
 
     @property
     def low(self) -> float:
@@ -288,32 +285,6 @@ class ProblemWeights:
                 "draw the weights for these problems"
             )
         return array
-
-
-def percentile_interval(
-    estimate: ArrayLike,
-    draws: NDArray[np.float64],
-    prob: float,
-    method: str,
-    sound: ArrayLike,
-    notes: tuple[str, ...] = (),
-) -> Interval:
-    """Population interval between quantiles of draws, stretched where it misses the estimate.
-
-    ``draws``: (draws, ...), of the same quantity as ``estimate`` (...).
-    """
-    point = np.asarray(estimate, np.float64)
-    lower, upper = np.quantile(draws, [(1 - check_prob(prob)) / 2, (1 + prob) / 2], axis=0)
-    return Interval(
-        point,
-        np.fmin(lower, point),
-        np.fmax(upper, point),
-        Target.POPULATION,
-        method,
-        prob,
-        np.asarray(sound),
-        notes,
-    )
 
 
 def symmetric_interval(

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.coverage_table import accuracy_histogram, coverage, support_metrics
-from rlbhpc.stats.curve import log_area, pass_at_budget
+from rlbhpc.stats.curve import pass_at_budget
 from rlbhpc.stats.difference import crossing, delta_se, difference_curve
 from rlbhpc.stats.exact import (
     avg_at_k,
@@ -151,11 +151,6 @@ METRICS: Final = (
     Metric(
         "Cover@tau", posterior_above, r"\tfrac1P \sum_i \Pr[p_i \ge \tau \mid c_i]",
         "higher", 0, 1, _COUNTS, "Dragoi et al. (2025), arXiv:2510.08325", ("cover",),
-    ),
-    Metric(
-        "area", log_area, r"\tfrac{1}{\log K} \int_1^K \text{pass@}k \; d \log k",
-        "higher", 0, 1, _COUNTS, "mean of pass@k over log k", ("AUC",), samples_per_k=1,
-        advised_per_k=4,
     ),
     Metric(
         "Bayes@N", bayes_at_n, r"\tfrac1P \sum_i \sum_j \tfrac{\nu_{ij}}{T} w_j",

@@ -37,8 +37,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
 
-# 1 − exp(−38) is 1.0 in double precision.
-_CERTAIN: Final = 38.0
 # No limit to k.
 _NO_LIMIT: Final = np.asarray(np.iinfo(np.int64).max)
 
@@ -73,10 +71,8 @@ def pass_at_k(
     >>> pass_at_k(n=[4, 9], c=2, k=[1, 5], stop_after=2)  # the second right sample came last
     array([0.33333333, 0.625     ])
     """
-    values = _log_fail(n, c, k, -_CERTAIN, stop_after, n_max)
-    np.expm1(values, out=values)
     # abs, not minus, which would make −0.0 of c = 0.
-    return np.abs(values, out=values)
+    return np.asarray(np.abs(np.expm1(log_fail_at_k(n, c, k, stop_after, n_max))))
 
 
 def log_fail_at_k(
@@ -97,7 +93,26 @@ def log_fail_at_k(
     >>> log_fail_at_k(10_000, 5_000, 4_000)
     array(-4227.5553...)
     """
-    return _log_fail(n, c, k, -np.inf, stop_after, n_max)
+    n_, c_, k_, stop = np.broadcast_arrays(
+        whole_numbers("n", n),
+        whole_numbers("c", c),
+        whole_numbers("k", k),
+        whole_numbers("stop_after", stop_after),
+    )
+    check_counts(n_, c_, stop)
+    if (k_ < 1).any():
+        raise UserError(f"draw size k is {k_.min()}; allowed are whole numbers from 1 on")
+    stopped = (stop > 0) & (c_ == stop)
+    limit = _NO_LIMIT if n_max is None else whole_numbers("n_max", n_max)
+    undefined = k_ > np.where(stopped, limit, n_)
+    # The right sample at which a problem stopped stands last, so it is not drawn from.
+    n_, c_ = n_ - stopped, c_ - stopped
+    terms, largest = np.minimum(c_, k_), np.maximum(c_, k_)
+    certain = terms + largest > n_
+    result = np.where(undefined, np.nan, np.where(certain, -np.inf, 0.0))
+    summed = (terms > 0) & ~certain & ~undefined
+    result[summed] = _partial_sums(n_[summed], largest[summed], terms[summed])
+    return result
 
 
 def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
@@ -114,7 +129,7 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
            [0.5  , 1.   ,   nan]])
     """
     n_, c_ = np.broadcast_arrays(whole_numbers("n", n), whole_numbers("c", c))
-    _check(n_, c_, np.ones_like(n_), np.zeros_like(n_))
+    check_counts(n_, c_)
     longest = int(n_.max(initial=0))
     # A pair as one number, n (longest + 1) + c.
     pairs, pair_of = np.unique(n_.ravel() * (longest + 1) + c_.ravel(), return_inverse=True)
@@ -129,49 +144,11 @@ def _curve_of_pair(n: int, c: int) -> NDArray[np.float64]:
     """pass@1 … pass@n of one problem."""
     if c == 0:
         return np.zeros(n)
+    # Past n − c every draw holds a right sample.
     curve = np.ones(n)
-    # Past n − c every draw holds a right sample. Before that, log q ≤ k log(1 − c/n) tells from
-    # where on the value rounds to 1, which spares most of the sum for large c.
-    below_one = n - c
-    if below_one:
-        below_one = min(below_one, int(np.ceil(_CERTAIN / -np.log1p(-c / n))))
-    terms = np.log1p(-c / np.arange(n, n - below_one, -1, dtype=np.float64))
-    curve[:below_one] = -np.expm1(np.cumsum(terms))
+    terms = np.log1p(-c / np.arange(n, c, -1, dtype=np.float64))
+    curve[: n - c] = -np.expm1(np.cumsum(terms))
     return curve
-
-
-def _log_fail(
-    n: ArrayLike,
-    c: ArrayLike,
-    k: ArrayLike,
-    floor: float,
-    stop_after: ArrayLike,
-    n_max: ArrayLike | None,
-) -> NDArray[np.float64]:
-    """Log failure rate; values that are surely below ``floor`` may come back as −inf."""
-    n_, c_, k_, stop = np.broadcast_arrays(
-        whole_numbers("n", n),
-        whole_numbers("c", c),
-        whole_numbers("k", k),
-        whole_numbers("stop_after", stop_after),
-    )
-    _check(n_, c_, k_, stop)
-    stopped = (stop > 0) & (c_ == stop)
-    limit = _NO_LIMIT if n_max is None else whole_numbers("n_max", n_max)
-    undefined = k_ > np.where(stopped, limit, n_)
-    # The right sample at which a problem stopped stands last, so it is not drawn from.
-    n_, c_ = n_ - stopped, c_ - stopped
-    terms, largest = np.minimum(c_, k_), np.maximum(c_, k_)
-    certain = terms + largest > n_
-    result = np.where(undefined, np.nan, np.where(certain, -np.inf, 0.0))
-    summed = (terms > 0) & ~certain & ~undefined
-    # No term is above the first one, log1p(−largest/n).
-    first_terms = np.log1p(-largest / np.maximum(n_, 1), out=np.zeros(n_.shape), where=summed)
-    below_floor = summed & (terms * first_terms < floor)
-    result[below_floor] = -np.inf
-    summed &= ~below_floor
-    result[summed] = _partial_sums(n_[summed], largest[summed], terms[summed])
-    return result
 
 
 def _partial_sums(
@@ -210,21 +187,20 @@ def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
     return numbers
 
 
-def _check(
-    n: NDArray[np.int64], c: NDArray[np.int64], k: NDArray[np.int64], stop_after: NDArray[np.int64]
+def check_counts(
+    n: NDArray[np.int64], c: NDArray[np.int64], stop_after: NDArray[np.int64] | int = 0
 ) -> None:
     """Refuse counts that no set of samples has."""
-    too_many = (stop_after > 0) & (c > stop_after)
+    n, c, stop_after = np.broadcast_arrays(n, c, stop_after)
     broken_rules = {
         "0 <= c <= n": (c < 0) | (c > n),
-        "k >= 1": k < 1,
         "stop_after >= 0": stop_after < 0,
-        "c <= stop_after: the counts up to where sampling stops": too_many,
+        "c <= stop_after, counted up to where sampling stops": (stop_after > 0) & (c > stop_after),
     }
     for rule, broken in broken_rules.items():
         if broken.any():
-            index = tuple(int(i) for i in np.unravel_index(broken.argmax(), broken.shape))
+            index = np.unravel_index(broken.argmax(), broken.shape)
             raise UserError(
-                f"pass@k needs {rule}, got n={n[index]}, c={c[index]}, k={k[index]}, "
-                f"stop_after={stop_after[index]} at {index}"
+                f"problem {', '.join(map(str, index))} has n={n[index]}, c={c[index]}, "
+                f"stop_after={stop_after[index]}; needed is {rule}: count its samples anew"
             )

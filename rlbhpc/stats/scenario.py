@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -281,18 +281,6 @@ def _tipping_point(scenario: Scenario, statement: str, claim: Verdict | int) -> 
         digit * 10.0**exponent for exponent in range(smallest_exponent, 0) for digit in _DIGITS
     ]
     rates = [rate for rate in rates if counts.false_right < rate < largest]
-    survived = _count_leading(rates, survives)
+    survived = bisect_left(rates, True, key=lambda rate: not survives(rate))
     rate = rates[survived - 1] if survived else counts.false_right
     return Tip(statement, arm, rate, all_allowed=False)
-
-
-def _count_leading(rates: list[float], survives: Callable[[float], bool]) -> int:
-    """Count the rates from the smallest on that a claim survives, by bisection."""
-    survived, falls = 0, len(rates)
-    while survived < falls:
-        middle = (survived + falls) // 2
-        if survives(rates[middle]):
-            survived = middle + 1
-        else:
-            falls = middle
-    return survived

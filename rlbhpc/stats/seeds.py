@@ -37,35 +37,39 @@ class Spread:
 
 
 def spread(differences: NDArray[np.float64]) -> Spread:
-    """Split the variance of differences ``[seed, problem]``.
+    """Split the variance of differences (seeds, problems).
 
     >>> found = spread(np.array([[0.1, 0.3], [0.2, 0.4]]))
     >>> round(found.problems, 3), round(found.seeds, 3), round(found.rest, 3)
     (0.141, 0.071, 0.0)
     """
     seeds, problems = differences.shape
-    by_problem, by_seed, rest = (float(v[0]) for v in _mean_squares(differences[:, :, None]))
+    by_problem, by_seed, rest = (
+        float(mean_square[0]) for mean_square in _mean_squares(differences[:, :, None])
+    )
     return Spread(
-        float(np.sqrt(max((by_problem - rest) / seeds, 0.0))),
-        float(np.sqrt(max((by_seed - rest) / problems, 0.0))),
-        float(np.sqrt(rest)),
+        problems=float(np.sqrt(max((by_problem - rest) / seeds, 0.0))),
+        seeds=float(np.sqrt(max((by_seed - rest) / problems, 0.0))),
+        rest=float(np.sqrt(rest)),
     )
 
 
-def stacked(base: Counts, seeds: Sequence[Counts]) -> tuple[Counts, Counts]:
-    """Lay the trainings under each other, the base beside each: rows are seeds × problems."""
-    return _under_each_other([base] * len(seeds)), _under_each_other(seeds)
+def stacked(base: Counts, trainings: Sequence[Counts]) -> tuple[Counts, Counts]:
+    """Lay the trainings under each other, the base beside each (seeds × problems)."""
+    return _under_each_other([base] * len(trainings)), _under_each_other(trainings)
 
 
 def _under_each_other(arms: Sequence[Counts]) -> Counts:
-    names = ("n", "c", "stop_after", "n_max")
-    columns = {name: np.concatenate([getattr(arm, name) for arm in arms]) for name in names}
+    columns = {
+        name: np.concatenate([getattr(arm, name) for arm in arms])
+        for name in ("n", "c", "stop_after", "n_max")
+    }
     return replace(arms[0], **columns)
 
 
 def seeds_curve(
     base: Counts,
-    seeds: Sequence[Counts],
+    trainings: Sequence[Counts],
     rng: np.random.Generator,
     replicates: int,
     k: ArrayLike | None = None,
@@ -74,80 +78,79 @@ def seeds_curve(
 ) -> DifferenceCurve:
     """Trained minus base pass@k, with the trainings of one recipe as the trained arm.
 
-    ``base, seeds``: counts of the base and of each training, the same problems in the same order.
-    ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for one
-    training. ``clusters``: a label per problem, where problems share a source.
+    ``base, trainings``: counts of the base and of each training, the same problems in the same
+    order. ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for
+    one training. ``clusters``: a label per problem, where problems share a source.
     """
-    ours, theirs = stacked(base, seeds)
+    stacked_base, stacked_trained = stacked(base, trainings)
     labels = np.arange(len(base)) if clusters is None else np.asarray(clusters)
-    weights = ProblemWeights.draw(len(ours), rng, replicates, np.tile(labels, len(seeds)))
-    return pooled_curve(ours, theirs, weights, len(seeds), k, prob)
+    stacked_labels = np.tile(labels, len(trainings))
+    weights = ProblemWeights.draw(len(stacked_base), rng, replicates, stacked_labels)
+    return pooled_curve(stacked_base, stacked_trained, weights, len(trainings), k, prob)
 
 
 def pooled_curve(
     base: Counts,
     trained: Counts,
     weights: ProblemWeights,
-    number: int,
+    seeds: int,
     k: ArrayLike | None = None,
     prob: float = PROB,
 ) -> DifferenceCurve:
-    """Trained minus base, with ``number`` trainings under each other in the counts."""
+    """Trained minus base, with so many trainings under each other in the counts and weights."""
     curve = difference_curve(base, trained, weights, k, prob)
-    differences = curve.differences
-    problems = len(base) // number
-    columns = slice(problems)
-    by_unit = replace(
+    problems = len(base) // seeds
+    weights_of_problems = replace(
         weights,
-        weights=weights.weights[:, columns],
-        signs=weights.signs[:, columns],
-        unit=weights.unit[columns],
+        weights=weights.weights[:, :problems],
+        signs=weights.signs[:, :problems],
+        unit=weights.unit[:problems],
     )
-    table = differences.reshape(number, problems, -1)
-    mean = table.mean(axis=0)
-    carried = carriers(mean, by_unit)
-    by_problem = paired_error(mean, by_unit, pseudo_weight(carried)) ** 2
-    pointwise = curve.pointwise
+    by_seed = curve.differences.reshape(seeds, problems, -1)
+    mean_over_seeds = by_seed.mean(axis=0)
+    carrying = carriers(mean_over_seeds, weights_of_problems)
+    error = paired_error(mean_over_seeds, weights_of_problems, pseudo_weight(carrying))
     # Each part with the quantile of its own degrees of freedom: with three seeds that holds 94 to
     # 97 %, and Satterthwaite's 90 to 95 %, since the variance of few seeds often comes out as 0.
-    half = np.sqrt(
-        special.stdtrit(max(by_unit.units - 1, 1), (1 + prob) / 2) ** 2 * by_problem
-        + special.ndtri((1 + prob) / 2) ** 2 * seed_variance(table, prob)
+    half_width = np.sqrt(
+        weights_of_problems.student_quantile(prob) ** 2 * error**2
+        + special.ndtri((1 + prob) / 2) ** 2 * seed_variance(by_seed, prob)
     )
-    return replace(
-        curve,
-        pointwise=replace(
-            pointwise,
-            lower=np.maximum(pointwise.estimate - half, -1.0),
-            upper=np.minimum(pointwise.estimate + half, 1.0),
-            method=f"two-way analysis of variance, {number} seeds, Student t",
-        ),
-        carriers=carried,
-        seeds=number,
+    estimate = curve.pointwise.estimate
+    pointwise = replace(
+        curve.pointwise,
+        lower=np.maximum(estimate - half_width, -1.0),
+        upper=np.minimum(estimate + half_width, 1.0),
+        method=f"two-way analysis of variance, {seeds} seeds, Student t",
     )
+    return replace(curve, pointwise=pointwise, carriers=carrying, seeds=seeds)
 
 
-def seed_variance(table: NDArray[np.float64], prob: float = PROB) -> NDArray[np.float64]:
+def seed_variance(values: NDArray[np.float64], prob: float = PROB) -> NDArray[np.float64]:
     """Variance of the mean that the spread between seeds brings, widened to a normal variable's.
 
-    ``table``: ``[seed, problem, k]``. ``prob``: of the interval that it goes into.
+    ``values``: (seeds, problems, sizes). ``prob``: of the interval that it goes into.
     """
-    seeds, problems = table.shape[:2]
-    freedom = max(seeds - 1, 1)
-    wide = special.stdtrit(freedom, (1 + prob) / 2) / special.ndtri((1 + prob) / 2)
-    _, by_seed, rest = _mean_squares(table)
-    return np.asarray(np.maximum(by_seed - rest, 0) / (seeds * problems) * wide**2)
+    seeds, problems = values.shape[:2]
+    student = special.stdtrit(max(seeds - 1, 1), (1 + prob) / 2)
+    widening = student / special.ndtri((1 + prob) / 2)
+    _, by_seed, rest = _mean_squares(values)
+    variance = np.maximum(by_seed - rest, 0) / (seeds * problems)
+    return np.asarray(variance * widening**2)
 
 
 def _mean_squares(
-    table: NDArray[np.float64],
+    values: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    seeds, problems = table.shape[:2]
-    mean = table.mean(axis=(0, 1))
-    of_problem, of_seed = table.mean(axis=0), table.mean(axis=1)
-    rest = table - of_problem - of_seed[:, None] + mean
-    return (
-        seeds * ((of_problem - mean) ** 2).sum(axis=0) / max(problems - 1, 1),
-        problems * ((of_seed - mean) ** 2).sum(axis=0) / max(seeds - 1, 1),
-        (rest**2).sum(axis=(0, 1)) / max((problems - 1) * (seeds - 1), 1),
-    )
+    """Mean squares of a two-way analysis of variance: by problem, by seed, and of the rest.
+
+    ``values``: (seeds, problems, sizes).
+    """
+    seeds, problems = values.shape[:2]
+    mean = values.mean(axis=(0, 1))
+    problem_means, seed_means = values.mean(axis=0), values.mean(axis=1)
+    residuals = values - problem_means - seed_means[:, None] + mean
+    by_problem = seeds * ((problem_means - mean) ** 2).sum(axis=0) / max(problems - 1, 1)
+    by_seed = problems * ((seed_means - mean) ** 2).sum(axis=0) / max(seeds - 1, 1)
+    rest = (residuals**2).sum(axis=(0, 1)) / max((problems - 1) * (seeds - 1), 1)
+    return by_problem, by_seed, rest

@@ -28,10 +28,10 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.exact import clopper_pearson
 from rlbhpc.stats.interval import PROB
 
-# Most right samples of a problem that the bound by the counts looks at: 0, 1, 2, 4 … of them.
-_FEW_RIGHT: Final = 64
+# Numbers of right samples that the bound by the counts looks at.
+_FEW_RIGHT: Final = np.array([0, 1, 2, 4, 8, 16, 32, 64])
 # A verifier that accepts more wrong responses than this tells nothing.
-_MOST: Final = 0.5
+_LARGEST_FALSE_RIGHT: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,34 +86,33 @@ def error_range(errors: Errors, counts: Counts, prob: float = PROB) -> ErrorRang
     Of a verifier of which nothing is known no error is assumed: what its errors would change is
     told as a tipping point.
     """
-    if errors is None:
-        return ErrorRange(0.0, 0.0, 0.0, 0.0)
     if isinstance(errors, Told):
-        return ErrorRange(errors.false_right, errors.false_right, errors.false_right, errors.missed)
-    if not errors.audited_right > 0:
-        return ErrorRange(0.0, 0.0, 0.0, 0.0)
+        stated = errors.false_right
+        return ErrorRange(low=stated, estimate=stated, high=stated, missed=errors.missed)
+    if errors is None or not errors.audited_right > 0:
+        return ErrorRange(low=0.0, estimate=0.0, high=0.0, missed=0.0)
     accepted = float(counts.c.sum() / max(counts.n.sum(), 1))
-    missed = errors.false_wrong / errors.audited_wrong if errors.audited_wrong > 0 else 0.0
-    false = clopper_pearson(errors.false_right, errors.audited_right, prob)
-    low, estimate, high = (
-        _of_wrong(share, accepted, missed)
-        for share in (false.low, float(false.estimate), false.high)
-    )
-    right = accepted * (1 - float(false.estimate))
-    refused = (1 - accepted) * missed
-    most = largest_false_right(counts, prob)
+    refused_but_right = 0.0
+    if errors.audited_wrong > 0:
+        refused_but_right = errors.false_wrong / errors.audited_wrong
+    accepted_but_wrong = clopper_pearson(errors.false_right, errors.audited_right, prob)
+    largest = largest_false_right(counts, prob)
+
+    def false_right(wrong_of_accepted: float) -> float:
+        """Share of wrong responses that are accepted, no larger than the counts allow."""
+        wrong_accepted = accepted * wrong_of_accepted
+        wrong = wrong_accepted + (1 - accepted) * (1 - refused_but_right)
+        return min(wrong_accepted / wrong if wrong > 0 else 0.0, largest)
+
+    right_accepted = accepted * (1 - float(accepted_but_wrong.estimate))
+    right_refused = (1 - accepted) * refused_but_right
+    missed = right_refused / (right_refused + right_accepted) if right_refused else 0.0
     return ErrorRange(
-        min(low, most),
-        min(estimate, most),
-        min(high, most),
-        refused / (refused + right) if refused else 0.0,
+        low=false_right(accepted_but_wrong.low),
+        estimate=false_right(float(accepted_but_wrong.estimate)),
+        high=false_right(accepted_but_wrong.high),
+        missed=missed,
     )
-
-
-def _of_wrong(false: float, accepted: float, missed: float) -> float:
-    """Share of wrong responses that are accepted, of the share of accepted ones that are wrong."""
-    wrong = accepted * false + (1 - accepted) * (1 - missed)
-    return accepted * false / wrong if wrong > 0 else 0.0
 
 
 def largest_false_right(counts: Counts, prob: float = PROB) -> float:
@@ -123,13 +122,14 @@ def largest_false_right(counts: Counts, prob: float = PROB) -> float:
     share that is seen has an exact lower bound, and f may be no larger than where the two meet.
     """
     samples = int(counts.n.min())
-    steps = [0, *(2**power for power in range(int(np.log2(_FEW_RIGHT)) + 1))]
-    few = np.array([step for step in steps if step < samples])
-    seen = (counts.c[:, None] <= few).sum(axis=0)
-    tail = (1 - prob) / max(len(few), 1)
-    least = special.betaincinv(np.maximum(seen, 1), len(counts) - seen + 1, tail)
-    rates = special.bdtri(few, samples, np.where(seen > 0, least, 0.5))
-    return float(np.where(seen > 0, rates, _MOST).min(initial=_MOST))
+    most_right = _FEW_RIGHT[samples > _FEW_RIGHT]
+    problems = (counts.c[:, None] <= most_right).sum(axis=0)
+    tail = (1 - prob) / max(len(most_right), 1)
+    others = len(counts) - problems
+    least_share = special.betaincinv(np.maximum(problems, 1), others + 1, tail)
+    rates = special.bdtri(most_right, samples, np.where(problems > 0, least_share, 0.5))
+    rates = np.where(problems > 0, rates, _LARGEST_FALSE_RIGHT)
+    return float(rates.min(initial=_LARGEST_FALSE_RIGHT))
 
 
 def chance_at_k(rate: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:

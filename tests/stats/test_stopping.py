@@ -110,7 +110,7 @@ def test_nothing_is_said_beyond_the_limit_and_certain_is_certain_up_to_it() -> N
     assert np.isnan(pass_at_k([7, 12], [2, 1], [13], stop_after=2, n_max=12)).all()
     assert pass_at_k(7, 2, [7, 12], stop_after=2, n_max=12).tolist() == [1, 1]
     assert pass_at_k(7, 1, [1, 3], stop_after=1, n_max=12).tolist() == [0, 0]
-    with pytest.raises(UserError, match="counts up to where sampling stops"):
+    with pytest.raises(UserError, match="counted up to where sampling stops"):
         pass_at_k(7, 3, 1, stop_after=2)
     with pytest.raises(UserError, match="counted up to where sampling stops"):
         Counts.of(7, 3, stop_after=2)
