@@ -116,16 +116,23 @@ def _bounds_from_samples(
     counts: Counts, k: NDArray[np.int64], estimate: NDArray[np.float64], prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Bounds by the unbiased variance, which exists up to k = n/2, and where they are sound."""
-    distinct, _, problems_in_row = counts.distinct_rows()
-    log_fail = distinct.broadcast(log_fail_at_k, k)
-    log_fail_twice = distinct.broadcast(log_fail_at_k, 2 * k)
-    variances = np.maximum(np.exp(2 * log_fail) - np.exp(log_fail_twice), 0)
+    variances, problems_in_row = _sampling_variances(counts, k)
     error = np.sqrt(problems_in_row @ variances) / len(counts)
     half_width = special.ndtri((1 + check_prob(prob)) / 2) * error
     draws = counts.n.sum() / k * np.minimum(estimate, 1 - estimate)
     carrying = _carrying_problems(variances, problems_in_row)
     sound = (draws >= _LEAST_DRAWS) & (carrying >= LEAST_EFFECTIVE)
     return np.maximum(estimate - half_width, 0), np.minimum(estimate + half_width, 1), sound
+
+
+def _sampling_variances(
+    counts: Counts, k: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Variance of pass@k of each distinct row (rows, sizes), and how many problems have it."""
+    distinct, _, problems_in_row = counts.distinct_rows()
+    log_fail = distinct.broadcast(log_fail_at_k, k)
+    log_fail_twice = distinct.broadcast(log_fail_at_k, 2 * k)
+    return np.maximum(np.exp(2 * log_fail) - np.exp(log_fail_twice), 0), problems_in_row
 
 
 def _bounds_from_priors(

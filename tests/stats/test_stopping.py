@@ -77,7 +77,7 @@ def test_the_mean_over_all_paths_is_pass_at_k_and_its_variance_is_estimated(
 
 def variances_of(counts: Counts, k: np.ndarray) -> np.ndarray:
     """Estimated variance of every problem's pass@k, as ``fixed_curve`` takes it."""
-    distinct, _ = extrapolation._problem_variances(counts, k)
+    distinct, _ = extrapolation._sampling_variances(counts, k)
     return distinct[counts.distinct_rows()[1]]
 
 
