@@ -152,9 +152,6 @@ def support_metrics(preserved: int, expanded: int, shrunk: int) -> SupportMetric
     >>> round(metrics.srr, 3), metrics.ndr, round(metrics.nscr, 3)
     (0.826, 0.0, -0.174)
     """
-    counts = [preserved, expanded, shrunk]
-    if any(count < 0 or count != int(count) for count in counts):
-        raise UserError(f"support counts are {counts}; each is a number of problems")
     retention = _ratio(preserved, preserved + shrunk)
     discovery = _ratio(expanded, preserved + expanded)
     score = _ratio(2 * retention * discovery, retention + discovery)

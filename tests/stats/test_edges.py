@@ -127,7 +127,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: coverage([-1], [1]), "negative"),
     (lambda: mcnemar_exact(-1, 2), "0 or more"),
     (lambda: mcnemar_exact(1, 2.5), "counts problems"),  # type: ignore[arg-type]
-    (lambda: support_metrics(1, -1, 0), "number of problems"),
     (lambda: solvable_sets({}), "at least one arm"),
     (lambda: solvable_sets({"a": [1], "b": [1, 2]}), "arms 'a' and 'b'"),
     (lambda: accuracy_histogram([2], [3]), "needed is 0 <= c <= n"),
@@ -248,7 +247,6 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: even_odd([1, 0]), "needs verdicts by problem and sample"),
     (lambda: choose_checkpoint([], 1), "one checkpoint at least"),
     (lambda: choose_checkpoint([even_odd([[1, 0]])], 2), "no checkpoint has 2 even samples"),
-    (lambda: support_metrics(1, 0.5, 0), "each is a number of problems"),  # type: ignore[arg-type]
     (lambda: envelope({}, ONE), "counts at one temperature at least"),
     (
         lambda: envelope_difference(
