@@ -440,8 +440,8 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     )
     moved, carrying_movers = _movers(base, trained, curve)
     if moved:
-        problems_per_unit = len(base) / curve.weights.units
-        holds = carrying_movers >= _LEAST_MOVERS * problems_per_unit
+        # Where clusters move as a whole, studies in which many did would be the ones with bounds.
+        holds = not curve.clustered and carrying_movers >= _LEAST_MOVERS
     else:
         holds = _noise_is_even(base, trained, curve)
     if curve.clustered:

@@ -11,7 +11,7 @@ from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.verifier_error import chance_at_k, error_range, largest_false_right
 from tests.stats.critics import CRITICS, Critic, counts, outcomes, same, true_shares
 
-WHOLE, PART = 500, 5
+WHOLE, PART = 500, 20
 
 
 def most_of(number: int, share: float) -> float:
@@ -122,6 +122,16 @@ def test_clusters_widen_what_is_said_of_problems_like_these() -> None:
     assert np.isnan(clustered.p_mcnemar) and np.isnan(clustered.net.low)
     unmoved = answer(base, base, clusters=topics)
     assert unmoved.lost.high > 0.1, "a topic in ten may be lost and none of the twelve drawn"
+
+
+def test_clusters_that_moved_leave_no_interval_at_one() -> None:
+    """Where clusters are lost as a whole, only studies that lost too many would have bounds."""
+    rng = np.random.default_rng(4)
+    base = np.repeat(np.linspace(0.1, 0.6, 50), 4)
+    trained = np.where(np.arange(200) // 4 % 5 == 0, 0.0, base)
+    arms = [Counts.of(256, rng.binomial(256, rates)) for rates in (base, trained)]
+    assert not np.isnan(answer(*arms).efficiency.low)
+    assert np.isnan(answer(*arms, clusters=np.arange(200) // 4).efficiency.low)
 
 
 def test_shares_by_factor_fall() -> None:
