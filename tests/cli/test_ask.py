@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -36,6 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("base", "rl"):
         write_model(tmp_path / "models" / name)
         (tmp_path / "models" / name / "tokenizer.json").write_text('{"content": "<|im_start|>"}')
+        config = {"model_type": "qwen2", "max_position_embeddings": 32_768}
+        (tmp_path / "models" / name / "config.json").write_text(json.dumps(config))
     for name in ("math500", "aime24"):
         (tmp_path / "data" / name).mkdir(parents=True)
         shapes.jsonl(shapes.SHAPES[name][0], tmp_path / "data" / name)
