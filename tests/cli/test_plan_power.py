@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rlbhpc.cli.sampling import power_rows, print_power
-from rlbhpc.sweep.plan import read_presence
+from rlbhpc.store.snapshot import COMPLETED_FLAG, RIGHT_FLAG
+from rlbhpc.sweep.plan import Presence, read_presence
 from tests.report.made import make_study
 
 
@@ -28,13 +29,21 @@ def test_a_plan_names_the_smallest_loss_of_each_compared_set(
     assert out.split("  ")[-2:] == ["11 (16.8 %)", "a typical base\n\n"]
 
 
+def with_samples(block: Presence, completed: int, right: int) -> Presence:
+    """The block with so many completed and right samples of each problem."""
+    flags = np.zeros_like(block.flags)
+    flags[:, :completed] |= COMPLETED_FLAG
+    flags[:, :right] |= RIGHT_FLAG
+    return replace(block, flags=flags)
+
+
 def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 64)
     base, trained = read_presence(study.layout, list(study.blocks()))
-    easy = replace(base, count=np.full(60, 8), right=np.full(60, 7))
-    few = replace(base, count=np.full(60, 7), right=np.full(60, 6))
+    easy = with_samples(base, 8, 7)
+    few = with_samples(base, 7, 6)
     assert power_rows(study, [few, trained]) == power_rows(study, [base, trained])
-    never = replace(base, count=np.full(60, 8), right=np.zeros(60, np.int64))
+    never = with_samples(base, 8, 0)
     (sure,) = power_rows(study, [easy, trained])
     assert sure["rates"] == "its first samples"
     assert sure["smallest_count"] <= power_rows(study, [base, trained])[0]["smallest_count"]
@@ -45,14 +54,12 @@ def test_first_samples_of_the_base_say_more(tmp_path: Path) -> None:
 def test_of_a_base_that_stops_only_fair_samples_are_its_rates(tmp_path: Path) -> None:
     study = make_study(tmp_path / "run", 60, 64)
     base, trained = read_presence(study.layout, list(study.blocks()))
-    fixed = replace(base, count=np.full(60, 56), right=np.full(60, 7))
+    fixed = with_samples(base, 56, 7)
     # The 57th sample is the eighth right one by construction; those beyond it are luck.
     stopped = replace(
-        base,
+        with_samples(base, 64, 15),
         block=replace(base.block, stop_after=8),
         n=np.full(60, 57),
-        count=np.full(60, 64),
-        right=np.full(60, 15),
     )
     assert power_rows(study, [stopped, trained]) == power_rows(study, [fixed, trained])
     # One right sample tells no rate: without its last place nothing is left of it.

@@ -207,7 +207,7 @@ def test_an_interrupted_one_goes_on_and_a_whole_one_is_never_touched(
 ) -> None:
     new = tmp_path / "deep" / "new"
     words = ("verify", study.layout.root, "--into", new)
-    whole = "rlbhpc.sweep.again.Stored.judged"
+    whole = "rlbhpc.sweep.again.StoredRun.rewrite"
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(whole, lambda *_: 1 // 0)
         call(*words)
