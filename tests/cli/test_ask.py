@@ -52,12 +52,12 @@ def invoke(*words: str) -> str:
 def test_init_writes_a_study_that_checks_as_it_is(folder: Path) -> None:
     words = ("--base", "models/base", "--trained", "models/rl", "--cluster", "local")
     text = invoke("init", *words)
-    assert text.count("completion-boxed") == 2
+    assert text.count("qwen-boxed") == 2
     assert text.endswith("rl-against-base.yaml written; now: rlbhpc check rl-against-base.yaml\n")
     study = load_study(Path("rl-against-base.yaml"))
     assert study.comparisons() == [("base", "trained")]
     assert study.file.cluster == "local"
-    assert {arm.prompt for arm in study.arms.values()} == {"completion-boxed"}
+    assert {arm.prompt for arm in study.arms.values()} == {"qwen-boxed"}
     assert study.layout.root == folder / "runs/rl-against-base"
     assert invoke("check", "rl-against-base.yaml").endswith("samples in all\n")
     with pytest.raises(UserError, match=r"rl-against-base.yaml exists; choose another name with"):
@@ -219,7 +219,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(folder: Path) -> Non
     before = sorted(folder.rglob("*"))
     words = ("ask", "--base", "models/base", "--trained", "models/rl", "--dry-run", "--n", "3")
     result = CliRunner().invoke(cli, [*words, "--cluster", "local"], catch_exceptions=False)
-    assert "completion-boxed" in result.output and " tokens" in result.output
+    assert "qwen-boxed" in result.output and " tokens" in result.output
     assert [path for path in sorted(folder.rglob("*")) if "cache" not in path.parts] == before
 
 
