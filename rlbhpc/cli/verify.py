@@ -304,7 +304,7 @@ def _print_error_rates(rates: Mapping[Side, ErrorRates]) -> None:
     columns = ["arm", "false right, %", "of read", "false wrong, %", "of read"]
     rows = []
     for side, both in rates.items():
-        row = [str(side)]
+        row: list[Any] = [str(side)]
         for rate in (both.false_right, both.false_wrong):
             row += [_format_rate(rate), rate.read]
         rows.append(row)

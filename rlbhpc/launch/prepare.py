@@ -317,14 +317,14 @@ def _count_running_as_present(
     ranges_of_block: dict[tuple[str, str, int], list[tuple[str, int, int]]] = {}
     for launch in running_launches:
         plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")
-        shard_numbers = set()
+        shard_numbers: set[int] = set()
         for _, numbers in launch.folder.pair_shards(launch.rows):
             shard_numbers.update(numbers)
         for number in sorted(shard_numbers):
             for span in plan.shards[number].spans:
-                block = (span.arm, span.set_name, span.step)
+                key = (span.arm, span.set_name, span.step)
                 sample_range = (span.problem, span.start, span.stop)
-                ranges_of_block.setdefault(block, []).append(sample_range)
+                ranges_of_block.setdefault(key, []).append(sample_range)
     counted = []
     for block_presence in present:
         block = block_presence.block
