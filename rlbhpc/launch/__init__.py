@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlbhpc.launch.api import Launch, find, write
+    from rlbhpc.launch.api import Launch, executor, find, write
 
-__all__ = ["Launch", "find", "write"]
+__all__ = ["Launch", "executor", "find", "write"]
 
 
 def __dir__() -> list[str]:

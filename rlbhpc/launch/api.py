@@ -13,18 +13,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import submitit
+from submitit import LocalExecutor, SlurmExecutor
 
 from rlbhpc import files
 from rlbhpc.errors import UserError
-from rlbhpc.launch.cluster import HERE
+from rlbhpc.launch.cluster import HERE, Resources, choose
 from rlbhpc.launch.container import expand_path
 from rlbhpc.launch.jobs import SNAPSHOT, Job
 from rlbhpc.launch.launches import RECORD, LaunchFolder, layout_of, list_launches, open_launch
 from rlbhpc.launch.prepare import Prepared, prepare
-from rlbhpc.launch.script import Draft, read_options, rlbhpc_words, sbatch_options, script_of
+from rlbhpc.launch.script import (
+    Draft,
+    merge_options,
+    read_options,
+    resource_options,
+    rlbhpc_words,
+    sbatch_options,
+    script_of,
+)
 from rlbhpc.launch.send import run_here, send
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.plugin_check import self_contained
@@ -89,6 +98,50 @@ def find(run: str | Path, number: int | None = None) -> Launch:
         reason = "nothing was launched" if number is None else f"there is no launch {number}"
         raise UserError(f"{layout.root}: {reason}")
     return Launch(launches[-1].path)
+
+
+class SiteExecutor(SlurmExecutor):
+    """submitit's executor with a site filled in, over which wins what its user sets."""
+
+    def update_parameters(self, **parameters: Any) -> None:
+        """Set parameters; what the site says of the same options, or of rivals, goes."""
+        site_options = self.parameters.get("additional_parameters", {})
+        own_options = parameters.pop("additional_parameters", {})
+        set_names = {*own_options, *(name.replace("_", "-") for name in parameters)}
+        merged = merge_options(site_options, dict.fromkeys(set_names, ""))
+        kept = {name: value for name, value in merged.items() if name not in set_names}
+        super().update_parameters(**parameters, additional_parameters={**kept, **own_options})
+
+
+def executor(
+    cluster: str | None = None,
+    kind: Literal["sample", "train", "light"] = "light",
+    folder: str | Path = "submitit",
+) -> submitit.Executor:
+    """A submitit executor with the site filled in, for any function of yours.
+
+    What you set with ``update_parameters`` wins over the site's values. Functions and results are
+    pickled, and run in this very environment outside any container.
+    """
+    name, site = choose(cluster)
+    if name == HERE:
+        return LocalExecutor(folder)
+    resources: Resources = getattr(site, kind)
+    exports = [
+        f"export {variable}={shlex.quote(value)}"
+        for variable, value in sorted(site.environment.items())
+    ]
+    parameters = {
+        "additional_parameters": merge_options(
+            resource_options(site, resources), resources.options
+        ),
+        "signal_delay_s": site.warning,
+        "setup": [*site.setup, *exports],
+        "array_parallelism": site.throttle,
+    }
+    site_executor = SiteExecutor(folder)
+    site_executor.update_parameters(**{key: value for key, value in parameters.items() if value})
+    return site_executor
 
 
 # The folder of a launch, written whole: scripts, submit.sh, record, the parent of its jobs.

@@ -31,12 +31,12 @@ from rlbhpc.launch.host.claims import (
     start_tick,
 )
 from rlbhpc.launch.host.task import launching_environment, read_submissions, read_submitted_ids
-from rlbhpc.launch.jobs import COMPACT, REPORT, list_outdated_jobs
+from rlbhpc.launch.jobs import COMPACT, REPORT, SNAPSHOT, list_outdated_jobs
 from rlbhpc.launch.slurm import QueueRow
 from rlbhpc.store.tables import COUNTS
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import checkpoint_exists
-from rlbhpc.study.load import load_study, study_of
+from rlbhpc.study.load import load_study, stored_study, study_of
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, Presence, Shard, read_presence
 
@@ -274,9 +274,20 @@ class LaunchFolder:
             newest_id = job_ids[-1]
             task_count = len(self.jobs[script]["tasks"])
             names = [f"{newest_id}_{task}" for task in range(task_count)] or [str(newest_id)]
-            prefix = self.record["prefix"]
-            jobs[script] = [slurm.StudyJob(self.path, name, script, prefix) for name in names]
+            jobs[script] = [
+                slurm.StudyJob(
+                    self.path, name, script, self.record["prefix"],
+                    clusters=self.clusters, user=self.user, has_made_its_part=self._has_made,
+                )
+                for name in names
+            ]  # fmt: skip
         return jobs
+
+    def _has_made(self, job_id: str) -> bool:
+        """Whether what one of its jobs was to make is there, whoever made it."""
+        study = stored_study(self.path / SNAPSHOT)
+        missing = MissingSamples(read_presence(study.layout, list(study.blocks())))
+        return is_made(study, self, job_id, missing)
 
 
 def layout_of(run: Path) -> Layout:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from submitit import SlurmJob
+from submitit.core.core import InfoWatcher, Job
 from submitit.core.utils import FailedJobError, JobPaths, UncompletedJobError
 from submitit.slurm.slurm import read_job_id
 
@@ -26,6 +28,8 @@ CLUSTERS_VARIABLE = "SLURM_CLUSTERS"
 # Lines of errors that leave a question about jobs open, or answer it. What is wrong with a line of
 # slurm.conf says nothing of jobs.
 ERRORS_ABOUT_JOBS = r"(?m)^.*(?:load_jobs|Invalid job id|cluster|ontact|onnect|Socket).*$"
+# How far back the accounting is asked for a job: 90 days.
+ACCOUNTING_SECONDS = 90 * 24 * 3600
 # Number of a job that is no task of an array.
 NO_ARRAY = -1
 # The state of a job that Slurm hides: whether it is still in the queue cannot be seen.
@@ -213,21 +217,109 @@ class StudyPaths(JobPaths):
         return self.stdout
 
 
-class StudyJob(SlurmJob[str]):
-    """submitit's job for one job, or one task of an array, of a launch.
+class QueueWatcher(InfoWatcher):
+    """States of jobs: one squeue for all, then sacct, where a site has it, for those that left.
+
+    submitit's own watcher needs the accounting, which many sites do not have.
+    """
+
+    def __init__(self, delay_s: int = 60) -> None:
+        super().__init__(delay_s)
+        self.delay_s = delay_s
+        self._jobs: dict[str, StudyJob] = {}
+        self._states: dict[str, str] = {}
+        self._last_registration = time.time()
+        self._last_update = 0.0
+
+    def watch(self, job: StudyJob) -> None:
+        """Take in a job, which the next question makes known."""
+        self._jobs[job.job_id] = job
+        self._last_registration = time.time()
+        self._last_update = 0.0
+
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """The state of a job. The longer no job was new, the longer an answer of Slurm counts."""
+        now = time.time()
+        patience_seconds = min(self.delay_s, max(2.0, (now - self._last_registration) / 2))
+        is_old = now - self._last_update > patience_seconds
+        if mode == "force" or (mode == "standard" and is_old):
+            self.update()
+        return {"State": self._states.get(job_id, "UNKNOWN")}
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """The same as a word."""
+        return self.get_info(job_id, mode)["State"]
+
+    def update(self) -> None:
+        """Ask once for all jobs that are not known to have ended."""
+        self._last_update = time.time()
+        jobs_by_clusters: dict[str, list[StudyJob]] = {}
+        for job_id, job in self._jobs.items():
+            if not self.is_done(job_id, mode="cache"):
+                jobs_by_clusters.setdefault(job.clusters, []).append(job)
+        for clusters, jobs in jobs_by_clusters.items():
+            self._update_states(jobs, clusters)
+
+    def _update_states(self, jobs: Iterable[StudyJob], clusters: str) -> None:
+        array_of = {job.job_id: job.job_id.split("_")[0] for job in jobs}
+        rows = read_queue(map(int, array_of.values()), clusters)
+        if rows is None:
+            return
+        queued_states = {row.name: row.state for row in rows}
+        # Where Slurm leaves tasks out, the row has the name of the array.
+        gone = {
+            job_id: array
+            for job_id, array in array_of.items()
+            if job_id not in queued_states and array not in queued_states
+        }
+        since = time.strftime("%Y-%m-%d", time.localtime(time.time() - ACCOUNTING_SECONDS))
+        ended_rows = read_accounting(map(int, gone.values()), since, clusters) or ()
+        ended_states = {row.name: row.state for row in ended_rows}
+        for job in jobs:
+            states = ended_states if job.job_id in gone else queued_states
+            state = states.get(job.job_id) or states.get(array_of[job.job_id])
+            self._states[job.job_id] = state or self._state_without_row(job)
+
+    def _state_without_row(self, job: StudyJob) -> str:
+        """State of a job that neither queue nor accounting names.
+
+        One of this user's has ended, nobody knows how; one of another user's may be hidden.
+        """
+        is_ours = job.user == getpass.getuser()
+        return "ENDED" if is_ours or not hides_jobs(job.clusters) else "UNKNOWN"
+
+
+class StudyJob(Job[str]):
+    """One job, or one task of an array, of a launch, as submitit's.
 
     A study's jobs need no pickle: what each task calls stands in its script, and what it made is
     read from the samples. So a job is found again in any session, by folder and id.
+    ``has_made_its_part`` tells, where no accounting does, whether a job ended well.
     """
 
-    def __init__(self, folder: Path, job_id: str, script: str, log_prefix: str) -> None:
+    watcher = QueueWatcher()
+
+    def __init__(
+        self, folder: Path, job_id: str, script: str, log_prefix: str, *, clusters: str, user: str,
+        has_made_its_part: Callable[[str], bool],
+    ) -> None:  # fmt: skip
+        self.clusters = clusters
+        self.user = user
+        self._has_made_its_part = has_made_its_part
         self._study_paths = StudyPaths(folder, job_id, script, log_prefix)
         super().__init__(folder, job_id)
+        self.watcher.watch(self)
 
     @property
     def paths(self) -> StudyPaths:
         """Its script and its log."""
         return self._study_paths
+
+    def cancel(self, check: bool = True) -> None:
+        """Cancel it, on the cluster that has it."""
+        options = [f"--clusters={self.clusters}"] if self.clusters else []
+        command = ["scancel", *options, self.job_id]
+        subprocess.run(command, check=check, env=task.launching_environment())
 
     def results(self) -> list[str]:
         """Wait for its end and give the state it ended in; raises what `exception` gives."""
@@ -239,10 +331,11 @@ class StudyJob(SlurmJob[str]):
     def exception(self) -> UncompletedJobError | None:
         """Wait for its end; an error with the end of its log if it did not end well."""
         self.wait()
-        if self.state == "COMPLETED":
+        state = self.state
+        if state == "COMPLETED" or (state == "ENDED" and self._has_made_its_part(self.job_id)):
             return None
         log_lines = (self.stdout() or "no log").splitlines()[-LOG_LINES:]
-        return UncompletedJobError("\n".join([f"job {self.job_id} is {self.state}", *log_lines]))
+        return UncompletedJobError("\n".join([f"job {self.job_id} is {state}", *log_lines]))
 
 
 def submit_script(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import submitit
 
 import rlbhpc
 from rlbhpc.errors import DONE, INCOMPLETE, UserError
@@ -18,7 +20,7 @@ from rlbhpc.launch.status import status
 from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.sweep.attempt import read_attempts
-from tests.launch.made import ROOT, cluster_of, tiny, tiny_trained
+from tests.launch.made import ROOT, Stubs, cluster_of, tiny, tiny_trained
 from tests.launch.test_on_a_cluster import digest
 
 pytestmark = pytest.mark.slow
@@ -138,3 +140,35 @@ def test_a_task_with_several_gpus_holds_a_copy_on_each_share_of_them(
     assert sorted(",".join(attempt["devices"]) for attempt in attempts) == held
     assert len({attempt["pid"] for attempt in attempts}) == len(held)
     assert not status(layout).missing
+
+
+def test_any_function_runs_through_a_plain_executor(tmp_path: Path) -> None:
+    executor = rlbhpc.launch.executor("local", folder=tmp_path)
+    assert isinstance(executor, submitit.LocalExecutor)
+    assert executor.submit(pow, 2, 5).result() == 32
+
+
+def test_a_sites_executor_has_the_site_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs = Stubs(tmp_path / "bin")
+    stubs.add("srun")
+    stubs.add("sbatch", 'cp $1 "$HOME/script"; echo Submitted batch job 12')
+    monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(stubs.folder))
+    kind = {"partition": "gpu", "time": "02:00:00", "gpus": 2, "gpu_type": "a100", "cpus": 6}
+    kind |= {"memory": "8G", "options": {"mem-per-cpu": "2G", "qos": "long"}}
+    environment = {"HF_HOME": "/a b"}
+    keys = {"setup": ["module load x"], "environment": environment}
+    cluster_of(tmp_path, account="proj", sample=kind, **keys)
+    executor = rlbhpc.launch.executor(str(tmp_path / "site.yaml"), "sample", tmp_path / "jobs")
+    assert executor.submit(pow, 2, 5).job_id == "12"
+    text = (stubs.folder / "script").read_text()
+    for line in (
+        "account=proj", "partition=gpu", "time=02:00:00", "gres=gpu:a100:2", "cpus-per-task=6",
+        "mem-per-cpu=2G", "qos=long", "nodes=1",
+    ):  # fmt: skip
+        name = line.partition("=")[0]
+        assert re.findall(f"#SBATCH --{name}[ =].*", text) == [f"#SBATCH --{line}"]
+    assert "--mem=" not in text, "of two rival options the job's own stays"
+    assert "module load x\nexport HF_HOME='/a b'\n" in text

@@ -10,18 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import submitit
-from submitit.slurm.slurm import SlurmInfoWatcher
 
 from rlbhpc.errors import TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch import send as sending
 from rlbhpc.launch.api import write_launch
 from rlbhpc.launch.launches import cancel
 from rlbhpc.launch.script import read_options
-from rlbhpc.launch.slurm import StudyJob
+from rlbhpc.launch.slurm import QueueWatcher, StudyJob
 from rlbhpc.study.layout import Layout
 from tests.launch.made import ROOT, TRAINED, Stubs, cluster_of, jobs_in, launch_in
 
@@ -288,12 +288,39 @@ def test_variables_of_the_shell_do_not_win_over_the_scripts(
     assert os.environ["SBATCH_ACCOUNT"] == "other", "the caller's own stay as they were"
 
 
+@pytest.mark.parametrize(
+    ("script", "states"),
+    [
+        # One that waits, one that has ended, one of which nobody knows how it did.
+        ("'102_0|PENDING|None|me'", ["PENDING", "FAILED", "ENDED", "COMPLETED"]),
+        ("'102|PENDING|None|me'", ["PENDING", "PENDING", "ENDED", "COMPLETED"]),
+    ],
+)
+def test_a_job_has_the_state_of_the_queue_then_of_the_accounting(
+    launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, script: str, states: list[str]
+) -> None:
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
+    jobs = sending.send(launch)
+    stubs.add("squeue", f"echo {script}")
+    stubs.add("sacct", "echo '102_1|FAILED|1:0|me'; echo '101|COMPLETED|0:0|me'")
+    of_names = [*jobs["sample.000"], *jobs["report"], *jobs["train-rl"]]
+    assert [job.state for job in of_names] == states
+    assert [job.done() for job in of_names] == [state != "PENDING" for state in states]
+    since = f"--starttime={date.today() - timedelta(days=90)}"
+    assert since in stubs.calls("sacct")[0]
+    assert of_names[3].result() == "COMPLETED"
+    # Those that ended are asked for no more.
+    asked = len(stubs.calls("squeue"))
+    assert [job.state for job in of_names[2:]] == states[2:]
+    assert len(stubs.calls("squeue")) == asked
+
+
 def test_a_job_that_failed_shows_the_end_of_its_log(
     launch: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StudyJob, "watcher", SlurmInfoWatcher())
+    monkeypatch.setattr(StudyJob, "watcher", QueueWatcher())
     (job,) = sending.send(launch)["train-rl"]
-    stubs.add("sacct", "echo 'JobID|State|NodeList'; echo '101|FAILED|n1'")
+    stubs.add("sacct", "echo '101|FAILED|1:0|me'")
     assert job.paths.submission_file == launch / "train-rl.sbatch"
     assert job.paths.stderr == job.paths.stdout
     for text, last in (("", ["no log"]), ("".join(f"{n}\n" for n in range(50)), range(10, 50))):
