@@ -134,17 +134,20 @@ class MicroBatch:
 def split_into_micro_batches(
     responses: Sequence[Response], token_budget: int, ranks: int = 1
 ) -> list[list[NDArray[np.int64]]]:
-    """For each rank, the indices of the responses in each of its micro-batches.
+    """Deal the responses out to ranks and cut each rank's share into micro-batches.
 
-    Responses to the same prompt stay side by side. All micro-batches are about equally large, and
-    none with several responses has more than ``token_budget`` tokens, where a shared prompt counts
-    once for each of its responses. Every rank gets the same number of micro-batches, since ranks
-    meet in collective operations in each of them; some may be empty.
+    Returns, for each rank, one array of response indices per micro-batch. A micro-batch is what the
+    model reads in one forward pass. Responses to the same prompt stay side by side. All
+    micro-batches are about equally large, and none with several responses has more than
+    ``token_budget`` tokens, where a shared prompt counts once for each of its responses. Every rank
+    gets the same number of micro-batches, because the ranks wait for each other in each of them;
+    some may be empty.
     """
     order = _order_by_prompt(responses)
     sizes = np.array([responses[i].size for i in order])
     total_tokens = int(sizes.sum())
     midpoints = np.cumsum(sizes) - sizes / 2
+    # The quotient rounded up, times the ranks: every rank gets equally many.
     n_batches = -(-total_tokens // (token_budget * ranks)) * ranks
     while True:
         # A response belongs to the batch in whose equal share of all tokens its middle lies.
@@ -168,7 +171,15 @@ def _order_by_prompt(responses: Sequence[Response]) -> NDArray[np.int64]:
 
 
 def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) -> MicroBatch:
-    """Pack the responses ``indices`` into one sequence, on PyTorch's default device."""
+    """Pack the responses ``indices`` into one token sequence, on PyTorch's default device.
+
+    A *cell* is a place in this sequence. Each prompt stands there once, before the first of its
+    responses. The cells of one prompt and one response form an *attention row*: those that may
+    attend to each other. ``sequence.response_cells`` has one such array per response. The model's
+    output at a cell predicts the next token, so the last cells of a row predict the response (its
+    own last token is never read). A *slot* is an index into all padded rows laid end to end;
+    ``row_slots`` says for each cell from which slot to take its attention output.
+    """
     sequence = _PackedSequence()
     chosen = [responses[i] for i in indices]
     for response in chosen:
@@ -187,12 +198,14 @@ def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) ->
     return MicroBatch(
         response_indices=torch.as_tensor(indices),
         input_ids=torch.as_tensor(np.concatenate(sequence.token_ids)[None]),
+        # Without images time, height and width are equal, and one of them is enough.
         positions=torch.as_tensor(positions[:, None] if sequence.images else positions[:1]),
         predicting_cells=torch.as_tensor(np.concatenate(predicting_cells)),
         targets=torch.as_tensor(targets.astype(np.int64)),
         lengths=torch.as_tensor(np.array([len(response.token_ids) for response in chosen])),
         attention_rows=tuple(torch.as_tensor(rows) for rows in attention_rows),
         row_slots=torch.as_tensor(row_slots),
+        # The empty array is there because nothing at all cannot be concatenated.
         image_cells=torch.as_tensor(np.concatenate([np.zeros(0, np.int64), *sequence.image_cells])),
         images=tuple(sequence.images),
     )
@@ -214,7 +227,12 @@ class _PackedSequence:
         self._length = 0
 
     def append_response(self, response: Response) -> None:
-        """Add a response, and its prompt if no earlier response has brought it."""
+        """Add a response, and its prompt if no earlier response has brought it.
+
+        A cell is a place in the packed sequence. ``response_cells`` gets the cells of the prompt
+        followed by those of the response. Positions count on from the prompt; they have three equal
+        rows (time, height, width), which differ only for images.
+        """
         if response.prompt not in self._prompt_cells:
             self._append_prompt(response)
         # The last token is only predicted.
@@ -235,7 +253,10 @@ class _PackedSequence:
     def _append_tokens(
         self, token_ids: NDArray[np.integer], positions: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Add tokens at the end and return their cells."""
+        """Add tokens at the end and return their cells, which are their places in the sequence.
+
+        ``positions`` are the tokens' positions in time, height and width, shape (3, tokens).
+        """
         cells = np.arange(self._length, self._length + len(token_ids))
         self.token_ids.append(token_ids.astype(np.int64))
         self.positions.append(positions)
@@ -244,7 +265,11 @@ class _PackedSequence:
 
 
 def _pad_in_groups(rows: Sequence[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """Rows in groups of similar length, each padded to the longest of its group."""
+    """Sort rows into groups of similar length and pad each row to the longest of its group.
+
+    A row lists the places in the packed sequence that attend to each other. Each group becomes one
+    array (rows, width) and one call of attention. Padding repeats a row's last entry.
+    """
     groups: list[list[NDArray[np.int64]]] = []
     for row in sorted(rows, key=len, reverse=True):
         if not groups or len(groups[-1][0]) > MAX_LENGTH_RATIO * len(row):

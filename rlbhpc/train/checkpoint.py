@@ -43,7 +43,11 @@ COMPANIONS = (
 
 
 def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, Any]) -> None:
-    """Save optimisers, weights and progress of all ranks after ``step``; keep the last two."""
+    """Save optimisers, weights and progress of all ranks after ``step``; keep the last two states.
+
+    A *state* is a folder from which training can go on. ``progress`` says how far the run is.
+    ``_commit_folder`` gives all ranks a folder to fill and renames it when all have done so.
+    """
     final = folder / f"step-{step:08d}"
     if final.exists():
         return
@@ -79,7 +83,8 @@ def list_states(folder: Path) -> list[Path]:
 def read_progress(state: Path) -> dict[str, Any] | None:
     """Progress that a state was saved with; None if one of its files is missing or too short.
 
-    A host that fails, or a disk that is full, can leave a file of a renamed folder short.
+    The progress file is written last and lists the size of every other file of the state. A host
+    that fails, or a disk that is full, can leave a file of a renamed folder short.
     """
     try:
         progress: dict[str, Any] = json.loads((state / PROGRESS_FILE).read_text())
@@ -92,7 +97,10 @@ def read_progress(state: Path) -> dict[str, Any] | None:
 
 
 def _remove_damaged_states(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest whole state and its progress, once damaged newer ones are removed."""
+    """The newest whole training state and its progress, once damaged newer ones are removed.
+
+    None if there are no states at all.
+    """
     states = list_states(folder)
     for state in reversed(states):
         progress = read_progress(state)
@@ -108,7 +116,9 @@ def _remove_damaged_states(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] | None:
     """Load the newest whole state and return its progress; None if there is none.
 
-    ``identity`` is the digest of everything that must not change within a run.
+    A *state* has the weights and optimisers of a step, and the progress that goes with them.
+    ``identity`` is the digest of everything that must not change within a run. The reference, the
+    frozen policy of the penalty, is in a state only where the algorithm has renewed it.
     """
     # One rank decides for all: others may see a shared folder a moment later.
     broadcast: list[Any] = [None]
@@ -137,7 +147,9 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
 def export_model(learner: Learner, base: Path, export: Export | None) -> None:
     """Write the policy as a Hugging Face folder, if one is due; every rank must call it.
 
-    Save the step's state before: once the last model is there, nobody runs the training again.
+    ``export`` says where the model of this step goes and what made it; None if this step keeps
+    none. ``base`` is the model that training started from: its tokeniser files are copied. Save the
+    step's state before: once the last model is there, nobody runs the training again.
     """
     if export is None:
         return
@@ -162,7 +174,10 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
 
 @contextmanager
 def _commit_folder(final: Path) -> Iterator[Path]:
-    """Give all ranks a folder to fill, and rename it to ``final`` once all have filled it."""
+    """Give all ranks a folder to fill, and rename it to ``final`` once all have filled it.
+
+    So a folder with its final name is always whole. Its files are flushed to disk before.
+    """
     partial = final.with_name(final.name + ".partial")
     if dist.get_rank() == 0:
         for leftover in final.parent.glob("*.partial"):  # of a killed run

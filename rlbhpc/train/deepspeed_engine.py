@@ -38,7 +38,10 @@ GLOO_SECONDS: Final = 10.0
 
 
 def init_ranks() -> None:
-    """Join the ranks that torchrun or srun started; without any, become a group of one."""
+    """Join the ranks that torchrun or srun started; without any, become a group of one.
+
+    A rank is one of the processes that train together, each with its own GPU.
+    """
     has_launcher = "RANK" in os.environ
     if not has_launcher:
         # Every DeepSpeed engine asks for it. A launch in this process puts the environment back as
@@ -77,7 +80,10 @@ def _leave_gloo_group() -> None:
 
 
 def _gloo_threads_sleep() -> bool:
-    """Whether Linux says that each gloo thread of this process sleeps; True on other systems."""
+    """Whether Linux says that each gloo thread of this process sleeps; True on other systems.
+
+    gloo is the library by which ranks exchange data on CPUs. State S is a sleeping thread.
+    """
     for stat_file in Path("/proc/self/task").glob("*/stat"):
         with suppress(OSError):  # the thread has ended
             # The file reads: thread id (name) state …
@@ -90,8 +96,9 @@ def _gloo_threads_sleep() -> bool:
 def wrap(module: nn.Module, settings: Settings) -> Any:
     """Give a module to DeepSpeed with AdamW, whose learning rate the caller sets at every step.
 
-    Accumulation is unmanaged: any number of ``backward`` calls, then one ``step``. The losses carry
-    the one global constant themselves (see ``row_weights``), so DeepSpeed may not divide by an
+    The ZeRO stage says what ranks divide among them: nothing (0), optimiser (1), gradients (2),
+    weights (3). Any number of ``backward`` calls is followed by one ``step``. The losses carry the
+    one global constant themselves (see ``row_weights``), so DeepSpeed may not divide by an
     accumulation count of its own.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
@@ -116,7 +123,11 @@ def _has_plain_optimizer(settings: Settings) -> bool:
 
 
 def _engine_config(settings: Settings, n_trained: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for a module of which ``n_trained`` numbers learn."""
+    """DeepSpeed's configuration for a module of which ``n_trained`` numbers learn.
+
+    The ZeRO stage says what ranks divide among them: nothing (0), optimiser (1), gradients (2),
+    weights (3). The learning rate of 0 is replaced at every step.
+    """
     stage = settings.running_stage
     zero: dict[str, Any] = {
         "stage": stage,
@@ -211,7 +222,11 @@ def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
 
 
 def _convert_to_universal(shards: Path, universal: Path, ranks: int) -> None:
-    """Join the shards of a saved state into one form that any number of ranks reads."""
+    """Join the shards of a saved state into one form that any number of ranks reads.
+
+    ``shards`` and ``universal`` are the folders before and after. DeepSpeed prints much on the way,
+    which is thrown away, and raises a KeyError where the optimiser has no state yet.
+    """
     arguments = Namespace(
         input_folder=str(shards),
         output_folder=str(universal),

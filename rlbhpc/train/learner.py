@@ -86,6 +86,11 @@ class Learner:
     """Policy, critic and reference of one rank, with their optimisers."""
 
     def __init__(self, model: Path, settings: Settings, algorithm: Algorithm) -> None:
+        """Join the other ranks and load the policy, and a critic if the algorithm needs one.
+
+        ``model`` is the folder that training starts from. ``wrap`` hands a module to DeepSpeed,
+        which keeps its optimiser. The reference is loaded apart, by ``load_reference``.
+        """
         settle_vector_math()
         ds.init_ranks()
         self.settings = settings
@@ -115,7 +120,10 @@ class Learner:
         self.reference = reference.eval()
 
     def renew_reference(self) -> None:
-        """Copy the policy into the reference, and set the optimiser's moments to 0."""
+        """Copy the policy into the reference, and set the optimiser's moments to 0.
+
+        The reference is the frozen policy that a penalty is measured against.
+        """
         assert self.reference is not None
         reference_weights = self.reference.model.state_dict()
         for name, weight in self.named_weights():
@@ -141,7 +149,11 @@ class Learner:
     def _score_tokens(
         self, forward: Callable[[MicroBatch], Tensor], responses: Sequence[Response]
     ) -> Tensor:
-        """One number for each response token, (B, T), from the micro-batches of all ranks."""
+        """Compute one number for each response token; the result is (B, T), the same on every rank.
+
+        ``forward`` gives the numbers of one micro-batch, flat. Each rank runs its own micro-batches
+        and leaves the other responses at 0, so a sum over ranks completes the array.
+        """
         longest = max(len(response.token_ids) for response in responses)
         scores = torch.zeros(len(responses), longest)
         for batch, is_real in self._micro_batches(responses):
@@ -154,8 +166,9 @@ class Learner:
     def _micro_batches(self, responses: Sequence[Response]) -> Iterator[tuple[MicroBatch, bool]]:
         """Micro-batches of this rank, and whether each is real.
 
-        An empty one is replaced by the first response, which must weigh nothing: it only keeps
-        the ranks together in collective operations.
+        A micro-batch packs some responses into the one sequence of a forward pass. Ranks must run
+        equally many, so a rank without responses left runs the first response instead; that one is
+        not real and must weigh nothing.
         """
         ranks = dist.get_world_size()
         by_rank = split_into_micro_batches(responses, self.settings.micro_tokens, ranks)
@@ -168,10 +181,11 @@ class Learner:
     # ---- learning ------------------------------------------------------------------------------
 
     def update(self, update: Update, step: int) -> dict[str, float]:
-        """Take one optimiser step and return its metrics over all ranks.
+        """Take one optimiser step on ``update`` and return its metrics over all ranks.
 
-        A batch without a signal leaves the weights as they are, bit for bit: Adam would move them
-        by its momentum even with a gradient of 0.
+        ``update`` holds some responses with their advantages. Without a signal (no advantage,
+        penalty or entropy bonus) the weights stay as they are, bit for bit: Adam would move them by
+        its momentum even with a gradient of 0.
         """
         metrics = {} if update.values is None else self._update_critic(update, step)
         has_other_pull = self.settings.entropy_bonus or update.reference_logprobs is not None
@@ -181,7 +195,13 @@ class Learner:
         return metrics | self._update_policy(update, step) | {"actor/skipped": 0.0}
 
     def _update_policy(self, update: Update, step: int) -> dict[str, float]:
-        """Update the policy; token metrics are means over the responses that were run."""
+        """Take one optimiser step of the policy and return its metrics.
+
+        Token metrics are means over the responses that were run. ``row_weights`` gives each
+        response the weight of its tokens in the loss. ``update.kept`` says which responses count.
+        ``update.marked`` are tokens that the algorithm treats in another way, such as leaving them
+        out. ``_take_step`` returns sums over all micro-batches and ranks.
+        """
         weights = update.kept * row_weights(
             update.lengths,
             self.algorithm.aggregation,
@@ -210,7 +230,11 @@ class Learner:
         return {"actor/pg_loss": loss} | means | self._policy_metrics(step)
 
     def _mark_tokens(self, update: Update, step: int) -> Tensor | None:
-        """Tokens that the algorithm treats in another way, (B, T), chosen from the whole update."""
+        """Tokens that the algorithm treats in another way, (B, T); None if it has no such rule.
+
+        They are chosen from the whole update, so that the choice does not depend on micro-batches.
+        The log-probs are those of the policy that sampled.
+        """
         logprobs = update.old_logprobs
         if logprobs is None:
             logprobs = update.sampler_logprobs
@@ -226,7 +250,12 @@ class Learner:
         loss_of: Callable[[MicroBatch, bool], tuple[Tensor, Sums]],
         step: int,
     ) -> dict[str, float]:
-        """Take one optimiser step on the sum of all micro-batches' losses; sums of all ranks."""
+        """Take one optimiser step on the sum of all micro-batches' losses; return metric sums.
+
+        The sums are over all ranks. ``engine`` is the DeepSpeed engine of the policy or the critic.
+        ``loss_of`` gets a micro-batch and whether it is real (a stand-in weighs nothing), and
+        returns its share of the loss and named sums for the metrics.
+        """
         settings = self.settings
         is_policy = engine is self.policy
         peak = settings.learning_rate if is_policy else settings.critic_learning_rate
@@ -250,7 +279,12 @@ class Learner:
     def _policy_loss(
         self, batch: MicroBatch, update: Update, weights: Tensor
     ) -> tuple[Tensor, Sums]:
-        """Loss of one micro-batch with a weight for each response, and sums over its tokens."""
+        """Loss of one micro-batch with a weight for each response, and sums over its tokens.
+
+        ``weights`` has one entry per response of the micro-batch. "Old" log-probs are those of the
+        policy when it sampled; the sampler's may differ a little, because another engine computed
+        them.
+        """
         settings = self.settings
         scores = self.policy(batch, settings.temperature)
         logprobs = batch.pad_by_response(scores.logprobs)
@@ -294,7 +328,12 @@ class Learner:
         return (token_losses * weights[:, None]).sum(), sums
 
     def _sampler_correction(self, old: Tensor, sampler: Tensor, mask: Tensor) -> Tensor:
-        """Weights for tokens that the sampler drew with other odds than the trainer, (B, T)."""
+        """Weights that correct for a sampler whose odds differ from the trainer's, (B, T).
+
+        ``old`` and ``sampler`` are log-probs of the same tokens under the same weights, by the
+        trainer and by the engine that sampled. ``sequence_band`` are bounds on a response's mean
+        ratio of the two: a response outside gets weight 0.
+        """
         settings = self.settings
         mismatch = log_ratios(old, sampler, mask, self.algorithm.ratio)
         correction = off_policy_weights(mismatch, settings.sampler_cap, settings.sampler_band)
@@ -303,7 +342,11 @@ class Learner:
         return correction * responses_in_band(old, sampler, mask, settings.sequence_band)
 
     def _clipping_sums(self, cells: Cells, old: Tensor, counted: Tensor) -> Sums:
-        """How many tokens the clip holds, and how far the policy is from the old one."""
+        """How many tokens the clip holds, and how far the policy is from the old one.
+
+        ``counted`` is 1 for tokens that count and 0 elsewhere, (B, T). The clip holds a token once
+        its ratio of new to old probability leaves the bounds in the direction of its advantage.
+        """
         ratio = cells.log_ratio.exp()
         is_above = (ratio > 1 + self.algorithm.clip_high) & (cells.advantages > 0)
         is_below = (ratio < 1 - self.algorithm.clip_low) & (cells.advantages < 0)
@@ -323,7 +366,12 @@ class Learner:
     def _mismatch_sums(
         self, old: Tensor, sampler: Tensor, correction: Tensor, counted: Tensor
     ) -> Sums:
-        """How far the sampler is from the trainer, and how many tokens the correction reaches."""
+        """How far the sampler is from the trainer, and how many tokens the correction reaches.
+
+        ``old`` are the trainer's and ``sampler`` the sampler's log-probs of the same tokens.
+        ``correction`` are the weights that make up for the difference, and ``counted`` marks the
+        tokens that count; all are (B, T).
+        """
         settings = self.settings
         # log ρ, where ρ = π_old / π_sampler.
         log_ratio = ((old - sampler) * counted).clamp(max=MAX_LOG_RATIO)
@@ -339,12 +387,17 @@ class Learner:
         }
 
     def _update_critic(self, update: Update, step: int) -> dict[str, float]:
-        """Take one optimiser step on the mean value loss of the response tokens."""
+        """Take one optimiser step on the mean value loss of the response tokens.
+
+        ``update.values`` are the critic's values when the update was prepared and
+        ``update.returns`` its targets, both (B, T).
+        """
         assert update.values is not None and update.returns is not None
         old_values, returns = update.values, update.returns
         n_tokens = int(update.lengths.sum())
 
         def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
+            """Give a micro-batch's share of the mean value loss; 0 for a stand-in."""
             values = batch.pad_by_response(self.critic(batch))
             mask = batch.pad_by_response(torch.ones(len(batch.targets), device=self.device))
             indices = batch.response_indices.cpu()
@@ -359,7 +412,11 @@ class Learner:
         return metrics | {"critic/grad_norm": float(self.critic.get_global_grad_norm())}
 
     def imitate(self, responses: Sequence[Response], step: int) -> dict[str, float]:
-        """Take one optimiser step on the mean negative log-likelihood of the response tokens."""
+        """Take one optimiser step on the mean negative log-likelihood of the response tokens.
+
+        This is supervised training. ``loss_of`` gives a micro-batch's share of that mean;
+        ``is_real`` is False for a stand-in that only keeps this rank in step with the others.
+        """
         n_tokens = sum(len(response.token_ids) for response in responses)
 
         def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
@@ -372,7 +429,11 @@ class Learner:
     # ---- weights out ---------------------------------------------------------------------------
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Whole weights under their transformers names; every rank must iterate to the end."""
+        """Whole weights under their transformers names; every rank must iterate to the end.
+
+        ZeRO-3 keeps only a shard of each parameter on a rank; ``gather_shards`` makes it whole for
+        a while. An adapter's product is added to the weight that it adapts.
+        """
         for name, parameters, adapter in weights_with_adapters(self.policy.module):
             with ds.gather_shards(self.policy, parameters), torch.no_grad():
                 if adapter is not None:

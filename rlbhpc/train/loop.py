@@ -32,7 +32,10 @@ from rlbhpc.train.rollout import Run, collect, make_batch, unanswered_batch
 def train(run: Run, make_engine: Callable[[], Engine], drain: Drain, progress: Progress) -> int:
     """Train to the last step, or until drained; return an exit code.
 
-    A call for a run that was stopped goes on from its last saved state.
+    ``run`` describes the training. ``drain`` tells whether the job was asked to stop;
+    ``Interrupted`` is raised if that happens during sampling. ``progress`` is called with each
+    finished step and its metrics. A call for a run that was stopped goes on from its last saved
+    state.
     """
     ds.init_ranks()
     reject_mixed_modalities(run)
@@ -66,6 +69,11 @@ class Trainer:
     """
 
     def __init__(self, run: Run) -> None:
+        """Load the models, and the last saved state if the run was stopped before.
+
+        ``store`` is what the algorithm remembers from step to step; on a new run the algorithm
+        fills it in ``begin``. ``cursor`` counts the prompts drawn so far. Rank 0 alone keeps logs.
+        """
         self.run = run
         self.learner = Learner(run.base, run.settings, run.algorithm)
         if run.settings.kl_loss or run.algorithm.kl_beta:
@@ -81,10 +89,12 @@ class Trainer:
         self.logs = Logs(run.folder, self.step) if dist.get_rank() == 0 else None
 
     def take_step(self, engine: Engine, drain: Drain) -> tuple[dict[str, float], bool]:
-        """Sample, learn, hand the weights to the engine, and save what is due.
+        """Sample, learn, hand the weights to the sampling engine, and save what is due.
 
         Returns the step's metrics, and whether a rank was asked to stop. Raises ``Interrupted``,
-        with nothing changed, if that happens during the rollout.
+        with nothing changed, if that happens during the rollout: so the rollout works on a copy of
+        the store, the algorithm's memory between steps. ``collected.sampled`` are all responses of
+        the step and ``collected.lessons`` those that the algorithm selected to learn from.
         """
         run, learner, algorithm = self.run, self.learner, self.run.algorithm
         moments = {"begin": time.monotonic()}
@@ -123,7 +133,11 @@ class Trainer:
         return metrics, is_stopping
 
     def save(self) -> None:
-        """Save the training state, after the rows of the rollouts that it says are there."""
+        """Save the training state, after the rows of the rollouts that it says are there.
+
+        ``flush`` writes the rows held in memory; ``settle`` then removes files that the saved state
+        makes needless.
+        """
         if self.logs is not None:
             self.logs.flush()
         progress = {"identity": self.run.identity, "cursor": self.cursor, "store": self.store}
@@ -136,7 +150,13 @@ class Trainer:
         checkpoint.export_model(self.learner, self.run.base, self.run.exports.get(self.step))
 
     def _prepare_update(self, batch: Batch, lessons: Sequence[Rollout]) -> Update:
-        """Score a batch by policy, critic and reference, and compute its advantages."""
+        """Score the selected responses by policy, critic and reference; compute their advantages.
+
+        ``batch`` has rewards and groups of ``lessons`` as arrays. "Old" log-probs are those of the
+        policy before any optimiser step on this batch. They are left out where the only step uses
+        the whole batch (exactly on-policy), because its own forward pass gives them. ``kl`` is log
+        π − log π_ref per token, for a penalty inside the reward.
+        """
         learner, algorithm, settings = self.learner, self.run.algorithm, self.run.settings
         responses = batch.responses
         is_on_policy = settings.epochs == 1 and settings.responses_per_update >= len(responses)
@@ -168,7 +188,11 @@ class Trainer:
         )
 
     def _learn_from(self, update: Update, batch: Batch) -> dict[str, float]:
-        """Take one optimiser step per mini-batch and epoch; return the mean of their metrics."""
+        """Take one optimiser step per mini-batch and epoch; return the mean of their metrics.
+
+        ``update`` has all responses of the step with their advantages; ``batch`` is the same before
+        the advantages were computed.
+        """
         size = self.run.settings.responses_per_update
         metrics: dict[str, list[float]] = {}
         for _ in range(self.run.settings.epochs):
@@ -186,7 +210,11 @@ class Trainer:
 
 
 def reject_mixed_modalities(run: Run) -> None:
-    """Refuse prompts with and without images on several ranks: the ranks would wait for ever."""
+    """Refuse prompts with and without images on several ranks: the ranks would wait for ever.
+
+    Ranks exchange data inside the vision tower, and one whose prompts have no image never enters
+    it.
+    """
     with_images = sum(1 for prompt in run.prompts if prompt.problem.images)
     if 0 < with_images < len(run.prompts) and dist.get_world_size() > 1:
         raise UserError(

@@ -108,10 +108,11 @@ def image_processor_of(path: Path) -> ImageProcessor | None:
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Let a transformers model keep nothing of a layer but its input until the gradient is due.
+    """Let a transformers model keep only each layer's input until the gradient is due.
 
-    transformers does so in training mode alone, which would also switch dropout on: a policy's
-    log-probs must be those of the weights, so dropout is taken out.
+    The rest of a layer is computed again then, which saves most of the memory. transformers does so
+    in training mode alone, which would also switch dropout on. A policy's log-probs must be those
+    of the weights, so dropout is set to 0.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -143,7 +144,12 @@ LOGIT_SCALES = (
 
 
 def attend_in_rows(model: PreTrainedModel) -> None:
-    """Let a transformers model use :func:`row_attention`, or refuse one that this would change."""
+    """Let a transformers model use :func:`row_attention`, or refuse one that this would change.
+
+    ``row_attention`` is plain causal attention within each packed response. A model with recurrent
+    state, capped or scaled numbers, or an attention of its own would compute something else with
+    it.
+    """
     config = model.config.get_text_config()
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
     is_plain = (
@@ -169,7 +175,11 @@ def attend_in_rows(model: PreTrainedModel) -> None:
 def predicting_states(
     body: nn.Module, batch: MicroBatch, image_processor: ImageProcessor | None
 ) -> Tensor:
-    """Last hidden state of the cell that predicts each response token, (tokens, hidden size)."""
+    """Last hidden state of the cell that predicts each response token, (tokens, hidden size).
+
+    ``body`` is the transformer without its output layer. A *cell* is a place in the packed sequence
+    of ``batch``; ``predicting_cells`` has, for each response token, the cell before it.
+    """
     inputs: Any = {"input_ids": batch.input_ids}
     if batch.images:
         assert image_processor is not None
@@ -189,7 +199,11 @@ def predicting_states(
 def _embed_with_images(
     body: nn.Module, batch: MicroBatch, image_processor: ImageProcessor
 ) -> Tensor:
-    """Embeddings of the sequence, those of image tokens from the vision tower."""
+    """Embeddings of the packed sequence, with the vision tower's features where images stand.
+
+    ``image_cells`` are the places of image tokens in the sequence, in the order of the features.
+    Returns (1, cells, hidden size).
+    """
     embeddings: Tensor = body.get_input_embeddings()(batch.input_ids)
     pixels, patch_grids = image_processor.pixels(batch.images)
     device = embeddings.device
@@ -211,7 +225,14 @@ def row_attention(
     row_slots: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attend row by row; takes (1, heads, cells, size) and gives (1, cells, heads, size)."""
+    """Attend row by row; takes (1, heads, cells, size) and gives (1, cells, heads, size).
+
+    A *cell* is a place in the sequence into which all prompts and responses are packed. A *row*
+    lists the cells of one prompt and one response: attention is causal within a row and never
+    crosses rows. ``attention_rows`` holds the rows in padded groups (rows, width). ``row_slots``
+    has each cell's index into all rows laid end to end, from which its output is taken.
+    ``embedding(i, x)`` is x[i] with a gradient that is added up in a fixed order.
+    """
     layer = type(module).__name__
     if attention_rows is None or row_slots is None or attention_mask is not None:
         raise UserError(UNTRAINABLE.format(layer, "it is not told of rows"))
@@ -219,6 +240,7 @@ def row_attention(
         raise UserError(UNTRAINABLE.format(layer, "it is not told of its window"))
     window: int | None = options.pop("sliding_window", None)
     heads, value_size = query.shape[1], value.shape[-1]
+    # (cells, heads, size) each.
     by_cell = [states[0].transpose(0, 1) for states in (query, key, value)]
     outputs = []
     for rows in attention_rows:
@@ -265,9 +287,10 @@ BYTES_PER_LOGIT: Final = 16
 
 
 def score_in_chunks(head: nn.Module) -> None:
-    """Let an output layer give (log-probs, entropies) of targets.
+    """Make an output layer return (log-probs, entropies) of target tokens instead of logits.
 
-    The module stays, since ZeRO-3 gathers its weights once for each of its calls.
+    Its ``forward`` is replaced. The module stays, because ZeRO-3 gathers its weights once for each
+    of its calls.
     """
 
     def forward(hidden: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -301,7 +324,13 @@ class ScoreTokens(torch.autograd.Function):
         temperature: float,
         with_entropies: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Score hidden states (tokens, d); entropies are 0 unless asked for."""
+        """Log-prob and entropy of each target token, from hidden states (tokens, d).
+
+        ``weight`` and ``bias`` are the output layer's. Only ``n_chunk`` tokens have their logits in
+        memory at a time. ``log_total`` is log Σ exp(logits): it and the entropies are saved for
+        ``backward``, which multiplies again instead of keeping logits. Entropies are 0 unless asked
+        for.
+        """
         n_chunk = tokens_per_chunk(len(weight))
         chunks = []
         for states, target in zip(hidden.split(n_chunk), targets.split(n_chunk), strict=True):
@@ -324,7 +353,12 @@ class ScoreTokens(torch.autograd.Function):
     def backward(
         ctx: Any, logprob_gradients: Tensor, entropy_gradients: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Gradients of hidden states, weight and bias."""
+        """Gradients of hidden states, weight and bias; the other inputs have none.
+
+        The inputs are gradients of the loss by each token's log-prob (g) and entropy (e). Chunk by
+        chunk the logits are computed again; with probabilities p and entropy H, their gradient is
+        g·(1[target] − p) − e·p·(log p + H), divided by the temperature.
+        """
         hidden, weight, bias, targets, log_totals, entropies = ctx.saved_tensors
         n_chunk = tokens_per_chunk(len(weight))
         has_several_chunks = len(hidden) > n_chunk
@@ -348,6 +382,7 @@ class ScoreTokens(torch.autograd.Function):
                 of_entropy = log_p.exp().mul_(e).mul_(log_p + entropies[chunk, None])
                 logit_gradient.sub_(of_entropy)
             logit_gradient.scatter_add_(1, targets[chunk, None], g)
+            # By the unscaled logits, in the type of the weights.
             narrow = logit_gradient.div_(ctx.temperature).to(states.dtype)
             hidden_gradient[chunk] = narrow @ weight
             if weight_gradient is not None:
@@ -376,6 +411,10 @@ class LowRank(nn.Module):
     """A frozen linear layer beside a learning product of rank ``rank``: ``up`` is B, ``down`` A."""
 
     def __init__(self, plain: nn.Linear, rank: int, generator: torch.Generator) -> None:
+        """Freeze the linear layer ``plain`` and give it a low-rank product that learns.
+
+        ``down`` (rank, inputs) starts at random and ``up`` (outputs, rank) at 0.
+        """
         super().__init__()
         self.plain = plain.requires_grad_(False)
         self.scale = ALPHA / rank
@@ -415,10 +454,12 @@ def round_stochastically(exact: Tensor, name: str) -> Tensor:
 
 
 def add_adapters(model: PreTrainedModel, rank: int, seed: int) -> None:
-    """Freeze a transformer and give every linear layer of its body an adapter.
+    """Freeze a transformer and give every linear layer of its body a low-rank adapter.
 
     All of them, not attention's alone, which would learn less (Schulman et al. 2025), and those of
-    a vision tower. Embeddings, of patches too, norms and the output layer stand still.
+    a vision tower. Embeddings, of patches too, norms and the output layer stand still. A model
+    whose matrices are mostly outside plain linear layers is refused, since adapters would train
+    little of it.
     """
     body = model.base_model
     n_weights = sum(p.numel() for p in body.parameters() if p.dim() > 1)
@@ -452,7 +493,8 @@ def count_base_parameters(module: nn.Module) -> int:
 def weights_with_adapters(module: nn.Module) -> Iterator[tuple[str, list[Tensor], LowRank | None]]:
     """Each weight's name without adapters, the parameters that make it, and its adapter if any.
 
-    Saved buffers are weights, too, such as a router's bias.
+    An adapted layer ``x`` holds its frozen layer as ``x.plain`` beside its two factors: these
+    become one weight ``x.weight``. Saved buffers are weights, too, such as a router's bias.
     """
     adapters = {name: layer for name, layer in module.named_modules() if isinstance(layer, LowRank)}
     for full_name, weight in named_weights(module).items():

@@ -62,7 +62,11 @@ def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Alg
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Find the class of an algorithm, perhaps a study's own; its dataclass fields are settings."""
+    """Find the class of an algorithm, perhaps a study's own; its dataclass fields are settings.
+
+    Modules are imported only when needed, since they load torch. A plugin is a class that a study's
+    file or an installed package brings.
+    """
     check_algorithm(name)
     if name in ALGORITHMS:
         module, class_name = ALGORITHMS[name]
@@ -80,7 +84,11 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 
 def check_algorithm(name: str) -> None:
-    """Refuse the name of an algorithm that does not exist."""
+    """Refuse the name of an algorithm that does not exist.
+
+    A name is one of the package's own, ``sft``, a file of the study, or one that an installed
+    package brings. A plugin must not take the name of one of the package's own.
+    """
     if name in ("sft", *ALGORITHMS):
         plugins.reject_own_name("algorithms", name)
         return

@@ -64,7 +64,13 @@ class AbsoluteZero(ReinforcePP):
     LEARNS_FROM: ClassVar[str] = "a task that could be judged"
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
-        """Fill the buffers with the recipe's problems."""
+        """Fill the buffers with the recipe's problems.
+
+        ``store`` is what the algorithm remembers from step to step. It keeps a list of triplets,
+        its buffer, for each kind of task (deduction, abduction, induction). A triplet is a program
+        with its inputs and outputs; only the ``program-tasks`` sets have such problems. ``blank``,
+        which gives every problem with an empty response, is not needed here.
+        """
         for kind in KINDS:
             store[kind] = []
         for problem in problems:
@@ -78,7 +84,11 @@ class AbsoluteZero(ReinforcePP):
             raise UserError(f"the problems have no task of {empty[0]} to begin with")
 
     def check_settings(self, settings: Settings) -> None:
-        """Refuse what would leave a type or a role out, or more than one response a prompt."""
+        """Refuse what would leave a type or a role out, or more than one response a prompt.
+
+        A step has three kinds of task and two roles (propose, solve), with equally many prompts
+        each.
+        """
         if settings.prompts_per_step % (2 * len(KINDS)):
             raise UserError(
                 f"prompts_per_step: found {settings.prompts_per_step}; allowed: a multiple of 6"
@@ -92,7 +102,15 @@ class AbsoluteZero(ReinforcePP):
         return settings.prompts_per_step + proposals * self.tries
 
     def rounds(self, step: int, seed: int, count: int, store: Store) -> Rounds:
-        """Propose tasks, try the valid ones, then solve tasks; proposals and solutions teach."""
+        """Propose tasks, try the valid ones, then solve tasks; proposals and solutions teach.
+
+        A generator: it yields a round of tasks to sample, is sent the judged responses, and returns
+        the lessons, which are the responses to learn from with their rewards. ``count`` is the
+        number of prompts of the step: a sixth for each kind of task and role. A triplet is a
+        program with its inputs and outputs; ``store[kind]`` is the buffer of those seen so far. A
+        valid proposal is tried ``self.tries`` times, and the mean score of the tries says how hard
+        it is.
+        """
         rng = np.random.Generator(np.random.Philox(key=[seed, step]))
         tasks_per_kind = count // (2 * len(KINDS))
         kinds = [kind for kind in KINDS for _ in range(tasks_per_kind)]
@@ -113,6 +131,7 @@ class AbsoluteZero(ReinforcePP):
         # How hard each valid proposal is.
         tasks = [make_solving_task(PROGRAM_TASKS, kinds[number], t) for number, t in valid.items()]
         tries = (yield Round(tasks, self.tries)) if tasks else []
+        # One row of tries for each valid proposal.
         scores = np.array([attempt.reward for attempt in tries]).reshape(-1, self.tries)
         mean_scores = dict(zip(valid, _mean_scores(scores), strict=True))
         lessons = []
@@ -138,7 +157,12 @@ class AbsoluteZero(ReinforcePP):
         return lessons
 
     def advantages(self, signals: Signals) -> Tensor:
-        """Whitened reward-to-go of each part."""
+        """Reward-to-go, whitened within each part of the batch, (B, T).
+
+        A part is one role (propose or solve) of one kind of task. ``returns`` has, for each token,
+        the discounted rewards still to come; ``whiten`` scales the masked ones to mean 0 and
+        variance 1.
+        """
         assert signals.parts is not None
         returns = self.rewards_to_go(signals, self.gamma)
         out = torch.zeros_like(returns)
@@ -155,7 +179,13 @@ class AbsoluteZero(ReinforcePP):
     def _ask_for_triplet(
         self, kind: Kind, rng: np.random.Generator, store: Store, number: int
     ) -> list[Problem]:
-        """Ask for a triplet, with ever fewer references; for induction, about one program."""
+        """Wordings that ask for a new task, each with fewer references than the one before.
+
+        A triplet is a program with its inputs and outputs. The references are triplets drawn from
+        the buffer ``store[kind]``; the first wording that the model can hold is asked. Induction
+        has one wording alone: it asks for inputs to one known program. ``number`` tells the tasks
+        of a step apart.
+        """
         if kind == "induction":
             pool = store["deduction"] + store["abduction"]
             return [
@@ -223,7 +253,10 @@ def _choose_triplets(
     count: int,
     rng: np.random.Generator,
 ) -> list[Triplet]:
-    """``count`` triplets: new ones first, then random ones of the buffer, with repeats."""
+    """``count`` triplets: new ones first, then random ones of the buffer, with repeats.
+
+    A triplet is a program with its inputs and outputs, from which a task to solve is made.
+    """
     chosen = list(new_triplets[:count])
     indices = rng.integers(0, len(buffer), count - len(chosen)).tolist()
     return chosen + [buffer[i] for i in indices]
@@ -235,7 +268,12 @@ def _step_metrics(
     mean_scores: list[float],
     store: Store,
 ) -> dict[str, float]:
-    """Shares by kind of task: valid proposals, solved tasks; and how hard the proposals were."""
+    """Shares by kind of task: valid proposals, solved tasks; and how hard the proposals were.
+
+    ``lesson.part`` numbers the kinds of task, first for proposals and then for solutions. There are
+    equally many of both, so the number of solutions stands for that of proposals as well.
+    ``mean_scores`` are success rates of the tries of each valid proposal.
+    """
     metrics: dict[str, float] = {}
     for number, kind in enumerate(KINDS):
         solving_part = len(KINDS) + number

@@ -172,7 +172,11 @@ class Algorithm:
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
 
     def __post_init__(self) -> None:
-        """Refuse a setting of another type or out of range, or one that would do nothing."""
+        """Refuse a setting of another type or out of range, or one that would do nothing.
+
+        ``kl_beta`` weighs a penalty in the reward. It does something only if the class whose
+        ``advantages`` are used takes it off (``PENALISES_REWARD``).
+        """
         check_values(self)
         # The class that defines the advantages says whether they have the penalty in them.
         defining_class = next(cls for cls in type(self).__mro__ if "advantages" in vars(cls))
@@ -224,13 +228,17 @@ class Algorithm:
         return {}
 
     def token_rewards(self, signals: Signals) -> Tensor:
-        """Outcome reward on the last token, minus β·k1 on every token (B, T)."""
+        """Outcome reward on each response's last token, minus β·k1 on every token (B, T).
+
+        ``signals.kl`` is k1, log π − log π_ref of each sampled token; β is ``kl_beta``.
+        """
         mask = signals.mask
         rewards = torch.zeros(mask.shape, dtype=signals.rewards.dtype)
         if self.kl_beta:
             assert signals.kl is not None
             rewards = rewards - self.kl_beta * signals.kl * mask
         rows = torch.arange(len(rewards))
+        # The last token of each response.
         rewards[rows, signals.lengths - 1] += signals.rewards
         return rewards
 
@@ -277,14 +285,17 @@ class Algorithm:
 
 
 def group_mean(x: Tensor, groups: Tensor) -> Tensor:
-    """Mean of each element's group, shape as ``x``."""
+    """Mean of each element's group, in the shape of ``x``; ``groups`` numbers the groups."""
     index, counts = _group_index(groups)
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, x)
     return (sums / counts)[index]
 
 
 def group_std(x: Tensor, groups: Tensor, ddof: int) -> Tensor:
-    """Standard deviation of each element's group; 0 where a group is too small to have one."""
+    """Standard deviation of each element's group; 0 where a group is too small to have one.
+
+    It divides by the group's size less ``ddof``.
+    """
     index, counts = _group_index(groups)
     square = (x - group_mean(x, groups)) ** 2
     sums = torch.zeros(len(counts), dtype=x.dtype).index_add_(0, index, square)
@@ -298,7 +309,10 @@ def group_size(groups: Tensor) -> Tensor:
 
 
 def scored_where(batch: Batch, chooses: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Rows that a rule on correctness and groups chooses, of those that have a score."""
+    """Which responses have a score and are chosen by a rule, shape (B,).
+
+    The rule gets 1 or 0 for right or wrong, and the number of the group, of the scored ones alone.
+    """
     chosen = torch.zeros(len(batch.rewards), dtype=torch.bool)
     scored = batch.scored
     chosen[scored] = chooses(batch.correct[scored].double(), batch.groups[scored])
@@ -306,7 +320,10 @@ def scored_where(batch: Batch, chooses: Callable[[Tensor, Tensor], Tensor]) -> T
 
 
 def reward_to_go(rewards: Tensor, gamma: float = 1.0) -> Tensor:
-    """R_t = Σ_{j ≥ t} γ^{j−t} r_j along the last axis; cells without a token hold 0."""
+    """Discounted sum of the rewards from each token on: R_t = Σ_{j ≥ t} γ^{j−t} r_j, last axis.
+
+    Places without a token hold 0.
+    """
     if gamma == 1.0:
         return rewards.flip(-1).cumsum(-1).flip(-1)
     out = torch.zeros_like(rewards)
@@ -363,7 +380,8 @@ def row_weights(
     ``constant``              1 / (max_length · responses), Dr. GRPO
     ========================  ==================================================
 
-    The totals count the whole optimiser step over all ranks, never a micro-batch.
+    ℓ_it is the loss of token t of response i. The totals count the whole optimiser step over all
+    ranks, never a micro-batch.
     """
     divisors: dict[str, Tensor | int] = {
         "token": total_tokens,
@@ -375,10 +393,12 @@ def row_weights(
 
 
 def log_ratios(logp: Tensor, other: Tensor, mask: Tensor, level: Ratio) -> Tensor:
-    r"""Log π − log π_other at a level, on every token of a response, 0 where there is none.
+    """Log π − log π_other at a level, on every token of a response, 0 where there is none.
 
-    ``sequence`` is the sum over the response (the logarithm of the product of ratios),
-    ``geometric`` its mean over the response's tokens.
+    ``logp`` and ``other`` are log-probs of the same tokens, (B, T), and ``mask`` is 1 where there
+    is a token. At level ``token`` each token has its own ratio. ``sequence`` is the sum over the
+    response (the logarithm of the product of ratios), ``geometric`` its mean over the response's
+    tokens; both stand on every token.
     """
     token_ratios = (logp - other) * mask
     if level == "token":
@@ -397,11 +417,13 @@ def surrogate(
     clip_high: float,
     dual_clip: float | None = None,
 ) -> Tensor:
-    r"""Per-token clipped policy loss −min(ρA, clip(ρ)A), with ρ = exp(log π − log π_old).
+    """Per-token clipped policy loss −min(ρA, clip(ρ)A), with ρ = exp(log π − log π_old).
 
-    With ``dual_clip`` c, the loss of a negative advantage is at most −cA (Ye et al. 2020). A ratio
-    of whole responses (:func:`log_ratios`) stands on every token of its response, so that
-    ``sequence`` weights give the mean over responses (GSPO, TRL's RLOO).
+    A are the ``advantages``; the clip holds ρ within 1 − ``clip_low`` and 1 + ``clip_high``, so
+    that one step cannot move the policy far. With ``dual_clip`` c, the loss of a negative advantage
+    is at most −cA (Ye et al. 2020). A ratio of whole responses (:func:`log_ratios`) stands on every
+    token of its response, so that ``sequence`` weights give the mean over responses (GSPO, TRL's
+    RLOO).
     """
     rho = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     clipped = rho.clamp(1 - clip_low, 1 + clip_high)

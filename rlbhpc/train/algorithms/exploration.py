@@ -33,7 +33,12 @@ class ClipCov(GRPO):
     cov_high: float = 5.0
 
     def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
-        """Draw tokens between the bounds, by a generator of the step."""
+        """Draw at random some tokens of high covariance, whose gradient is left out; (B, T).
+
+        A token's covariance is (advantage − mean) · (log-prob − mean). A ``share`` of all tokens is
+        drawn among those between ``cov_low`` and ``cov_high``, by a generator that depends on the
+        step alone.
+        """
         covariance = covariances(logp, advantages, mask)
         is_candidate = (covariance > self.cov_low) & (covariance < self.cov_high) & mask
         candidates = torch.nonzero(is_candidate)
@@ -65,7 +70,11 @@ class KLCov(GRPO):
     cov_kl: Weight = 1.0
 
     def marks(self, logp: Tensor, advantages: Tensor, mask: Tensor, step: int) -> Tensor | None:
-        """Take the tokens of highest covariance."""
+        """Mark the tokens of highest covariance, a ``share`` of all; (B, T) booleans.
+
+        A token's covariance is (advantage − mean) · (log-prob − mean). Marked tokens pay a penalty
+        for every move of the policy.
+        """
         marked = torch.zeros_like(mask)
         if not mask.any():
             return marked
@@ -111,7 +120,12 @@ class PassAtK(Algorithm):
     PENALISES_REWARD: ClassVar[bool] = False
 
     def advantages(self, signals: Signals) -> Tensor:
-        """Advantage of right and wrong responses of each group."""
+        """Advantage of the right and the wrong responses of each group, on every token (B, T).
+
+        A group is all n responses to one prompt. ``pass_at_k`` is the chance that at least one of k
+        drawn of them is right; it is the mean reward of such a draw, and ``deviation`` its standard
+        deviation.
+        """
         is_right = signals.rewards > 0
         advantages = torch.zeros(len(is_right), dtype=torch.float64)
         for group in signals.groups.unique().tolist():

@@ -60,7 +60,11 @@ class GRPO(Algorithm):
     }
 
     def advantages(self, signals: Signals) -> Tensor:
-        """Standardised reward on every token."""
+        """Each response's reward, standardised within its group, on every token (B, T).
+
+        A group is all responses to one prompt. ``spread`` gives a response's number to each of its
+        tokens.
+        """
         rewards = signals.rewards
         deviation = group_std(rewards, signals.groups, self.ddof)
         centred = rewards - group_mean(rewards, signals.groups)
@@ -115,11 +119,14 @@ class DAPO(GRPO):
     LEARNS_FROM: ClassVar[str] = "a group that is solved sometimes but not always"
 
     def select(self, batch: Batch, store: Store) -> Tensor:
-        """Take groups with a signal: a mix of right and wrong."""
+        """Take the scored responses of groups that have both right and wrong ones, shape (B,)."""
         return scored_where(batch, lambda right, groups: group_std(right, groups, ddof=0) > 0)
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Take off 0 … ``overlong_factor`` for coming near the limit."""
+        """Take 0 … ``overlong_factor`` off the reward of responses that come near the length limit.
+
+        The penalty begins ``overlong_buffer`` tokens before the limit and grows linearly up to it.
+        """
         tokens_over = batch.lengths - (batch.max_tokens - self.overlong_buffer)
         # Without a buffer no length is over the limit.
         share = (tokens_over / max(self.overlong_buffer, 1)).clamp(0, 1)
@@ -216,13 +223,18 @@ class Unlikeliness(GRPO):
     rank_beta: Share = 0.25
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Take off by rank."""
+        """Rewards, reduced the more the likelier a response is within its group, shape (B,).
+
+        A group is all responses to one prompt. Rank 0 is the likeliest: it loses a share
+        ``rank_beta`` of its reward, and each next one a little less.
+        """
         likelihood = batch.sampler_logprobs.double().sum(1)
         rewards = batch.rewards.clone()
         for group in batch.groups.unique().tolist():
             members = torch.nonzero((batch.groups == group) & batch.scored)[:, 0]
             order = torch.argsort(likelihood[members], descending=True, stable=True)
             rank = torch.empty_like(order)
+            # ``order`` lists the members by rank; this gives each member its rank.
             rank[order] = torch.arange(len(order))
             rewards[members] *= 1 - self.rank_beta * (len(order) - rank) / len(order)
         return rewards

@@ -61,11 +61,16 @@ class PPO(Algorithm):
         return step <= self.critic_warmup
 
     def _generalised_advantages(self, signals: Signals) -> Tensor:
-        """A_t = Σ_j (γλ)^j δ_{t+j} with δ_t = r_t + γ V_{t+1} − V_t (Schulman et al. 2016)."""
+        """A_t = Σ_j (γλ)^j δ_{t+j} with δ_t = r_t + γ V_{t+1} − V_t (Schulman et al. 2016), (B, T).
+
+        V are the critic's values before each token, with 0 after the last. ``reward_to_go`` gives
+        the discounted sum of what follows each token.
+        """
         assert signals.values is not None
         mask = signals.mask
         values = signals.values * mask
         rewards = self.token_rewards(signals)
+        # The value before the next token.
         following = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], dim=1)
         delta = (rewards + self.gamma * following - values) * mask
         return reward_to_go(delta, self.gamma * self.lam) * mask

@@ -42,7 +42,12 @@ class RLOO(Algorithm):
     }
 
     def advantages(self, signals: Signals) -> Tensor:
-        """Leave-one-out reward on every token."""
+        """Reward minus the mean reward of the group's other responses, on every token (B, T).
+
+        A group is all n responses to one prompt. n/(n − 1) times the distance from the mean of all
+        is the distance from the mean of the others. The penalty for leaving the reference is part
+        of the reward before this baseline is taken off, or is added token by token after it.
+        """
         has_penalty_before = self.kl_placement == "before"
         scores = signals.rewards
         if has_penalty_before:
@@ -110,7 +115,7 @@ class ReinforcePPBaseline(ReinforcePP):
     """
 
     def advantages(self, signals: Signals) -> Tensor:
-        """Whitened centred reward."""
+        """Rewards less their group's mean, whitened over all response tokens (B, T)."""
         centred = signals.rewards - group_mean(signals.rewards, signals.groups)
         if self.kl_beta:
             return super().advantages(replace(signals, rewards=centred))

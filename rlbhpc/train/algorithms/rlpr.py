@@ -60,7 +60,12 @@ class RLPR(GRPO):
             raise UserError("opening: found nothing; allowed: the text that begins an answer")
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
-        """Score every reference answer without reasoning, by the untrained model."""
+        """Score every reference answer without reasoning, by the untrained model.
+
+        ``reward`` takes this score off, so that only what the reasoning adds counts. ``blank``
+        gives one row per problem with an empty response. ``store`` is what the algorithm remembers
+        from step to step.
+        """
         empty_golds = [problem.id for problem in problems if not problem.gold.strip()]
         if empty_golds:
             raise UserError(
@@ -76,7 +81,11 @@ class RLPR(GRPO):
         store["without"] = dict(zip(batch.problems, scores.tolist(), strict=True))
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Weigh the reference's debiased probability and the format."""
+        """Weigh what the reasoning adds to the reference answer's probability, and the format.
+
+        ``store["without"]`` has the probability of each reference answer without reasoning.
+        ``is_tidy`` tells whether the tags are in order.
+        """
         without = store.get("without", {})
         base = torch.tensor([without.get(problem, 0.0) for problem in batch.problems])
         gain = (self._reference_probabilities(batch) - base.double()).clamp(0, 1)
@@ -84,13 +93,19 @@ class RLPR(GRPO):
         return (1 - self.format_weight) * gain + self.format_weight * tidy.double()
 
     def select(self, batch: Batch, store: Store) -> Tensor:
-        """Take groups whose rewards differ as much as is usual, once that is known."""
+        """Take groups whose rewards differ as much as is usual, once that is known; shape (B,)."""
         deviation = group_std(batch.rewards, batch.groups, self.ddof)
         store.setdefault("deviations", []).extend(deviation.tolist())
         return deviation >= self.std_beta * store.get("usual", 0.0)
 
     def after_step(self, step: int, batch: Batch, store: Store) -> None:
-        """Move the usual deviation by that of all groups that were sampled."""
+        """Update the usual deviation by that of all groups sampled in this step.
+
+        The deviation is that of the rewards within a group. Steps ``average_from`` …
+        ``filter_from`` − 1 are averaged first; from then on it is a moving average that keeps a
+        share ``ema`` of the old value. Until then ``store`` has no usual deviation, and no group is
+        left out.
+        """
         drawn = store.pop("deviations")
         mean = sum(drawn) / len(drawn)
         if "usual" in store:
@@ -104,17 +119,23 @@ class RLPR(GRPO):
     def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
         """Tell the threshold, and how well the reward agrees with the verifier that it replaces.
 
-        ``rlpr/auc`` is the probability that a right response has more reward than a wrong one.
+        ``rlpr/threshold`` is the least deviation of rewards that a group must have to be learnt
+        from. ``rlpr/auc`` is the probability that a right response has more reward than a wrong
+        one, where a tie counts half.
         """
         right, wrong = rewards[batch.correct], rewards[~batch.correct]
         metrics = {"rlpr/threshold": self.std_beta * store.get("usual", 0.0)}
         if len(right) and len(wrong):
+            # 1, 0 or −1 for each pair: whether the right response has more, as much or less reward.
             order = torch.sign(right[:, None] - wrong)
             metrics["rlpr/auc"] = float((order + 1).mean()) / 2
         return metrics
 
     def is_tidy(self, text: str) -> bool:
-        """Whether each tag stands once, in order, and nothing before ``<think>``."""
+        """Whether each tag stands once, in order, and nothing before ``<think>``.
+
+        ``opening`` and ``closing`` are the tags around the answer.
+        """
         tags = ["<think>", "</think>"] if self.think else []
         tags.append(self.opening)
         if self.closing:
@@ -128,7 +149,9 @@ class RLPR(GRPO):
     def _reference_probabilities(self, batch: Batch) -> Tensor:
         """Probability of the reference in place of each response's own answer, shape (B,).
 
-        It is 0 for a response that begins no answer.
+        Each response is cut where its last answer begins and goes on with the reference answer
+        (``gold``). The policy's log-probs of the reference's tokens become one number by the
+        setting ``probability``. It is 0 for a response that begins no answer.
         """
         scorer = batch.scorer
         assert scorer is not None
@@ -169,10 +192,10 @@ COMBINED_PROBABILITIES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _tokens_of_beginning(scorer: Scorer, response_ids: Sequence[int], text: str) -> list[int]:
-    """Tokens of ``text``, the beginning of a response.
+    """Tokens of ``text``, which a response begins with.
 
-    They are the response's own as far as these spell the text, and new ones for what is left of it
-    where the text ends within a token.
+    They are the response's own tokens as far as these spell the text. Where the text ends within a
+    token, the rest of it is encoded anew.
     """
 
     def spells_beginning(n_dropped: int) -> bool:

@@ -34,7 +34,11 @@ class TTRL(GRPO):
     LEARNS_FROM: ClassVar[str] = "an answer to vote on"
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Compare each answer with its group's majority."""
+        """1 for a response that gives its group's most frequent answer, else 0; shape (B,).
+
+        It is NaN for a response that could not be scored, or where no response of the group has an
+        answer.
+        """
         majority_of = majority_answers(batch)
         rewards = []
         for answer, group, is_scored in zip(
@@ -46,7 +50,7 @@ class TTRL(GRPO):
         return torch.tensor(rewards, dtype=torch.float64)
 
     def select(self, batch: Batch, store: Store) -> Tensor:
-        """Take the first ``learn_from`` responses of each group."""
+        """Take the first ``learn_from`` responses of each group, all responses to one prompt."""
         counts: Counter[int] = Counter()
         is_selected = []
         for group in batch.groups.tolist():
@@ -57,7 +61,8 @@ class TTRL(GRPO):
     def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
         """Tell how far the votes are from the gold answers.
 
-        ``label_accuracy`` is the share of prompts whose majority is right (maj@n),
+        ``majority_of`` has the most frequent answer of each group, that is of the responses to one
+        prompt. ``label_accuracy`` is the share of prompts whose majority is right (maj@n),
         ``reward_accuracy`` that of responses whose vote and gold reward agree, ``majority_ratio``
         that of responses with the majority's answer.
         """
@@ -78,7 +83,10 @@ class TTRL(GRPO):
 
 
 def majority_answers(batch: Batch) -> dict[int, str | None]:
-    """Most frequent answer of each group, the first of equals; None where no response has one."""
+    """Most frequent answer of each group, the first of equals; None where no response has one.
+
+    A group is all responses to one prompt.
+    """
     votes: dict[int, Counter[str]] = {group: Counter() for group in batch.groups.tolist()}
     for answer, group in zip(batch.answers, batch.groups.tolist(), strict=True):
         if answer:
