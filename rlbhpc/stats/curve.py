@@ -75,7 +75,10 @@ def whole_sizes(k: ArrayLike) -> NDArray[np.int64]:
 
 
 def as_sizes(k: ArrayLike) -> NDArray[np.int64]:
-    """Draw sizes as a rising 1-d array; a single number stands for the grid up to it."""
+    """Draw sizes as a rising 1-d array; a single number stands for the grid up to it.
+
+    A draw size is the k of pass@k. ``k_grid`` gives a log-spaced grid of whole numbers from 1.
+    """
     sizes = whole_sizes(k)
     if sizes.ndim == 0:
         return k_grid(int(sizes))
@@ -101,6 +104,10 @@ def pass_curve(
 
     Chen et al. (2021), arXiv:2107.03374; Miller (2024), arXiv:2411.00640.
 
+    ``counts.reach``: largest k that every problem has samples for. ``support`` of the result:
+    number of problems with k samples. ``informative``: where k is at most a quarter of the samples,
+    so that pass@k rests on four draws or more.
+
     >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
     >>> pass_curve(Counts.of(8, [0, 1, 4, 8]), weights, [1, 8]).interval.estimate
     array([0.40625, 0.75   ])
@@ -120,9 +127,12 @@ def _without_unsound_bounds(interval: Interval, values: NDArray[np.float64]) -> 
     """Leave bounds out where they would not hold, and let none fall with k, as pass@k does not.
 
     Near 0 and 1 the mean may hang on problems of which no like was drawn, and how skewed the values
-    are cannot be seen from those that were.
+    are cannot be seen from those that were. So there it takes enough problems that are not 0 (or
+    not 1). A bound that is left out is NaN.
 
-    ``values``: pass@k (problems, sizes).
+    ``interval``: of the mean at each k. ``values``: pass@k (problems, sizes), columns in rising
+    order of k. Since pass@k rises with k, a lower bound holds for all larger k, and an upper one
+    for all smaller k: both are accumulated.
     """
     mean = interval.estimate
     off_the_edge = np.where(mean < 0.5, (values > 0).sum(axis=0), (values < 1).sum(axis=0))
@@ -144,12 +154,15 @@ def pass_at_budget(counts: Counts, cost: ArrayLike, budget: ArrayLike) -> NDArra
     r"""pass@k of every problem (rows) at the k that each budget (columns) buys.
 
     Fair where a longer chain costs more than a second try: a sample of problem i costs :math:`t_i`
-    (tokens, or GPU-hours at a measured rate), so a budget B per problem buys
-    :math:`k_i = \lfloor B / t_i \rfloor` samples.
+    (tokens, or GPU-hours at a measured rate), so a budget B per problem buys :math:`k_i = \lfloor B
+    / t_i \rfloor` samples.
 
     ``cost``: mean cost of one sample of each problem. ``budget``: budgets per problem, in the unit
     of the cost. Gives 0 where the budget does not buy one sample, NaN where it buys more than
     exist.
+
+    ``counts.broadcast`` calls a function of n, c and k for problems in rows and sizes in columns.
+    The factor just above 1 keeps rounding from turning a budget of exactly k samples into k − 1.
 
     >>> pass_at_budget(Counts.of(8, [2, 2]), [100, 400], [800, 3200])
     array([[1.        ,        nan],
@@ -173,7 +186,11 @@ def budget_curve(
     weights: ProblemWeights,
     prob: float = PROB,
 ) -> Interval:
-    """Mean pass@budget over problems with a population interval at each budget."""
+    """Mean pass@k over problems at the k that each budget buys, with an interval.
+
+    ``cost``: mean cost of one sample of each problem. ``budget``: budgets per problem, in the same
+    unit. The interval is about problems like these.
+    """
     values = pass_at_budget(counts, cost, budget)
     return mean_interval(values, weights, prob, "problem bootstrap")
 
@@ -192,10 +209,14 @@ class Selection:
 
 
 def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
-    """Split the samples of one arm by the parity of their index.
+    """Counts of the samples with even, and of those with odd index, of one arm.
 
-    ``verdict``: integer codes (problems, samples): 0 to 3 judged, 1 of them right; any other
-    says nothing of the model: missing, failed generation, failed verifier.
+    One half can choose a checkpoint and the other report it, so that luck in the choice does not
+    flatter the report.
+
+    ``verdict``: integer codes (problems, samples): 0 to 3 judged, 1 of them right; any other says
+    nothing of the model: missing, failed generation, failed verifier. ``n`` counts the judged
+    samples of each problem, ``c`` the right ones.
 
     >>> even, odd = even_odd([[1, 0, 1, -1]])
     >>> even.n, even.c, odd.n, odd.c
@@ -216,6 +237,8 @@ def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Select
 
     ``halves``: even and odd samples of each checkpoint, from :func:`even_odd`. ``k``: draw size of
     the choice, at most half of the samples.
+
+    The result reports the chosen one by its odd samples, which had no part in the choice.
     """
     if not halves:
         raise UserError("a choice of checkpoint needs one checkpoint at least")
@@ -250,11 +273,15 @@ def prompt_spread(
     """Compare one model under several prompts, at each k.
 
     The interval is of the difference between the two prompts that came out best and worst, and so
-    conditional on which two these are. With few prompts it says how far a template reaches, not
-    how far templates in general might.
+    conditional on which two these are. With few prompts it says how far a template reaches, not how
+    far templates in general might.
 
     ``by_prompt``: counts under each prompt, the same problems in the same order; at least two.
     ``k``: draw sizes; a log-spaced grid where not given.
+
+    ``values``: pass@k (prompts, problems, sizes). At each k the best and the worst prompt are those
+    with the largest and least mean over problems; ``gap`` is their difference (problems, sizes).
+    ``reach``: largest k that every problem has samples for.
     """
     if len(by_prompt) < 2:
         raise UserError(f"{len(by_prompt)} prompts have no spread; sample under two at least")

@@ -113,6 +113,11 @@ def difference_curve(
     bootstrap weights of the report, shared by all its curves. ``k``: draw sizes; a log-spaced grid
     up to the least n of both where not given. ``prob``: nominal probability of both intervals.
 
+    ``reach`` of counts is the largest k that every problem has samples for. Bounds are NaN at the k
+    where the verifier's false rights hide the unsolved problems. ``carriers`` estimates how many
+    problems the spread of the differences rests on; ``informative`` marks the k up to a quarter of
+    the samples, where a problem's pass@k rests on four draws or more.
+
     >>> weights = ProblemWeights.draw(4, np.random.default_rng(0))
     >>> curve = difference_curve(
     ...     Counts.of(8, [0, 1, 4, 8]), Counts.of(8, [0, 0, 8, 8]), weights, [1, 8]
@@ -175,10 +180,14 @@ def delta_se_interval(
     k: int = LARGE_K,
     prob: float = PROB,
 ) -> Interval:
-    """Sampling-efficiency gap with a paired population interval.
+    """Interval of base pass@k minus trained pass@1, over problems like these.
 
-    The two terms have different k, so nearly all noise of sampling is the base's. Where k is
-    above n/4 a note says so.
+    Both arms list the same problems, so the difference is taken problem by problem and its spread
+    is that of the differences. Nearly all noise of sampling is the base's, whose k is large. Where
+    k is above a quarter of the base's samples (``reach``: the largest k that every problem has
+    samples for), a note says so.
+
+    ``weights``: bootstrap weights of the problems. ``prob``: nominal probability of the interval.
 
     >>> from rlbhpc.stats.counts import pythia
     >>> models = pythia()
@@ -203,7 +212,15 @@ def _simultaneous_band(
 ) -> Interval:
     """Sup-t band: one multiple of the standard error that holds at all k together.
 
-    ``differences``: (problems, sizes). ``replicates``: bootstrap means of them (replicates, sizes).
+    In every bootstrap replicate the largest deviation from the mean over all k is taken, in
+    standard errors. The quantile of these maxima at ``prob`` is the multiple. Values of k without
+    spread are left out, since nothing can be divided by their error.
+
+    ``differences``: trained minus base pass@k (problems, sizes). ``replicates``: bootstrap means of
+    them (replicates, sizes). ``weights``: the bootstrap; its ``units`` are the problems or clusters
+    that are drawn independently, its ``inflation`` makes up for the bootstrap's small-sample bias.
+    ``paired_error`` gives the standard error at each k, with two pseudo-problems that keep it above
+    0 where no problem differs.
     """
     mean = differences.mean(axis=0)
     error = weights.standard_error(differences)
@@ -223,12 +240,19 @@ def _simultaneous_band(
 
 
 def _flip_p_of_curve(differences: NDArray[np.float64], weights: ProblemWeights) -> float:
-    """Share of sign flips whose largest t, over all k, is at least the observed one.
+    """P-value of "the arms differ at some k": share of sign flips with a largest t as large.
 
     If nothing moved, a problem's two arms could be exchanged, which turns the sign of its whole
-    difference curve: the p-value is then exact for any number of problems.
+    difference curve: the p-value is then exact for any number of problems. The t at one k is the
+    mean difference over its standard error; the statistic is the largest t over all k.
 
-    ``differences``: (problems, sizes).
+    ``differences``: trained minus base pass@k (problems, sizes). ``weights.signs``: random signs,
+    +1 or −1 (flips, problems).
+
+    Columns with NaN, and those in which no problem differs, are left out. ``pseudo_squares`` adds
+    two pseudo-problems with the largest difference seen up to that k, so that a t with almost no
+    spread is not infinite. The observed signs count as one flip more, which keeps the p-value above
+    0.
     """
     complete = differences[:, ~np.isnan(differences).any(axis=0)]
     varying = complete[:, (complete**2).sum(axis=0) > _TINY]
@@ -300,13 +324,18 @@ class Crossing:
 
 
 def crossing(curve: DifferenceCurve) -> Crossing:
-    """Find where the difference of two curves changes sign.
+    """Where the difference of two curves changes sign, by estimate and with uncertainty.
 
     ``curve``: difference of the curves, which brings its intervals and replicates.
 
     Estimates come from the curves at every whole k, not from the grid of the bands. With 128
-    problems and n = 1,024 the set is about four octaves wide, with 500 problems two: crossings
-    are weakly identified, and two sets that overlap do not differ.
+    problems and n = 1,024 the set is about four octaves wide, with 500 problems two: crossings are
+    weakly identified, and two sets that overlap do not differ.
+
+    A set of the result is a range of k that may hold a crossing; ``probability`` is the share of
+    bootstrap replicates (replicates, sizes) that are ahead at some k and behind at another.
+    ``reach`` of counts is the largest k that every problem has samples for. Signs of differences
+    below the rounding error count as neither.
 
     >>> from rlbhpc.stats.difference import difference_curve
     >>> from rlbhpc.stats.counts import pythia
@@ -340,6 +369,10 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
     ``k``: rising draw sizes, at least 1. ``difference``: difference of two curves at each of them;
     NaN is left out.
 
+    ``nonzero`` holds the positions with a sign; where two neighbours among them differ, the curve
+    turns, between ``left`` and ``right``. Where these are neighbours in k too, the crossing is
+    where the straight line between them, over log k, meets 0.
+
     >>> crossing_points([1, 4, 16], [0.2, 0.1, -0.1]).round(3)
     array([8.])
     """
@@ -360,7 +393,13 @@ def crossing_points(k: ArrayLike, difference: ArrayLike) -> NDArray[np.float64]:
 
 
 def _mean_at_every_k(counts: Counts, reach: int) -> NDArray[np.float64]:
-    """Mean pass@k over problems at k = 1, 2, … ``reach``."""
+    """Mean pass@k over problems at k = 1, 2, … ``reach``.
+
+    Problems with equal counts have equal curves, so each distinct row of counts is computed once
+    and weighed by ``problems_in_row``, the number of problems that have it. ``exchangeable`` gives
+    n and c of a row, less the right sample at which sampling stopped, if it did. ``without_errors``
+    takes the verifier's error rates out of the curves (rows, k).
+    """
     distinct, _, problems_in_row = counts.distinct_rows()
     total = np.zeros(reach)
     # A few rows at a time: memory stays small for any n.
@@ -378,7 +417,12 @@ def _mean_at_every_k(counts: Counts, reach: int) -> NDArray[np.float64]:
 
 
 def _sets_with_zero(curve: DifferenceCurve) -> tuple[CrossingSet, ...]:
-    """Find the runs of k at which the pointwise interval holds 0; ends interpolated on log k."""
+    """Ranges of k in which a crossing may lie: where the pointwise interval holds 0.
+
+    ``pointwise.sign`` is +1 where the interval lies above 0, −1 where below and 0 where it holds 0.
+    The grid of k is cut into runs of equal sign. Each run of 0 is a range; its ends are
+    interpolated on log k and are open where they reach an end of the grid.
+    """
     has_value = ~np.isnan(curve.pointwise.estimate)
     k = curve.k[has_value].astype(np.float64)
     pointwise = curve.pointwise[has_value]
@@ -405,6 +449,10 @@ def _where_bound_is_zero(
 
     ``inside``: position whose interval holds 0. ``outside``: its neighbour, which does not, or a
     position beyond either end of the grid.
+
+    ``pointwise``: interval of the difference at each k. The bound that changes sign is the lower
+    one if the outer interval lies above 0, else the upper one; between the two k it is taken as a
+    straight line over log k.
     """
     if not 0 <= outside < len(k):
         return float(k[inside])
@@ -431,7 +479,16 @@ _LARGEST_UNSEEN: Final = 0.5
 
 
 def interval_at_one(curve: DifferenceCurve) -> Interval:
-    """Difference at k = 1, without bounds where a handful of problems may carry it."""
+    """Difference at k = 1, without bounds where a handful of problems may carry it.
+
+    The *rate* of a problem is its pass@1, averaged over trainings (``seeds``), whose problems stand
+    one after another in the counts. A problem *moved* if its two rates differ by more than sampling
+    noise. ``_movers`` gives how many moved, and as how many equal problems they weigh. If none
+    moved for certain, the bounds hold only if the noise is spread over many problems.
+
+    ``curve.carriers[0]``: how many problems carry the spread at k = 1. ``curve.clustered``: whether
+    problems share sources, and are drawn in clusters. Bounds that would not hold are NaN.
+    """
     at_one = curve.pointwise[0]
     # One question is whether each of the problems moved: trainings stand under each other.
     base, trained = (
@@ -455,12 +512,16 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
 def _noise_is_even(
     base: NDArray[np.float64], trained: NDArray[np.float64], curve: DifferenceCurve
 ) -> bool:
-    """Whether many problems carry the noise, and it covers one that moved and was not drawn.
+    """Whether the interval at k = 1 holds although no problem moved for certain.
 
-    None that was drawn moved for certain. One in S of the problems that are ever solved may have
-    moved all the same, by as much as its rate.
+    Two things are asked. First, that the noise is spread over enough problems:
+    ``curve.carriers[0]`` is as how many equal problems they count at k = 1. Second, that the
+    interval is wide enough for one more problem of this kind that moved, but was not among those
+    drawn. Such a problem may shift the mean by its whole rate over the number of problems; its rate
+    is taken as the mean over the problems that are ever solved. The shift may be at most the share
+    ``_LARGEST_UNSEEN`` of half the interval.
 
-    ``base, trained``: rate of every problem.
+    ``base, trained``: rate of right samples of every problem.
     """
     at_one = curve.pointwise[0]
     rates = np.maximum(base, trained)
@@ -474,7 +535,11 @@ def _noise_is_even(
 def _movers(
     base: NDArray[np.float64], trained: NDArray[np.float64], curve: DifferenceCurve
 ) -> tuple[int, float]:
-    r"""Count problems that moved, and how many of them would carry the difference.
+    r"""How many problems moved at k = 1, and as how many equal ones they carry the difference.
+
+    A problem *moved* if its two rates are further apart than noise explains; ``error`` is the
+    standard error of their difference if the true rates were equal. Only if one problem moved for
+    certain are the likely ones counted; else the result is (0, 0).
 
     Whether a few problems carry a difference cannot be seen from the differences: studies that
     happen to miss the large ones look the most even. So it is asked of all problems that are ever
@@ -483,7 +548,9 @@ def _movers(
 
     .. math:: \frac{M}{S} \, \frac{(\sum_i w_i^2)^2}{\sum_i w_i^4} .
 
-    ``base, trained``: rate of every problem.
+    ``base, trained``: rate of right samples of every problem. Trainings (``curve.seeds``) stand one
+    after another in the counts and share the samples of the base, so n of the base is taken once
+    and n of the trained arm is summed.
     """
     n_base = curve.base.n.reshape(curve.seeds, -1)[0]
     n_trained = curve.trained.n.reshape(curve.seeds, -1).sum(axis=0)
@@ -505,9 +572,17 @@ def sign_by_flips(curve: DifferenceCurve, column: int, error: float) -> int:
 
 
 def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
-    """Sign-flip p-value of a difference at one k, with flips enough to tell it from ``error``.
+    """P-value of a difference at one k: share of random sign flips with a sum as large.
 
-    ``column``: position of k in the curve.
+    If nothing moved, the sign of each unit's difference is a coin's, where a *unit* is a problem or
+    a cluster of problems. Blocks of flips are drawn until there are enough to tell the p-value from
+    ``error``.
+
+    ``column``: position of k in the curve. ``error``: level that the p-value is compared with.
+
+    A flip takes one random bit per unit: 8 units share a byte. Turning the sign of a size changes
+    the sum by twice that size. The observed signs count as one flip more, which keeps the p-value
+    above 0.
     """
     differences = curve.weights.unit_sums(curve.differences[:, column])
     observed = abs(differences.sum())
@@ -528,9 +603,12 @@ def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
 
 
 def claimed_sign(interval: Interval, error: float, seeds: int) -> int:
-    """Sign of an estimate whose interval, widened to this error, leaves 0 out.
+    """Sign of an estimate whose interval, widened to this error, leaves 0 out; else 0.
 
-    A spread between few seeds is known by its few degrees of freedom, and so it is widened.
+    ``interval``: a single number with bounds at probability ``interval.prob``. ``error``: two-sided
+    error that the claim may have. ``seeds``: trainings behind the spread; with several the
+    quantiles are Student's for as many less one, since so few show their spread badly; with one
+    they are normal.
     """
     levels = np.array([1 - error / 2, (1 + interval.prob) / 2])
     quantiles = special.stdtrit(seeds - 1, levels) if seeds > 1 else special.ndtri(levels)

@@ -81,6 +81,10 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
 
     ``k``: draw sizes up to the least n; a log-spaced grid where not given.
 
+    ``model_based``: where k is more than half the samples of some problem (``reach``: largest k
+    that every problem supports). There no unbiased variance exists, and the bounds come from two
+    fitted distributions of rates. Up to there they come from the samples.
+
     >>> from rlbhpc.stats.counts import pythia
     >>> curve = fixed_curve(pythia()["2.8B"], [16, 10_000])
     >>> curve.model_based
@@ -115,7 +119,16 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
 def _bounds_from_samples(
     counts: Counts, k: NDArray[np.int64], estimate: NDArray[np.float64], prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Bounds by the unbiased variance, which exists up to k = n/2, and where they are sound."""
+    """Lower and upper bound of the mean pass@k by its unbiased variance, and where they are sound.
+
+    The variance exists up to k = n/2. Each distinct row of counts has one, and ``problems_in_row``
+    problems have it; their sum over the squared number of problems is the variance of the mean. The
+    bounds are normal, cut to [0, 1].
+
+    Sound takes two things at each k: as if the samples were cut into draws of k, enough ``draws``
+    that succeeded and enough that failed; and enough problems among which the noise is spread
+    (``carrying``).
+    """
     variances, problems_in_row = _sampling_variances(counts, k)
     error = np.sqrt(problems_in_row @ variances) / len(counts)
     half_width = special.ndtri((1 + check_prob(prob)) / 2) * error
@@ -128,7 +141,12 @@ def _bounds_from_samples(
 def _sampling_variances(
     counts: Counts, k: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Variance of pass@k of each distinct row (rows, sizes), and how many problems have it."""
+    """Variance of pass@k of each distinct row (rows, sizes), and how many problems have it.
+
+    With q(k) the unbiased estimate of the chance that k samples all fail, q(k)² − q(2k) is an
+    unbiased variance of q(k). Problems with equal counts share a row. ``broadcast`` calls a
+    function of counts and k for rows and sizes.
+    """
     distinct, _, problems_in_row = counts.distinct_rows()
     log_fail = distinct.broadcast(log_fail_at_k, k)
     log_fail_twice = distinct.broadcast(log_fail_at_k, 2 * k)
@@ -138,7 +156,13 @@ def _sampling_variances(
 def _bounds_from_priors(
     counts: Counts, k: NDArray[np.int64], estimate: NDArray[np.float64], prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Envelope of the posteriors under both priors, around the estimate, and where it is sound."""
+    """Envelope of the posteriors under both priors, around the estimate, and where it is sound.
+
+    A *prior* is the distribution of rates over problems, fitted to the counts: a Beta, without and
+    with a share of problems at rate 0. The data do not tell which, so the bounds hold both.
+    ``carries_rates`` says whether the counts tell such a distribution at all; otherwise the bounds
+    are 0 and 1. Where the estimate is NaN, so are the bounds.
+    """
     is_missing = np.isnan(estimate)
     if not carries_rates(counts):
         # Where the samples tell no distribution of rates they leave everything open.
@@ -161,9 +185,11 @@ def _carrying_problems(
     r"""How many problems carry the noise: Kish's :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
 
     At large k most problems are solved for certain or not at all, and a mean over hundreds hangs on
-    a few; 0 where no variance is seen.
+    a few. With P equal variances :math:`v_i` among zeros the result is P; it is 0 where no variance
+    is seen.
 
-    ``variances``: (rows, sizes). ``problems_in_row``: how many problems have each.
+    ``variances``: of pass@k (rows, sizes), a row for each distinct pair of counts.
+    ``problems_in_row``: how many problems have each.
     """
     sum_of_squares = problems_in_row @ variances**2
     square_of_sum = (problems_in_row @ variances) ** 2
@@ -173,9 +199,14 @@ def _carrying_problems(
 def posterior_bounds(
     counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Mean pass@k over these problems under a fitted prior, at any k, and its bounds.
+    """Mean pass@k over these problems under a fitted prior, at any k, with lower and upper bound.
 
-    They are those of the Beta distribution with these moments: a mean of rates stays in [0, 1].
+    A *prior* is the distribution of rates over problems. Given it and the counts, each problem's
+    pass@k has a mean and a variance. The uncertainty of the prior's own parameters is added by the
+    delta method: ``derivatives`` of the mean by each parameter (parameters, sizes), with the
+    covariance of the fit between them. The bounds are quantiles of the Beta distribution with this
+    mean and variance, so that they stay in [0, 1]; ``size`` is the sum of its two parameters.
+    Values are kept off the edges so that such a Beta exists.
     """
     sizes = k.astype(np.float64)
     mean, variances = _posterior_moments(counts, prior, sizes)
@@ -196,11 +227,14 @@ def _posterior_is_sound(
     k: NDArray[np.int64],
     estimate: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """Where bounds by fitted priors hold what they say.
+    """At which k bounds by fitted priors hold what they say.
 
-    The priors need problems and right samples to stand on, and enough problems must carry the
-    posterior's width under each of them. At least one problem's worth must be solved and one not:
-    where all are solved, or none, a posterior is as narrow as its prior is sure of itself.
+    A *prior* is a fitted distribution of rates over problems. It needs problems and right samples
+    to stand on (``identified``), and the posterior's width must be spread over enough problems
+    under each of them. At least one problem's worth must be solved and one not: where all are
+    solved, or none, a posterior is as narrow as its prior is sure of itself.
+
+    ``estimate``: mean pass@k at each k.
     """
     sound = len(counts) * np.minimum(estimate, 1 - estimate) >= 1
     sound &= len(counts) >= ENOUGH
@@ -215,7 +249,11 @@ def _posterior_is_sound(
 def _posterior_moments(
     counts: Counts, prior: RatePrior, k: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean pass@k, and the variance of each problem's (problems, sizes), under the fitted prior."""
+    """Mean pass@k, and the variance of each problem's (problems, sizes), under the fitted prior.
+
+    ``prior.fail(n, c, k)`` is the posterior mean of (1 − p)^k for rate p; at 2k it is that of the
+    square, which gives the variance.
+    """
     n, c = counts.n[:, None], counts.c[:, None]
     fail = prior.fail(n, c, k)
     squared_fail = prior.fail(n, c, 2 * k)
@@ -298,6 +336,11 @@ def extrapolate(
     nominal probability of each model's interval. ``beyond``: allow more than ten times n, where the
     models' envelope is known to fail.
 
+    A *prior* is a distribution of rates over problems that is fitted to the counts: a Beta, without
+    and with a share that is never solved. Its posterior gives an interval. The band goes from the
+    lowest to the highest of these two and the power law, and its estimate is the median of the
+    three. ``counts.reach``: largest k that every problem has samples for.
+
     >>> counts = Counts.of(64, [0, 0, 1, 3, 9, 40, 64])
     >>> prediction = extrapolate(counts, [64, 640])
     >>> sorted(prediction.models)
@@ -340,7 +383,12 @@ def extrapolate(
 def _posterior_interval(
     counts: Counts, prior: RatePrior, k: NDArray[np.int64], prob: float
 ) -> Interval:
-    """pass@k of these problems under one fitted prior."""
+    """Interval of pass@k of these problems, at each k, under one fitted prior.
+
+    A *prior* is the fitted distribution of rates over problems; ``identified`` says whether the
+    samples decide its parameters. A bound is moved to the mean where it would lie on its other
+    side.
+    """
     mean, lower, upper = posterior_bounds(counts, prior, k, check_prob(prob))
     return Interval(
         mean,
@@ -360,6 +408,9 @@ def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0
     tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
 
     ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
+
+    ``counts.reach``: n, the least number of samples of a problem. ``thinned`` holds, for every
+    problem, how many of ``part`` samples drawn from its n are right.
     """
     part = int(fraction * counts.reach)
     if not 0 < fraction < 1 or part < LEAST_SAMPLES:

@@ -146,7 +146,7 @@ class Interval:
         return np.asarray((self.lower <= point) & (point <= self.upper))
 
     def __getitem__(self, index: Any) -> Interval:
-        """Give some elements, with everything that is said about them."""
+        """Interval of some elements; target, method, probability and notes stay."""
         return Interval(
             self.estimate[index],
             self.lower[index],
@@ -194,6 +194,10 @@ class ProblemWeights:
         ``problems``: number of problems. ``rng``: generator that decides; the same state gives the
         same weights. ``clusters``: a label per problem where problems share a source (a
         competition, a template). Whole clusters are then resampled.
+
+        The *unit* of a problem is the number of its cluster, or its own where it has none; units
+        are drawn with replacement, and each problem's weight is how often its unit was drawn. Each
+        unit also gets a random sign per replicate, for sign-flip tests.
 
         >>> weights = ProblemWeights.draw(3, np.random.default_rng(0), replicates=2)
         >>> weights.means([1.0, 1.0, 1.0])
@@ -270,6 +274,9 @@ class ProblemWeights:
         """Mean over problems in every replicate.
 
         ``values``: (problems, ...). Gives (replicates, ...); NaN where a value is NaN.
+
+        Each replicate is the mean under one row of weights, which say how often each problem was
+        drawn.
         """
         array = self._one_per_problem(values)
         sums = self.weights @ array.reshape(self.problems, -1)
@@ -278,6 +285,7 @@ class ProblemWeights:
         return np.asarray((sums / sizes).reshape(self.replicates, *array.shape[1:]))
 
     def _one_per_problem(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Values as a float array whose first axis must be the problems of these weights."""
         array = np.asarray(values, np.float64)
         if array.shape[0] != self.problems:
             raise UserError(
@@ -295,7 +303,11 @@ def symmetric_interval(
     sound: NDArray[np.bool_],
     notes: tuple[str, ...] = (),
 ) -> Interval:
-    """Population interval of a difference of rates, which lies within [−1, 1]."""
+    """Population interval of a difference of rates, which lies within [−1, 1].
+
+    ``mean, half_width``: at each k. ``sound``: where simulation supports the nominal probability
+    ``prob``. ``Target.POPULATION`` says that the interval is about problems like these.
+    """
     lower = np.maximum(mean - half_width, -1.0)
     upper = np.minimum(mean + half_width, 1.0)
     return Interval(mean, lower, upper, Target.POPULATION, method, prob, sound, notes)
@@ -304,10 +316,11 @@ def symmetric_interval(
 def widened(
     estimate: float, low: float, high: float, other_estimates: Sequence[float]
 ) -> tuple[float, float]:
-    """Bounds that also hold a second uncertainty, under which the estimate could be others.
+    """Bounds that also hold a second uncertainty, under which the estimate could be another.
 
-    Distances from two sources are added in squares (Zou and Donner, 2008, "Construction of
-    confidence limits about effect measures").
+    ``low, high``: bounds from the first source. ``other_estimates``: estimates that the second
+    source allows. On each side the distances of both from the estimate are added in squares (Zou
+    and Donner, 2008, "Construction of confidence limits about effect measures").
     """
     other_down = estimate - min(estimate, *other_estimates)
     other_up = max(estimate, *other_estimates) - estimate
@@ -319,11 +332,14 @@ def widened(
 def mean_interval(
     values: NDArray[np.float64], weights: ProblemWeights, prob: float, method: str
 ) -> Interval:
-    """Put a population interval around the mean over problems of values in [0, 1].
+    """Interval of the mean over problems of values in [0, 1], about problems like these.
 
-    ``values``: (problems, ...); a NaN makes the mean NaN. ``weights``: bootstrap weights, whose
-    units the standard error is over. ``method``: what the interval is called; the form of the
-    interval is added.
+    ``values``: (problems, ...); a NaN makes the mean NaN. ``weights``: bootstrap weights; their
+    ``units`` are the problems or clusters that are drawn independently, over which the standard
+    error is taken. ``method``: what the interval is called; the form of the interval is added.
+
+    The mean is read as a proportion out of so many ``trials`` as give it its standard error; the
+    bounds are those of a Beta distribution, which stays in [0, 1].
     """
     mean = values.mean(axis=0)
     error = weights.standard_error(values)
@@ -342,7 +358,17 @@ def mean_interval(
 def effective_beta(
     mean: NDArray[np.float64], error: NDArray[np.float64], units: int, prob: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bounds of a mean of values in [0, 1], and the effective number of trials behind them."""
+    """Bounds of a mean of values in [0, 1], and the effective number of trials behind them.
+
+    A proportion m out of t trials has the variance m(1 − m)/t. The mean is treated as the
+    proportion whose t gives its standard error; with no error to see, t is the number of units.
+    Fewer trials are taken where few units know the error badly: by the squared ratio of the normal
+    to Student's quantile. The bounds are the Jeffreys interval, quantiles of Beta(mt + ½, (1 − m)t
+    + ½).
+
+    ``mean, error``: mean and its standard error, elementwise. ``units``: problems or clusters that
+    were drawn independently.
+    """
     tail = (1 - prob) / 2
     student = special.stdtrit(max(units - 1, 1), 1 - tail)
     fewer_by_student = (special.ndtri(1 - tail) / student) ** 2
@@ -361,7 +387,15 @@ def _mean_is_sound(
     trials: NDArray[np.float64],
     units: int,
 ) -> NDArray[np.bool_]:
-    """Where skewness and the number of effective events allow the nominal probability."""
+    """Where a mean's interval holds its nominal probability, by what simulation showed.
+
+    It takes enough units (problems or clusters that were drawn independently), values that are not
+    too skewed for so many units, and enough events: the mean, or its distance from 1, times the
+    effective trials.
+
+    ``values``: (problems, ...); the others have its shape without the first axis. ``trials``:
+    number of trials of which a proportion would have the mean's standard error.
+    """
     deviations = values - mean
     squares = deviations**2
     spread = np.sqrt(squares.mean(axis=0))
@@ -388,6 +422,10 @@ def ratio_interval(
     ``sums, totals``: S and T of each problem; one with a total of 0 adds nothing.
 
     Cochran (1977), "Sampling techniques", section 6.
+
+    ``weights``: bootstrap weights, which say what is drawn independently. A residual is what a
+    problem's sum lies above the ratio times its total, per mean total: its mean is 0, and its
+    standard error is that of the ratio.
 
     >>> weights = ProblemWeights.draw(3, np.random.default_rng(0))
     >>> ratio_interval([10.0, 2.0, 6.0], [20, 2, 10], weights).estimate
@@ -418,9 +456,15 @@ def ratio_interval(
 def paired_interval(
     differences: NDArray[np.float64], weights: ProblemWeights, prob: float
 ) -> Interval:
-    """Pointwise population interval of the mean difference.
+    """Interval of the mean difference at each single k, over problems like these.
 
-    ``differences``: (problems, sizes), trained minus base, columns in rising order of k.
+    ``differences``: trained minus base pass@k (problems, sizes), columns in rising order of k.
+    ``weights``: bootstrap weights; their ``units`` are the problems or clusters that are drawn
+    independently.
+
+    ``carriers`` gives as how many equal problems the spread counts at each k. Where these are few,
+    two pseudo-problems, one in each direction, add to the standard error, because unseen problems
+    may differ where none of these does.
 
     Bonett and Price (2012), "Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data".
@@ -453,9 +497,18 @@ def paired_error(
     weights: ProblemWeights,
     pseudo_weight: NDArray[np.float64] | float,
 ) -> NDArray[np.float64]:
-    """Standard error of the mean difference at each k, with two weighted pseudo-problems.
+    r"""Standard error of the mean difference at each k, with two weighted pseudo-problems.
 
-    ``differences``: (problems, sizes), columns in rising order of k.
+    Where few problems differ, or none, their spread says little of unseen ones. So two imagined
+    problems are added, one in each direction: :math:`s^2 = s_0^2 + 2\,w\,r^2 u / (P \max(P - u,
+    1))`, with :math:`s_0` the error from the data, w ``pseudo_weight``, r the largest difference of
+    one problem at this k or a smaller one, P the number of problems, and u the problems per
+    independently drawn unit (1, or the mean size of a cluster).
+
+    ``differences``: trained minus base pass@k (problems, sizes), columns in rising order of k.
+    ``weights.units``: number of units. ``pseudo_weight``: 0 leaves the pseudo-problems out, 1
+    counts them in full; a number, or one at each k. If no problem differs anywhere, r is 1, the
+    largest a difference can be.
     """
     problems = len(differences)
     variance = weights.standard_error(differences) ** 2
@@ -474,8 +527,12 @@ def carriers(
 ) -> NDArray[np.float64]:
     r"""How many problems, or clusters, carry the spread of the differences at each k.
 
-    The participation number :math:`(\sum e_i^2)^2 / \sum e_i^4` of the deviations from the mean;
-    0 where there is no spread. ``differences``: (problems, sizes).
+    The participation number :math:`(\sum e_i^2)^2 / \sum e_i^4` of the deviations :math:`e_i` from
+    the mean: P equal deviations among zeros give P. It is 0 where there is no spread, as where the
+    fourth powers are no more than rounding.
+
+    ``differences``: trained minus base pass@k (problems, sizes). ``weights``: bootstrap weights,
+    whose ``unit_sums`` adds up the problems of a cluster; without them each problem counts alone.
     """
     deviations = differences - differences.mean(axis=0)
     if weights is not None:

@@ -89,9 +89,16 @@ class JointRates:
     """
 
     def __init__(self, base: Counts, trained: Counts, k: int) -> None:
-        """Put the counts of the same problems on the grid.
+        """Put the counts of the same problems on the grid of rates, and compute their likelihoods.
 
-        ``k``: samples within which a problem must be solvable to be lost or gained.
+        ``base, trained``: n samples and c right ones of each problem. ``k``: samples within which a
+        problem must be solvable to be lost or gained.
+
+        A *level* is one of the rates that an arm may have: 0, the middle of each bin, 1. A *cell*
+        is a pair of levels (base, trained), a *row* a distinct quadruple of counts, which several
+        problems may share. The bins are even in the log of the hazard, −log(1 − rate); ``edges``
+        are their ends. ``lost`` and ``gained`` say of each cell whether its problems were lost, or
+        gained; the regions handed on are these two groups and the rest.
         """
         most_samples = max(int(base.n.max()), int(trained.n.max()), k)
         edges = _hazard_edges(k, most_samples)
@@ -117,10 +124,20 @@ class JointRates:
         group: NDArray[np.bool_] | None = None,
         share: float = 0.0,
     ) -> Fit:
-        """Find the masses that make the counts likeliest.
+        """Find the masses of the cells that make the counts likeliest, by the EM algorithm.
+
+        A *cell* is a pair of rates (base, trained) and its mass the share of problems that have
+        them. A *row* is a distinct set of counts of the two arms, ``problems_in_row`` how many
+        problems have it, and ``likelihood`` (rows, cells) its chance in each cell, divided by the
+        largest of the row, whose log is ``log_scale``. ``density`` is the chance of each row under
+        the masses.
 
         ``start``: masses to start from; all equal where not given. ``group, share``: cells whose
-        masses must add up to ``share``.
+        masses must add up to ``share``, to see how much worse the counts then fit.
+
+        Each round multiplies a mass by the mean over problems of how much likelier its cell makes
+        them than the masses do. It ends when the log-likelihood stops rising. Masses that start at
+        0 would stay there, hence the 1e-9.
         """
         mass = np.full(self.likelihood.shape[1], 1.0) if start is None else start + 1e-9
         mass = _normalized(mass, group, share)
@@ -139,10 +156,12 @@ class JointRates:
         return Fit(mass, float(self.problems_in_row @ (np.log(density) + self.log_scale)))
 
     def lost_and_gained(self, bins_apart: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which cells are of lost, and of gained problems.
+        """Which cells are of lost, and which of gained problems.
 
-        The better arm solves them in k samples, the other does not, and the two rates are more than
-        ``bins_apart`` levels apart.
+        A *level* is one of the rates that an arm may have, numbered from 0 in rising order; a
+        *cell* is a pair of levels (base, trained), and the arrays say of each whether it belongs. A
+        problem is lost if the base solves it in k samples, the trained model does not, and the two
+        rates are more than ``bins_apart`` levels apart; gained is the mirror image.
         """
         levels = np.arange(len(self.rates))
         base, trained = levels[:, None], levels[None, :]
@@ -173,7 +192,11 @@ class JointRates:
 def _normalized(
     mass: NDArray[np.float64], group: NDArray[np.bool_] | None, share: float
 ) -> NDArray[np.float64]:
-    """Scale masses so that they add up to 1, and those of the group of cells to ``share``."""
+    """Scale masses so that they add up to 1, and those of the group of cells to ``share``.
+
+    A *cell* is a pair of rates (base, trained); its mass is the share of problems that have them.
+    ``group``: whether each cell is in the group; without it there is only the first condition.
+    """
     if group is None:
         return np.asarray(mass / mass.sum())
     # Cells in which no count has any likelihood end at 0, and stay there.
@@ -196,8 +219,13 @@ def _level_log_likelihoods(
 ) -> NDArray[np.float64]:
     """Log-likelihood of c right of n samples (rows) at every level of an arm (columns).
 
-    It lacks the binomial coefficient. Within a bin rates are uniform, so that no count falls
-    between two bins. The verifier's errors are those of the arm.
+    A *level* is one of the rates that an arm may have: 0, each bin of the grid, 1. A bin's
+    likelihood is the mean over the rates in it, so that no count falls between two bins;
+    Gauss–Legendre quadrature takes that mean at a few points, with weights that add up to 2. The
+    binomial coefficient is left out: it is the same at every level.
+
+    ``edges``: ends of the bins as hazards h, where the rate is 1 − exp(−h). ``arm``: gives the
+    error rates of the verifier.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_POINTS_PER_BIN)
     low_rates, high_rates = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
@@ -211,7 +239,12 @@ def _level_log_likelihoods(
 def _log_chance(
     n: NDArray[np.int64], c: NDArray[np.int64], rates: NDArray[np.float64], arm: Counts
 ) -> NDArray[np.float64]:
-    """Log-likelihood of c of n verdicts "right" at rates of right responses (rows, *rates)."""
+    """Log-likelihood of c of n verdicts "right" at rates of right responses (rows, *rates).
+
+    A verdict is "right" for a right response that is not missed, and for a wrong one that the
+    verifier takes for right. ``n, c``: of each row. ``rates``: 2-d array of rates. ``arm``: gives
+    the verifier's two error rates. The binomial coefficient is left out.
+    """
     judged_right = rates * (1 - arm.missed) + (1 - rates) * arm.false_right
     judged_wrong = rates * arm.missed + (1 - rates) * (1 - arm.false_right)
     hits = c[:, None, None].astype(np.float64)
@@ -226,8 +259,15 @@ def _cell_likelihoods(
 ) -> tuple[sparse.csr_array, NDArray[np.float64]]:
     """Likelihood of every row in every cell, divided by the row's best, and logs of the best.
 
-    ``base, trained``: log-likelihoods of the arms (rows, levels). ``regions``: groups of cells;
-    in each, what is negligible beside its best cell is left out.
+    A *row* is a distinct set of counts of the two arms, a *level* one of the rates that an arm may
+    have, and a *cell* a pair of levels (base, trained). Given its cell, the counts of the two arms
+    are independent, so their log-likelihoods add up. Dividing by the row's best keeps the numbers
+    from underflow.
+
+    ``base, trained``: log-likelihoods of each row at each level of the arm (rows, levels).
+    ``regions``: groups of cells, such as those of lost problems. In each, cells whose likelihood is
+    negligible beside the group's best are left out, which makes the matrix (rows, cells) sparse; a
+    group as a whole is never lost by it.
     """
     from scipy import sparse  # a tenth of a second, which only who decides needs
 
@@ -258,17 +298,23 @@ class Contrast:
 def contrasts(
     joint: JointRates, best: Fit, base: Counts, trained: Counts, k: int, net: Interval
 ) -> tuple[Contrast, ...]:
-    r"""Give the contrast at every multiple of K, whose net has an interval.
+    r"""Trained minus base pass@k at every multiple of K, fitted and with bounds that need no model.
+
+    ``joint, best``: grid of pairs of rates and the masses fitted to it. ``k``: K, the samples of
+    the study. ``net``: interval of the difference at K itself.
 
     K samples say little of rates far below 1/K, and intervals around the fit hold the truth in 76
-    to 98 % of studies. So bounds stand beside it that need no model. The share :math:`f(k)` of
-    problems that an arm fails is a mean of :math:`(1-p)^k`: it falls, and its logarithm is convex,
-    so that for :math:`r \ge 1`
+    to 98 % of studies. So bounds stand beside it. The share :math:`f(k)` of problems that an arm
+    fails is a mean of :math:`(1-p)^k` over their rates p: it falls, and its logarithm is convex, so
+    that for :math:`r \ge 1`
 
     .. math:: f(K) \left(\frac{f(K)}{f(K/2)}\right)^{2(r-1)} \le f(rK) \le f(K) .
 
     :math:`f(K/2) - f(K)` is the share of problems first solved in the second half of K samples.
     Where no problem was, it may still be a few percent, so its exact upper bound stands for it.
+
+    ``still_solved`` gives how far the share solved by one arm may rise beyond K. The base's rise
+    can only lower the difference, the trained model's only raise it.
     """
     return tuple(
         Contrast(
@@ -282,7 +328,14 @@ def contrasts(
 
 
 def still_solved(counts: Counts, k: int, multiple: float) -> float:
-    """Largest share of problems that are not solved in k samples but may be in ``multiple`` k."""
+    """Largest share of problems that are not solved in k samples but may be in ``multiple`` k.
+
+    The share f that fails has a convex logarithm over k, so it falls by no larger a factor in any
+    later stretch of k/2 samples than it did from k/2 to k. ``halves`` is the number of such
+    stretches up to ``multiple`` k. The fall seen from k/2 to k is replaced by its exact upper bound
+    (Clopper and Pearson), since none seen is not none. With infinitely many samples, all that fail
+    may be solved.
+    """
     half_k = max(k // 2, 1)
     failed_half, failed = (1 - counts.pass_at_k(np.array([half_k, k])).mean(axis=0)).tolist()
     if failed <= 0 or multiple == 1:
@@ -432,7 +485,18 @@ class Side:
         return self.evidence > float(special.ndtri(1 - error / 4))
 
     def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
-        """Decide at this error, without more fits than it takes."""
+        """Whether at least the share ``margin`` of problems was lost (or gained), or it is
+        undecided.
+
+        "None was lost" is refuted by a one-sided likelihood-ratio test; then the estimate and its
+        upper bound are held against the margin. Otherwise the answer is no only if the estimate
+        lies below the margin and the counts refute a share as large as it: its root deviance (the
+        root of twice the log-likelihood that holding the share costs) is beyond the quantile.
+
+        ``error``: error of the test of "none". ``prob``: probability of the interval.
+        ``hidden_by_clusters``: the share that so few clusters may hide. No more fits are made than
+        it takes.
+        """
         if self.refutes_none(error):
             high = self.interval(prob)[1]
             return Finding(Verdict.YES, self.estimate, 0.0, high, 0, 0).against(margin)
@@ -442,15 +506,19 @@ class Side:
         return Verdict.UNDECIDED
 
     def interval(self, prob: float = PROB) -> tuple[float, float]:
-        r"""Jeffreys interval of a share of problems of which one cannot be sure.
+        r"""Jeffreys interval of the share of problems in the group, as lower and upper bound.
 
-        With chances :math:`r_i` of belonging to the group, the information about its share s is
-        that of :math:`\nu = \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis,
-        1982), which takes the rest of the distribution as known. Since it was fitted too, the
-        interval is that of :math:`\nu (\nu/P)^3` of them: simulated, that holds 93 to 97 %.
-        Problems of one unit count as fewer, and the variance between seeds is added, see
+        No problem's membership is certain; ``chances`` holds, for every problem, the chance
+        :math:`r_i` that it belongs. The information about their share s is that of :math:`\nu =
+        \sum_i (r_i - s)^2 / s(1-s)` problems that one could be sure of (Louis, 1982), which takes
+        the rest of the distribution as known. Since it was fitted too, the interval is that of
+        :math:`\nu (\nu/P)^3` of them, for P problems: simulated, that holds 93 to 97 %.
+
+        Problems of one *unit* (cluster) count as fewer: ``_worth_one`` says how many of them tell
+        as much as one. ``quantile`` is Student's where clusters are the units, which takes off
+        trials in turn. The variance between trainings (``seeds``) is added, see
         :mod:`rlbhpc.stats.seeds`. That of two to four seeds is known too badly: with three the
-        interval held 92 to 98 %, so there is none.
+        interval held 92 to 98 %, so there is none, and the bounds are NaN.
         """
         if 1 < self.seeds < _LEAST_SEEDS:
             return math.nan, math.nan
@@ -478,10 +546,13 @@ class Side:
 
 
 def finding(side: Side, count: float, margin: float, error: float, prob: float = PROB) -> Finding:
-    """Decide by the likelihood ratio of "none", and put an interval around the share.
+    """Whether problems were lost (or gained) on this side, and an interval of their share.
 
-    ``count``: problems that only this side solved, summed over trainings. "None" is refuted at
-    ``error``; the interval, which must end below the margin for a "no", holds with ``prob``.
+    ``side``: group of cells, pairs of rates (base, trained), that stands for lost or for gained
+    problems, in the fitted distribution. ``count``: problems that only one arm solved, summed over
+    trainings. ``margin``: share below which a loss counts as nothing. "None" is refuted at
+    ``error``, by the likelihood ratio; the interval, which must end below the margin for a "no",
+    holds with ``prob``.
     """
     if side.refutes_none(error):
         verdict = Verdict.YES
@@ -508,9 +579,15 @@ class FactorShare:
 def by_factor(
     side: Side, lost: Finding, gained: Finding, margin: float, error: float
 ) -> tuple[FactorShare, ...]:
-    """Give the shares lost and gained by factor, with the bounds that a finding has.
+    """Shares of problems lost and gained, each by how many times the samples they need.
 
-    ``side``: any side of the joint distribution. ``lost, gained``: what was found at ``FACTOR``.
+    ``side``: either side of the fitted distribution; only its grid and fit are used. ``lost,
+    gained``: what was found at the factor of the study, which is not computed again. ``margin,
+    error``: as in :func:`finding`.
+
+    Rates are binned evenly in their logs, so so many bins apart is a factor between the rates.
+    ``lost_and_gained`` says which pairs of rates are at least so far apart. The factor is a little
+    smaller than the bins say (``_GUARD``), since two bins do not tell a ratio exactly.
     """
     shares = []
     for bins_apart in _SHOWN_BINS_APART:
@@ -536,7 +613,13 @@ def _jeffreys_bounds(share: float, trials: float, prob: float) -> NDArray[np.flo
 def _worth_one(values: NDArray[np.float64], unit: NDArray[np.int64]) -> float:
     """How many values of one unit tell as much as one: 1 where they are unrelated, at most all.
 
-    ``unit``: label of each value.
+    If the values of a unit (a cluster, or one problem in several trainings) are unrelated, the
+    squares of their sums add up to the sum of their squares; if they go together, to more. The
+    ratio is the design effect by which the information shrinks. With all values 0 nothing is known,
+    and the largest unit is taken.
+
+    ``values``: deviations or gains, one entry per problem and training. ``unit``: label of each
+    value, a number from 0.
     """
     if len(np.unique(unit)) == len(values):
         return 1.0
@@ -559,10 +642,16 @@ _MOST_OF_THE_WAY: Final = 0.9
 def _share_at(
     root_deviance: Callable[[float], float], cut: float, estimate: float, edge: float
 ) -> float:
-    """Find the share between the estimate and the edge at which the root of the deviance is cut.
+    """Find the share between the estimate and the edge at which the root deviance is ``cut``.
 
-    It is 0 at the estimate and rises nearly as a straight line, so that false position takes few
-    steps.
+    The root deviance of a share is the root of twice the log-likelihood that holding it costs. It
+    is 0 at the estimate and rises nearly as a straight line, so that false position takes few
+    steps; each step costs a fit.
+
+    ``cut``: quantile that the bound has to reach. ``edge``: 0 or 1, the end of the search.
+    ``inside, depth``: share that is still short of the cut, and its root deviance. ``outside,
+    depth_outside``: the same beyond the cut, infinite until one is found. Until then the slope from
+    the estimate says where the cut may be, and a step goes a little further to get past it.
     """
     inside, depth = estimate, 0.0
     outside, depth_outside = edge, math.inf

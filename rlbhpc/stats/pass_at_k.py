@@ -90,6 +90,10 @@ def log_fail_at_k(
     ``n, c, k, stop_after, n_max``: as in :func:`pass_at_k`. Gives float64 of the broadcast shape;
     −inf where every draw holds a right sample (n − c < k ≤ n) and NaN where :func:`pass_at_k` is.
 
+    The rate is a product of min(c, k) factors 1 − max(c, k)/(n − j), see ``_partial_sums``. A draw
+    larger than the number of wrong samples is certain to hold a right one, so its log is −inf
+    without a sum.
+
     >>> log_fail_at_k(10_000, 5_000, 4_000)
     array(-4227.5553...)
     """
@@ -141,7 +145,11 @@ def pass_curves(n: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
 
 
 def _curve_of_pair(n: int, c: int) -> NDArray[np.float64]:
-    """pass@1 … pass@n of one problem."""
+    """pass@1 … pass@n of one problem with c right of n samples.
+
+    The chance that a draw of k holds no right sample is the product of 1 − c/(n − j) over j < k.
+    Its log is a running sum, which loses no digits of small values.
+    """
     if c == 0:
         return np.zeros(n)
     # Past n − c every draw holds a right sample.
@@ -157,7 +165,8 @@ def _partial_sums(
     """Sum log1p(−largest/(n − j)) over j < ``terms``, for 1-d arrays of equal length.
 
     All entries with the same n and largest read one running sum, which makes a table over problems
-    and k cheap: its sums are the distinct c and the distinct k.
+    and k cheap: its sums are the distinct c and the distinct k. Entries are sorted by their pair
+    and cut where the pair changes; each pair's running sum goes as far as its longest entry needs.
     """
     # A pair as one number, n (longest + 1) + largest.
     longest = int(n.max(initial=0))
@@ -190,7 +199,11 @@ def whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
 def check_counts(
     n: NDArray[np.int64], c: NDArray[np.int64], stop_after: NDArray[np.int64] | int = 0
 ) -> None:
-    """Refuse counts that no set of samples has."""
+    """Refuse counts that no set of samples has.
+
+    ``n, c``: samples, and right ones. ``stop_after``: right samples at which sampling stops; 0 if
+    it does not. They broadcast; the message names the first entry that breaks a rule.
+    """
     n, c, stop_after = np.broadcast_arrays(n, c, stop_after)
     broken_rules = {
         "0 <= c <= n": (c < 0) | (c > n),
