@@ -62,7 +62,11 @@ class OutputPipe:
         return len(self.content) >= self.max_bytes
 
     def read_chunk(self) -> None:
-        """Read what has arrived; at the end of the output the pipe is closed."""
+        """Read what has arrived, without waiting for more; at the end of the output close the pipe.
+
+        Only the first ``max_bytes`` bytes are kept. A program that writes more sets
+        ``has_overflowed``, for which its run is then ended.
+        """
         chunk = os.read(self.reader, CHUNK_BYTES)
         if not chunk:
             self.close()
@@ -82,7 +86,13 @@ class RunPipes:
     """Descriptors of one run; a context manager that closes them all."""
 
     def __init__(self, job: int, stdin: int, limits: Limits, takes_result: bool) -> None:
-        """Open the pipes. ``job`` and ``stdin`` are descriptors that this object takes over."""
+        """Open a pipe for each output of one run; the descriptors given are taken over.
+
+        ``job``: descriptor of a file with the program and what to do with it. ``stdin``: descriptor
+        of its standard input. ``takes_result``: whether a *result* is expected, the returned values
+        that are written to a pipe of its own beside stdout; without it one byte there is too many.
+        ``child_ends``: what the child gets, in the order in which it expects them.
+        """
         self.stdout = OutputPipe(limits.output)
         self.stderr = OutputPipe(limits.output)
         self.result = OutputPipe(limits.result if takes_result else 0)
@@ -106,8 +116,11 @@ class RunPipes:
     def collect(self, channel: socket.socket, run: int, timeout_seconds: float) -> dict[str, Any]:
         """Read output until the supervisor reports the run's end, and return its report.
 
-        A run that writes past a limit is ended. Raises ``OSError`` when the supervisor itself falls
-        silent.
+        The supervisor is the process that started the program and watches it. ``channel``: the
+        socket to it. ``run``: the run's number. ``timeout_seconds``: longer than any run may take;
+        past it :class:`TimeoutError` (an ``OSError``) says that the supervisor itself hangs. When
+        the program writes past a limit, the supervisor is told once to stop the run, and its report
+        still follows.
         """
         stop_sent = False
         deadline = time.monotonic() + timeout_seconds
@@ -139,7 +152,8 @@ class RunPipes:
     def _read_remaining(self) -> None:
         """Read what a run that has ended left in its pipes.
 
-        A process that outlives it and writes on can fill each pipe only up to its limit.
+        A process that outlives the run may go on writing. So once one pipe has overflowed, each is
+        read only up to its limit, and the loop comes to an end.
         """
         while True:
             stop_when_full = self._has_overflowed()
@@ -155,9 +169,10 @@ class RunPipes:
 
 
 def fill_pipe(content: bytes) -> int | None:
-    """Return a pipe that holds all of ``content`` and ends after it; None where it doesn't fit.
+    """Return the reading end of a pipe that holds all of ``content``; None where it doesn't fit.
 
-    For programs that wait for events of standard input, which files have none of.
+    The writing end is closed already, so the reader sees the end of the input. Standard input is
+    otherwise a file. Programs that wait for events of it need a pipe, since a file has none.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)
@@ -211,7 +226,12 @@ class NodeTooBusyError(SandboxError):
 
 
 def needs_wide_supervisor(program: str) -> bool:
-    """Return whether a program may import more than a lean supervisor has loaded."""
+    """Return whether a program may import more than a lean supervisor has loaded.
+
+    A supervisor is the process that programs are forked from. A *lean* one has loaded the common
+    modules of the standard library (``LEAN_MODULES``) and forks fast; a *wide* one has all of them,
+    and NumPy. Imports are read off the text, so when in doubt the answer is yes.
+    """
     if _UNREADABLE_IMPORT.search(program):
         return True
     imported = set(_FROM_IMPORT.findall(program))
@@ -224,14 +244,18 @@ class Supervisor:
     """One supervisor process (:mod:`rlbhpc.verify.sandbox.supervisor`) and the channel to it."""
 
     def __init__(self, tier: Tier, wide: bool, preload: str = "") -> None:
-        """Start one, or raise :class:`SandboxError`.
+        """Start a supervisor process and wait until it is ready; else raise :class:`SandboxError`.
 
-        ``wide``: whether it loads every module of the standard library and NumPy. ``preload``:
-        name of a module of trusted code that it loads, too.
+        A supervisor forks, confines and watches one child per program. ``tier``: how tightly it
+        confines them (system call filter, Landlock, namespaces). ``wide``: whether it loads every
+        module of the standard library and NumPy. ``preload``: name of a module of trusted code that
+        it loads, too. The interpreter starts without the user's and the site's packages (``-s
+        -S``), without its own folder on the path (``-P``), and writes no bytecode (``-B``).
         """
         self._channel, supervisor_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._runs = count()
         self._temporary_scratch = ""
+        # The folder that holds the package rlbhpc.
         package_root = Path(__file__).parents[3]
         program = (
             f"import sys; sys.path.append({str(package_root)!r}); "
@@ -267,7 +291,11 @@ class Supervisor:
         self._temporary_scratch = answer["scratch"]
 
     def _send_settings(self, settings: bytes) -> dict[str, Any]:
-        """Tell the supervisor what to be, and return its answer."""
+        """Send the settings to the new supervisor process, and return its first answer.
+
+        The answer holds ``failed`` with the reason, or ``scratch``, the temporary folder that
+        programs may write to (empty if it has none). No answer means that the process has ended.
+        """
         answer = b""
         with suppress(OSError):
             self._channel.send(settings)
@@ -278,7 +306,14 @@ class Supervisor:
         return parsed
 
     def run(self, job: Job, stdin: bytes, limits: Limits) -> Outcome:
-        """Run one job to its end."""
+        """Run one program to its end, and return how it ended and what it wrote.
+
+        A *job* is a program and what to do with it. Each run has a number (``run``), so that an
+        order to stop one is never taken for another. The child receives descriptors only: job,
+        stdin, and the pipes of stdout, stderr and result (the values that its function returned).
+        Raises :class:`SandboxError` if the sandbox failed, and :class:`NodeTooBusyError` if the
+        program got too little processor time (cause ``STARVED``).
+        """
         run = next(self._runs)
         stdin_pipe = fill_pipe(stdin) if _WAITS_FOR_INPUT.search(job.program) else None
         stdin_file = memory_file([stdin]) if stdin_pipe is None else stdin_pipe
@@ -316,7 +351,7 @@ class Supervisor:
         )
 
     def _kill_and_read_error(self) -> str:
-        """Kill the supervisor, and return the last line of its standard error."""
+        """Kill the supervisor, and return the last line of its standard error, or its exit code."""
         self._process.kill()
         assert self._process.stderr is not None
         text = self._process.stderr.read().decode("utf-8", "replace")
@@ -325,7 +360,11 @@ class Supervisor:
         return last_line or f"exit {self._process.returncode}"
 
     def close(self) -> None:
-        """End the supervisor and, through it, whatever it runs."""
+        """End the supervisor and, through it, whatever it runs.
+
+        Closing the channel asks it to end. After half a second it is killed, and then its scratch
+        folder, to which programs could write, is emptied and removed here.
+        """
         self._channel.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)
@@ -372,8 +411,10 @@ class Sandbox:
     def run(self, job: Job, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
         """Run a job; a second time if the sandbox itself fails, or if the run slept too long.
 
-        A run that slept too long may have been held up in a way that the kernel doesn't count (a
-        throttled group, a stolen processor), so it gets a second chance.
+        A *job* is a program and what to do with it. It runs in a child of a supervisor process; a
+        *wide* supervisor has loaded all modules of the standard library, a lean one the common
+        ones. A run that slept too long (cause ``WALL``) may have been held up in a way that the
+        kernel doesn't count (a throttled group, a stolen processor), so it gets a second chance.
 
         Raises :class:`SandboxError` when the second try fails too, and :class:`NodeTooBusyError`
         when a try had too little processor time.

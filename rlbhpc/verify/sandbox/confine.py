@@ -51,7 +51,11 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def gain_nothing() -> None:
-    """Forbid that any later step gains rights: no set-user-id programs, no capabilities."""
+    """Forbid that any later step gains rights: no set-user-id programs, no capabilities.
+
+    The header and the 24 zero bytes are the two structures that ``capset(2)`` takes: version and
+    process, then three 32-bit sets of capabilities, twice.
+    """
     set_no_new_privs = 38
     _prctl(set_no_new_privs, 1)
     capabilities_version = 0x20080522
@@ -86,9 +90,10 @@ def set_limits(limits: Mapping[int, int]) -> None:
 
 
 def program_limits(cpu_seconds: float, memory: int, threads: int | None) -> dict[int, int]:
-    """Resource limits of one program under test, for :func:`set_limits`.
+    """Return the kernel's resource limits of one program under test, for :func:`set_limits`.
 
-    ``cpu_seconds``: the kernel counts whole seconds, so the supervisor's own clock comes first.
+    ``cpu_seconds``: what the program may use. The kernel's own limit is two seconds later and only
+    a last resort: it counts whole seconds, and the process that watches the program ends it first.
     ``memory``: bytes of address space. ``threads``: most threads of the program; None where the
     kernel doesn't count them for this program alone.
     """
@@ -144,9 +149,12 @@ def landlock_version() -> int:
 
 
 def ruleset_fields(version: int) -> list[int]:
-    """Fields of ``struct landlock_ruleset_attr`` that a version of the interface knows.
+    """Return the fields of ``struct landlock_ruleset_attr`` that a version of Landlock knows.
 
-    The first is a bit mask of file rights; later versions add network rights and scopes.
+    Landlock is the kernel's way to restrict a process's own access to files. Each field is a bit
+    mask of what the rules refuse unless they allow it: first rights on files, where each version
+    knows some more; from version 4 on rights on TCP ports; from version 6 on scopes (other
+    processes' sockets and signals).
     """
     right_count = _FILE_RIGHTS.get(version, _NEWEST_FILE_RIGHTS)
     fields = [(1 << right_count) - 1]
@@ -158,10 +166,11 @@ def ruleset_fields(version: int) -> list[int]:
 
 
 def landlock_ruleset(allowed: Mapping[Path, int]) -> int:
-    """Make a rule set that refuses every file but the allowed ones.
+    """Make a Landlock rule set that refuses every file but the allowed ones.
 
-    ``allowed``: rights by path; those on a folder hold for all below it. Paths that don't exist are
-    left out. Returns the descriptor of the rule set, for :func:`restrict_files`.
+    ``allowed``: for each path the bit mask of rights on it; those on a folder hold for all below
+    it. Paths that don't exist are left out, and so are rights that this kernel doesn't know.
+    Returns the descriptor of the rule set, which :func:`restrict_files` puts in force.
     """
     fields = ruleset_fields(landlock_version())
     known_rights = fields[0]
@@ -175,7 +184,11 @@ def landlock_ruleset(allowed: Mapping[Path, int]) -> int:
 
 
 def _allow_below(ruleset: int, path: Path, rights: int) -> None:
-    """Add one ``struct landlock_path_beneath_attr`` to a rule set."""
+    """Allow ``rights``, a bit mask, on a path and all below it, in a Landlock rule set.
+
+    ``ruleset``: descriptor of the rule set. The rule is a ``struct landlock_path_beneath_attr``:
+    the rights (64 bits) and a descriptor of the path (32 bits).
+    """
     path_beneath = 1
     target = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -231,7 +244,10 @@ def enter_namespaces() -> None:
 def private_root(scratch_bytes: int, scratch_files: int) -> None:
     """Replace the file system by an empty read-only one with a scratch folder and four devices.
 
-    ``scratch_bytes, scratch_files``: what fits into the scratch folder.
+    The scratch folder is ``/tmp``, the one place that programs may write to. ``scratch_bytes``,
+    ``scratch_files``: what fits into it. The process must have mounts of its own already (a
+    namespace). The new root is built over ``/tmp`` of the old one and then becomes ``/``; the
+    devices are opened before, since their paths are hidden then.
     """
     _mount("none", Path("/"), "none", _RECURSIVE | _PRIVATE)
     devices = [(path, os.open(path, os.O_PATH)) for path in DEVICES if path.exists()]
@@ -293,7 +309,11 @@ def is_on_network(folder: str) -> bool:
 
 
 def make_scratch(parent_folders: Sequence[str]) -> str:
-    """Make a new folder below the first parent that is local and can be written to."""
+    """Make a new folder for programs to write to, below the first suitable parent, and return it.
+
+    A parent is suitable if it is on a local disk and can be written to. Raises ``OSError`` if none
+    is.
+    """
     for parent in parent_folders:
         with suppress(OSError):
             if not is_on_network(parent):
@@ -305,7 +325,11 @@ def make_scratch(parent_folders: Sequence[str]) -> str:
 
 
 def scratch_fits(folder: str) -> bool:
-    """Return whether the content of a folder keeps to the size and number of files allowed."""
+    """Return whether the content of a folder keeps to the size and number of files allowed.
+
+    Called for the scratch folder while a program that writes to it runs. The size is what the files
+    take on the disk, which the kernel counts in blocks of 512 bytes.
+    """
     block_bytes = 512
     total_bytes = file_count = 0
     pending = [folder]
@@ -340,7 +364,10 @@ def empty_scratch(folder: str) -> None:
 
 
 def _remove_folder(folder: str, new_names: Iterator[Path]) -> None:
-    """Remove a folder and its files, and move its sub-folders to the next new names."""
+    """Remove a folder and its files, after moving its sub-folders away to the next ``new_names``.
+
+    The rights are set first, since a program may have taken away those to look inside.
+    """
     Path(folder).chmod(stat.S_IRWXU)
     for entry in list(os.scandir(folder)):
         path = Path(entry.path)

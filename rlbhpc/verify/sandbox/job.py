@@ -27,7 +27,11 @@ class Tier:
 
     @property
     def name(self) -> str:
-        """Return ``T1``, ``T2`` or ``T3``, or ``T0-unsafe`` where nothing confines a program."""
+        """Return ``T1``, ``T2`` or ``T3``, or ``T0-unsafe`` where nothing confines a program.
+
+        T1 has the system call filter alone, T2 Landlock (rules on files) too, T3 also namespaces
+        and a root of its own.
+        """
         if not self.seccomp:
             return "T0-unsafe"
         if self.namespaces:
@@ -104,7 +108,11 @@ class Job:
         return replace(self, calls=calls, seconds=seconds)
 
     def encode(self) -> bytes:
-        """Encode for the child, which trusts it: what to do, and the arguments of each call."""
+        """Return the job as bytes for the child process, which trusts them.
+
+        They are a pair, in Python's ``marshal`` format: the settings of the job, and for each call
+        its arguments in the wire format (JSON with marks for what JSON lacks).
+        """
         job = {
             # An interpreter that reads a file leaves out the byte-order mark, too.
             "program": self.program.removeprefix("\ufeff"), "mode": self.mode.value,

@@ -62,7 +62,11 @@ class _StoredModule(NamedTuple):
 
 
 def _find_modules(folder: Path, prefix: str = "") -> Iterator[_ModuleFile]:
-    """Find all Python modules below a folder; ``prefix``: what their names begin with."""
+    """Find all Python modules below a folder, packages and their modules included.
+
+    ``prefix``: what the names of modules begin with, ``package.`` with its dot or nothing. A folder
+    counts as a package if it has an ``__init__.py``.
+    """
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         stem, suffix = os.path.splitext(entry.name)  # noqa: PTH122  thousands of names
         if suffix == ".py" and stem != "__init__":
@@ -77,7 +81,8 @@ def _find_modules(folder: Path, prefix: str = "") -> Iterator[_ModuleFile]:
 def _read_module(source: Path) -> tuple[bytes, bool]:
     """Read a module's compiled code where this interpreter has cached it, else its source.
 
-    The second value is whether the bytes are compiled code.
+    The second value is whether the bytes are compiled code. A cache file begins with the
+    interpreter's magic number; one of another version is ignored. Its header is cut off.
     """
     cache_file = Path(importlib.util.cache_from_source(str(source)))
     cached = b""
@@ -92,7 +97,11 @@ class Library:
     """Finds and loads modules in memory: a finder and a loader of the import system."""
 
     def __init__(self, packages: Sequence[Path]) -> None:
-        """Read the standard library and ``packages`` (folders of third-party packages)."""
+        """Read the standard library and ``packages`` (folders of third-party packages) into memory.
+
+        All modules stand one behind another in one sealed file in memory. ``_modules`` says where:
+        for each module's full name its first and last byte and what those bytes are.
+        """
         self._modules: dict[str, _StoredModule] = {}
         module_files = list(_find_modules(Path(os.__file__).parent))
         for folder in packages:
@@ -106,7 +115,11 @@ class Library:
             os.close(descriptor)
 
     def _read_modules(self, module_files: Sequence[_ModuleFile]) -> Iterator[bytes]:
-        """Read modules one after another, and note where in memory each will stand."""
+        """Yield the content of each module, and note in ``_modules`` where in memory it will stand.
+
+        The caller writes the pieces one behind another, so a module starts where the one before
+        ends.
+        """
         start = 0
         for name, file, is_package in module_files:
             content, is_compiled = _read_module(file)
@@ -118,7 +131,11 @@ class Library:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Say where a module is; the protocol of :data:`sys.meta_path`."""
+        """Say whether and where this library has a module; None leaves it to the next finder.
+
+        This is the protocol of :data:`sys.meta_path`: ``fullname`` is the module's name with its
+        package, and the spec names this object as the loader.
+        """
         module = self._modules.get(fullname)
         if module is None:
             return None
@@ -129,7 +146,11 @@ class Library:
         return spec
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code of a module."""
+        """Return the code object of a module, from the bytes that are kept in memory.
+
+        ``start`` and ``end`` are the place of those bytes. They are compiled code, or source that
+        is compiled now.
+        """
         module = self._modules[fullname]
         content = self._memory[module.start : module.end]
         if module.is_compiled:

@@ -69,9 +69,12 @@ class Report:
 
 
 def self_test(only_tier: Tier | None = None) -> Report:
-    """Find the best tier that works here; or test the given one alone.
+    """Find the best tier that works on this node, or test ``only_tier`` alone, and report.
 
-    ``passed`` is false if not even the lowest tier holds.
+    A *tier* is how tightly a sandbox confines programs. It passes if hostile programs fail in it
+    and an honest one works; each of those is a *probe*. Tiers are tried from the best down, and the
+    first that passes is reported; ``passed`` is false if not even the lowest one does. ``reason``
+    collects what failed at the tiers above.
     """
     start = time.perf_counter()
     failures: list[str] = []
@@ -115,7 +118,12 @@ def _available_tiers() -> list[Tier]:
 
 
 def _run_probes(sandbox: Sandbox) -> Iterator[Probe]:
-    """Run an honest program, every hostile one, and two that don't end."""
+    """Run an honest program, every hostile one, and two that don't end; yield how each went.
+
+    A hostile program tries to do harm and prints "out" if it succeeds. It gets a bait to try it on:
+    a file with known content (``canary``), an open port, and the id of this process. It was held if
+    it printed no "out" and the file and its folder are unchanged.
+    """
     outcome = sandbox.run(Job(_HONEST_PROGRAM), b"12\n")
     yield Probe("run an honest program", outcome.stdout == b"144\n", _describe(outcome))
     with _lay_bait() as (canary, port):
@@ -137,7 +145,11 @@ _BAIT: Final = b"secret"
 
 @contextmanager
 def _lay_bait() -> Iterator[tuple[Path, int]]:
-    """Lay out a file that anyone may read and write, and a port that anyone may connect to."""
+    """Lay out a file that anyone may read and write, and a port that anyone may connect to.
+
+    Yields the file's path and the port's number. Hostile programs are run against both: only the
+    sandbox stands between them.
+    """
     with tempfile.TemporaryDirectory(prefix="rlbhpc-bait-") as folder, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -41,7 +41,11 @@ from rlbhpc.verify.sandbox.syscalls import memory_file
 
 
 def _defined_name(statement: ast.stmt) -> str | None:
-    """Name that a top-level statement defines; None for a statement of a kind that goes."""
+    """Return the name that a top-level statement defines, or None.
+
+    None means that the statement is not kept: it is no class, function or plain assignment to one
+    name, or it is a function without a ``return``, which EvalPlus counts as no answer.
+    """
     if isinstance(statement, ast.ClassDef):
         return statement.name
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -66,9 +70,11 @@ def _identifiers(statement: ast.stmt) -> Iterator[str]:
 
 
 def prune(program: str, entry: str) -> ast.Module:
-    """Parse a program and keep the imports and what its function ``entry`` needs.
+    """Parse a program and keep only its imports and what its function ``entry`` needs.
 
-    Of several definitions of a name the first one is kept.
+    Starts from ``entry`` and follows every name in a kept definition to the definition of that
+    name. Prints, tests and example uses go. Of several definitions of a name the first one is kept,
+    as EvalPlus's sanitizer does.
     """
     tree = ast.parse(program)
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -108,7 +114,13 @@ def _raise_timeout(signal_number: int, frame: object) -> None:
 
 
 def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
-    """Load a program and make its calls in turn, writing a report of each to ``result``."""
+    """Load a program and call its function in turn, writing a line about each call to ``result``.
+
+    ``job``: what to do, as :meth:`Job.encode` wrote it. ``before`` is a program that is run first
+    for its names, ``entry`` the function to call, ``forgiving`` whether the program may be cut
+    short or fail below the function, ``prune`` whether only what the function needs is kept.
+    ``calls``: the encoded arguments of each call. ``result``: a descriptor.
+    """
     signal.signal(signal.SIGPROF, _raise_timeout)
     module = ModuleType(_MODULE)
     sys.modules[_MODULE] = module
@@ -135,7 +147,12 @@ def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
 
 
 def _compile_program(program: str, job: dict[str, Any], max_cuts: int) -> CodeType:
-    """Compile a program, or its longest beginning that compiles after at most so many cuts."""
+    """Compile a program, or the longest beginning of it that can be compiled.
+
+    Prose or a broken line behind a program is a syntax error. The program is then cut above the
+    line that Python names and tried again, at most ``max_cuts`` times; after those the error is
+    raised.
+    """
     for _ in range(max_cuts):
         try:
             return _compile_once(program, job)
@@ -164,7 +181,12 @@ def _find_entry(namespace: dict[str, Any], path: str) -> Any:
 
 
 def _report_call(function: Any, arguments: list[Any], job: dict[str, Any]) -> bytes:
-    """Call a function, and encode what it returned or raised with its processor time."""
+    """Call the function, and return a line of JSON: its value or exception, and its time.
+
+    ``arguments``: of this one call. ``shape``: what is told of the value: all of it, the set of its
+    items, or only whether it is not None. ``seconds``: processor time after which a timer
+    interrupts the call by an exception. What can't be encoded counts as raised.
+    """
     shape = job["shape"]
     start = time.process_time()
     try:
@@ -229,9 +251,11 @@ def run_confined(
 ) -> NoReturn:
     """Turn the forked child into a confined process and run the job in it.
 
-    ``descriptors``: job, standard streams and result, as the supervisor received them. The child's
-    id in the supervisor's ``/proc`` is written to ``ready``. It tells the supervisor that whatever
-    happens from here on is the program's doing; if it never comes, the sandbox itself has failed.
+    ``descriptors``: job, standard streams and result, as the supervisor received them; the
+    supervisor is the parent, which watches this process. ``limits``: processor seconds, bytes of
+    memory, threads. The child's id in the supervisor's ``/proc`` is written to ``ready``. It tells
+    the supervisor that whatever happens from here on is the program's doing; if it never comes, the
+    sandbox itself has failed.
     """
     id_in_proc = os.readlink("self", dir_fd=confinement.proc_folder)
     confine.die_with_parent(confinement.supervisor_pid)
@@ -296,7 +320,11 @@ def _set_stream(name: str, stream: io.TextIOWrapper) -> None:
 
 
 def _run_main(job: dict[str, Any], calls: list[bytes]) -> None:
-    """Run a program as the main module."""
+    """Run a program as the main module of this process.
+
+    ``contest_names`` gives the names that contest sites import above a program (``sys``, ``math``,
+    ``deque``, …). ``calls`` is for the other ways to run a program.
+    """
     program = job["program"]
     module = types.ModuleType("__main__")
     namespace = module.__dict__
@@ -315,7 +343,11 @@ def _run_main(job: dict[str, Any], calls: list[bytes]) -> None:
 
 
 def run_to_status(run: Callable[[], object]) -> int:
-    """Run a function, and turn what it raises into an exit status as the interpreter does."""
+    """Run a function, and return the exit status that an interpreter would end with.
+
+    0 if it returns, the status of :class:`SystemExit` (a message is printed and means 1), and 1 for
+    anything else that it raises, whose traceback is printed.
+    """
     try:
         run()
     except SystemExit as ending:
@@ -333,7 +365,11 @@ def run_to_status(run: Callable[[], object]) -> int:
 
 
 def _print_exception(kind: Any, error: Any, trace: types.TracebackType | None) -> None:
-    """Print what was raised, from the program's own first frame on."""
+    """Print what a program raised, with the traceback from the program's own first frame on.
+
+    The frames before it are of this file and mean nothing to the program. A hook that the program
+    has set is used, as the interpreter does.
+    """
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     if sys.excepthook is sys.__excepthook__:
@@ -385,10 +421,10 @@ _RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], None]]] = {
 
 
 def name_descriptors() -> None:
-    """Teach :func:`open` the devices that a private root or the filter hides.
+    """Replace :func:`open` by one that knows devices which a private root or the filter hides.
 
-    ``/dev/stdin`` and its kin lead through ``/proc``; programs that are written for speed open
-    them by name. They get a copy of the process's own descriptor.
+    ``/dev/stdin`` and its kin lead through ``/proc``; programs that are written for speed open them
+    by name. They get a copy of the process's own descriptor.
     """
     descriptors = {"/dev/null": _NULL}
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -397,6 +433,7 @@ def name_descriptors() -> None:
     original_open = io.open
 
     def open_device_or_file(file: Any, *arguments: Any, **options: Any) -> Any:
+        """Open a file as :func:`open` does; for a known device, a copy of its descriptor."""
         if isinstance(file, str | bytes | Path):
             with suppress(UnicodeDecodeError):
                 descriptor = descriptors.get(os.fsdecode(file))

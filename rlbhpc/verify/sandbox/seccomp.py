@@ -194,7 +194,13 @@ def _allow_send_without_address() -> Code:
 
 
 def argument_rules(may_open_files: bool) -> dict[str, Code]:
-    """Rules of the calls that depend on their arguments."""
+    """Return the filter rules of the calls that depend on their arguments, by name of the call.
+
+    A rule is a piece of filter code that decides on the call. ``_allow_values(i, values)`` allows
+    it if argument ``i``, counted from 0, is one of the values. The program's own process id is not
+    known yet; a placeholder stands for it. ``may_open_files``: whether something else decides which
+    files can be opened.
+    """
     own_process = _PID_PLACEHOLDER
     # prlimit64() takes 0 for the calling process.
     calling_process = 0
@@ -215,7 +221,11 @@ def argument_rules(may_open_files: bool) -> dict[str, Code]:
 
 
 def _compile_filter(machine: str, rules: Iterable[tuple[str, Code]], other_calls: Code) -> bytes:
-    """Compile a filter of rules by name; ``other_calls``: what becomes of calls without a rule."""
+    """Compile a seccomp filter: the code that the kernel runs on each system call.
+
+    ``machine``: the architecture, as ``platform.machine()`` names it. ``rules``: for each call by
+    name the code that decides on it. ``other_calls``: the code for calls without a rule.
+    """
     code = LOAD_ARCHITECTURE + when_equal(AUDIT_ARCH[machine], LOAD_NUMBER)
     # Where the architecture is another one, it is still what is loaded. It is higher than any call
     # number, so the same comparison stops its calls and the x32 calls of x86-64 (bit 30).
@@ -229,7 +239,13 @@ def _compile_filter(machine: str, rules: Iterable[tuple[str, Code]], other_calls
 
 
 def supervisor_filter(machine: str = MACHINE) -> bytes:
-    """Compile the list of calls that a supervisor and its programs may make at all."""
+    """Compile the list of calls that a supervisor and the programs it starts may make at all.
+
+    The filter tries rules in order, each the name of a call and code that decides on it: allow it,
+    refuse it (EPERM), or say that the kernel has no such call (ENOSYS), upon which the C library
+    falls back to an older one. ``clone`` is allowed if its flags (argument 0) ask for no new
+    namespaces. Calls with a number from ``_FIRST_NEWER_CALL`` on are newer than the list.
+    """
     clone_rule = load_argument(0) + when_no_bit(_CLONE_NAMESPACES, _ALLOW_CALL) + _REFUSE_CALL
     allowed = (*HARMLESS_CALLS, *FILE_NAME_CALLS, *SUPERVISOR_CALLS)
     rules = [(name, _ALLOW_CALL) for name in allowed]
@@ -261,7 +277,8 @@ class _FilterProgram(ctypes.Structure):
 def install(program: bytes, pid: int) -> None:
     """Put the calling process under a compiled filter, for good.
 
-    Under a program's filter, signals may afterwards be sent to ``pid`` alone.
+    ``program``: the filter, 8 bytes per instruction. ``pid``: this process. It takes the place of
+    the placeholder in the filter, so that under a program's filter signals can be sent to it alone.
     """
     set_seccomp = 22
     filter_mode = 2

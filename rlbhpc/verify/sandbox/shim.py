@@ -57,6 +57,10 @@ class _HarnessStdin:
     """The harness's ``sys.stdin``: no iterator, and each reading method begins anew."""
 
     def __init__(self, text: str) -> None:
+        """Give ``text`` as the input, with the quirks of LiveCodeBench's own stand-in for stdin.
+
+        ``read`` and ``readlines`` give everything at every call; only ``readline`` moves on.
+        """
         self._stream = StringIO(text)
         self.buffer = _HarnessBuffer(text)
         lines = iter(text.split("\n"))
@@ -77,7 +81,11 @@ def _open_main_guard(tree: ast.Module) -> list[ast.stmt]:
 
 
 def _wrap_in_function(program: str) -> str:
-    """Rewrite a program as a function that takes nothing; broken programs stay as they are."""
+    """Rewrite a program as a function without parameters, as LiveCodeBench's harness does.
+
+    The program's imports stand above the function, behind those that the harness adds. A program
+    that can't be parsed stays as it is.
+    """
     try:
         imports: list[ast.stmt] = []
         body: list[ast.stmt] = []
@@ -95,7 +103,8 @@ def _wrap_in_function(program: str) -> str:
 def run_shim(program: str, stdin: int, result: int) -> None:
     """Run a program on the harness's streams, and write what it printed to ``result``.
 
-    ``stdin, result``: descriptors. A program that raises anything but :class:`SystemExit` has
+    ``stdin, result``: descriptors. First the harness's own changes are made: some functions become
+    None, some modules can't be imported. A program that raises anything but :class:`SystemExit` has
     failed, whatever it printed.
     """
     with os.fdopen(stdin, encoding="utf-8", closefd=False) as stream:

@@ -70,9 +70,11 @@ class SleepClock:
         self._asleep_since_look: float | None = None
 
     def seconds(self, is_held_up: bool = False) -> float | None:
-        """Look at the process, and return how long it has slept; None where the node hides it.
+        """Look at the process, and return how many seconds it has slept; None if hidden.
 
-        ``is_held_up``: whether it may be waiting for work of ours, which is no sleep.
+        It sleeps while none of its threads is in state R (runs or is ready to) or D (waits for a
+        disk). The time between two looks counts if it slept at both. ``is_held_up``: whether it may
+        be waiting for work of ours, which is no sleep.
         """
         states = _thread_states(self._process, self._proc_folder)
         if not states:
@@ -86,7 +88,11 @@ class SleepClock:
 
 
 def _thread_states(process: int | str, proc_folder: int | None) -> set[str]:
-    """State letters of all threads of a process; empty where they can't be read."""
+    """Return the state letters (R, S, D, …) of all threads of a process; empty if hidden.
+
+    ``proc_folder``: descriptor of the ``/proc`` to look in, None for our own. A thread that ends
+    meanwhile is left out.
+    """
     states = set()
     tasks_path = f"/proc/{process}/task" if proc_folder is None else f"{process}/task"
     with suppress(OSError):
@@ -101,7 +107,11 @@ def _thread_states(process: int | str, proc_folder: int | None) -> set[str]:
 
 
 def _thread_state(tasks: int, thread: str) -> str:
-    """Read the third field of ``/proc/PID/task/TID/stat``: what one thread is doing."""
+    """Return the state letter of one thread, such as R for running and S for sleeping.
+
+    It is the third field of ``/proc/PID/task/TID/stat``. ``tasks``: descriptor of the ``task``
+    folder. ``thread``: its id.
+    """
     descriptor = os.open(f"{thread}/stat", os.O_RDONLY, dir_fd=tasks)
     try:
         line = os.read(descriptor, CHUNK_BYTES).decode("ascii", "replace")
@@ -148,7 +158,11 @@ class Watch:
     """Runs programs one at a time."""
 
     def __init__(self, control: socket.socket, confinement: Confinement) -> None:
-        """Serve the verifier at the other end of ``control``; confine all programs alike."""
+        """Serve the verifier at the other end of ``control``; confine all programs alike.
+
+        ``confinement``: the filter, rules and descriptors that each program gets. ``_wake`` is a
+        pipe that can be read as soon as a child has ended.
+        """
         self._control = control
         self._confinement = confinement
         self._child_name = ""
@@ -164,7 +178,13 @@ class Watch:
         signal.set_wakeup_fd(wake_writer)
 
     def run(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """Run one program and report why it ended and what it used."""
+        """Run one program in a forked child, and report why it ended and what it used.
+
+        ``request``: the run's number and its limits. ``descriptors``: job, stdin, stdout, stderr
+        and result of the child. The child writes its own id to ``ready`` once it is confined; if it
+        dies before, the sandbox has failed and not the program. ``cpu`` and ``wall`` of the report
+        are in seconds.
+        """
         start = time.monotonic()
         ready, ready_writer = os.pipe2(os.O_CLOEXEC)
         child = self._fork()
@@ -196,7 +216,11 @@ class Watch:
         }
 
     def _become_program(self, request: dict[str, Any], descriptors: list[int], ready: int) -> None:
-        """Run the job in the forked child, which never returns from here."""
+        """Confine the forked child and run the job in it; it never returns from here.
+
+        ``descriptors``: job, stdin, stdout, stderr, result. ``ready``: the pipe on which the child
+        tells that it is confined. Whatever fails before ends the child with an error status.
+        """
         try:
             signal.set_wakeup_fd(-1)
             # os.fork() has a hook that does this; the bare fork hasn't.
@@ -208,9 +232,12 @@ class Watch:
     def _supervise(
         self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
     ) -> tuple[Cause, int, resource.struct_rusage]:
-        """Wait for the child's end, and bring it about when a limit is passed.
+        """Wait for the child's end, and kill it when it passes a limit.
 
-        Returns the cause, the exit status or signal, and the resources that it used.
+        Wakes up when the child ends (``_wake``), when the verifier sends an order to stop
+        (``_control``), or after a moment, to look at the limits. ``request``: the run's number and
+        its limits. ``outputs``: pipes that the child writes to. Returns the cause, the exit status
+        or signal, and the resources that it used.
         """
         kill_cause: Cause | None = None
         poll = select.poll()
@@ -238,7 +265,13 @@ class Watch:
     def _ending_cause(
         self, kill_cause: Cause | None, code: int, usage: Any, request: dict[str, Any]
     ) -> Cause:
-        """Return why a run ended, which had exit code ``code`` (negative for a signal)."""
+        """Return why a run ended, which had exit code ``code`` (negative for a signal).
+
+        ``kill_cause``: the limit for which it was killed; None if it ended by itself. ``usage``:
+        resources that it used. A run that was killed for sleeping counts as ``STARVED``, with no
+        verdict, if its sleep could not be seen (``_slept`` is None) and others kept the processor
+        from it.
+        """
         if kill_cause is None and usage.ru_utime + usage.ru_stime > request["cpu"]:
             return Cause.CPU
         # Where a site hides processes from each other, sleep can't be seen. A process that others
@@ -261,7 +294,13 @@ class Watch:
     def _exceeded_limit(
         self, child: int, request: dict[str, Any], start: float, outputs: tuple[int, ...]
     ) -> Cause | None:
-        """Return which limit the running child has passed, if any."""
+        """Return which limit the running child has passed; None if it has passed none.
+
+        ``request``: the limits. ``wall`` is seconds of sleep, ``longest_wall`` seconds in all,
+        after which the node counts as too busy to tell. ``outputs``: the pipes that the child
+        writes to; while one is full, the child waits for us and doesn't sleep. Where sleep can't be
+        seen, all time counts as sleep.
+        """
         elapsed = time.monotonic() - start
         if elapsed > request["longest_wall"]:
             return Cause.STARVED
@@ -308,7 +347,13 @@ _WIDE_MODULES: Final = (
 
 
 def _load_library(settings: dict[str, Any]) -> None:
-    """Load what programs may import: common modules now, the rest into memory."""
+    """Load what programs may import: common modules now, the rest into memory.
+
+    ``settings``: ``packages`` are folders of third-party packages, ``wide`` says whether all
+    modules are loaded, ``preload`` names a module of trusted code (found on ``path``). Programs are
+    forked from this process, so what is loaded here they have at once. The last calls prepare what
+    each program begins with, and make forks cheaper.
+    """
     packages = [Path(folder) for folder in settings["packages"]]
     for name in LEAN_MODULES:
         importlib.import_module(name)
@@ -334,7 +379,7 @@ def _load_library(settings: dict[str, Any]) -> None:
 
 
 def _package_folders(modules: set[str]) -> list[Path]:
-    """Folders of the third-party packages that these modules belong to."""
+    """Return the folders of the third-party packages that these modules belong to."""
     top_level = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
     folders = []
     for name in sorted(top_level):
@@ -346,7 +391,13 @@ def _package_folders(modules: set[str]) -> list[Path]:
 
 
 def _enter_tier(settings: dict[str, Any], control: socket.socket) -> Confinement:
-    """Enter the tier of the settings, tell the verifier, and return how programs are confined."""
+    """Enter the tier of the settings, tell the verifier, and return how programs are confined.
+
+    A *tier* is how tightly programs are confined: by a system call filter, by Landlock (rules on
+    files), by namespaces with a root of their own. ``scratch`` is the one folder that programs may
+    write to; a temporary one is reported, so that the verifier can remove it if this process is
+    killed. ``control``: the socket to the verifier.
+    """
     # Outlives the change of root, for this process alone: each child closes it.
     proc_folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):
@@ -399,7 +450,11 @@ def counts_threads(release: str) -> bool:
 
 
 def _become_first_process(control: socket.socket) -> None:
-    """Fork: the child goes on as process 1 of its namespace, the parent waits for its end."""
+    """Fork: the child goes on as process 1 of its namespace, the parent waits for its end.
+
+    The parent then exits with the child's code, so nothing runs on in it. ``control``: the socket
+    to the verifier, which only the child keeps.
+    """
     child = os.fork()
     if child:
         control.close()
@@ -410,7 +465,11 @@ def _become_first_process(control: socket.socket) -> None:
 
 
 def _serve(control: socket.socket, watch: Watch) -> None:
-    """Serve runs until the verifier goes away."""
+    """Run one program per message of the verifier, and answer each with a report, until it leaves.
+
+    ``control``: the socket to the verifier. A message comes with five descriptors: job, stdin,
+    stdout, stderr and result of the program. An empty one means that the other end is closed.
+    """
     descriptors_per_run = 5
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, CHUNK_BYTES, descriptors_per_run)
@@ -423,7 +482,12 @@ def _serve(control: socket.socket, watch: Watch) -> None:
 
 
 def main(channel: int) -> NoReturn:
-    """Run the supervisor on an inherited socket, given by its descriptor."""
+    """Run the supervisor on an inherited socket, given by its descriptor.
+
+    The supervisor is a process that forks one confined child per program. Reads its settings, loads
+    what programs may import, gives up its rights, and serves until the verifier goes away. The
+    scratch folder, the one that programs may write to, is their home and temporary folder.
+    """
     control = socket.socket(fileno=channel)
     settings = json.loads(control.recv(CHUNK_BYTES))
     os.setsid()

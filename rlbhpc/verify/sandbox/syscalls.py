@@ -95,9 +95,10 @@ def number(name: str, machine: str = MACHINE) -> int | None:
 
 
 def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """Make a system call that Python has no function for.
+    """Make a system call that Python has no function for, and return its result.
 
-    Integers are passed as 64-bit words, bytes as pointers. Raises :class:`OSError` on failure.
+    ``name``: a key of the tables of call numbers. Integers are passed as 64-bit words, bytes as
+    pointers. Raises :class:`OSError` on failure.
     """
     call_number = number(name) if MACHINE in _COLUMN else None
     if call_number is None:
@@ -113,9 +114,9 @@ def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | N
 
 
 def memory_file(pieces: Iterable[bytes]) -> int:
-    """Return a descriptor of an unnamed file in memory that holds ``pieces``.
+    """Return a descriptor of an unnamed file in memory that holds ``pieces``, one behind another.
 
-    It is sealed, so that nobody can change it.
+    It is sealed, so that nobody can change it, and opened for reading alone.
     """
     close_on_exec = 1
     allow_sealing = 2

@@ -64,9 +64,12 @@ def dumps(value: Any) -> bytes:
 
 
 def _encode(value: Any, depth: int) -> Any:
-    """Encode by base class: a subclass may lie about itself, its base's own methods don't.
+    """Return a value as JSON data: lists, texts, numbers, and for the rest an object with one mark.
 
-    ``depth``: how many levels of containers may follow.
+    ``depth``: how many levels of containers may follow. A mark is one letter that says what the
+    content is, such as a tuple or a set; a value that can't travel becomes an opaque one with the
+    name of its type. Values are encoded by the methods of the base class, since a subclass may lie
+    about itself.
     """
     if depth == 0:
         return {_OPAQUE: "too deep"}
@@ -153,9 +156,12 @@ _ENCODERS: Final[tuple[tuple[type, Callable[[Any, int], Any]], ...]] = (
 
 
 def loads(data: bytes, max_hashed: int = MAX_HASHED) -> Any:
-    """Decode what :func:`dumps` wrote, trusting nothing about it.
+    """Return the value that :func:`dumps` encoded, trusting nothing about the data.
 
-    Sets and dictionaries have at most ``max_hashed`` members.
+    Data that :func:`dumps` would not have written raises :class:`WireError`. Each JSON object has a
+    single member, a mark for its type and the content; the hook turns it into such a pair, so
+    ``plain`` holds lists, pairs, texts and short numbers only. Sets and dictionaries have at most
+    ``max_hashed`` members, since colliding keys make large ones slow.
     """
     try:
         plain = json.loads(
@@ -196,7 +202,12 @@ def _refuse_constant(text: str) -> float:
 
 
 def _decode(plain: Any, depth: int, max_hashed: int) -> Any:
-    """Decode a value in which each object is a tuple of its mark and content."""
+    """Decode parsed JSON in which each object is a pair of its mark and content.
+
+    A mark is one letter that says what type the content is of. ``depth``: how many levels may
+    follow. ``max_hashed``: most members of a set or dictionary. Raises :class:`WireError` for
+    anything that the encoder would not have written.
+    """
     if depth == 0:
         raise WireError(f"deeper than {MAX_DEPTH}")
     if isinstance(plain, list):
@@ -227,7 +238,11 @@ def _decode_fraction(items: list[Any]) -> Fraction:
 
 
 def _decode_numpy_scalar(items: list[Any]) -> Any:
-    """Decode to NumPy's type, since a comparison may ask for types to agree."""
+    """Decode to NumPy's type, since a comparison may ask for types to agree.
+
+    ``items``: the name of the type, and the value as a plain number. All integer types become
+    int64; a value that fits none of the types stays plain.
+    """
     import numpy as np
 
     type_name, value = items
