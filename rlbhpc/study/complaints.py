@@ -58,7 +58,12 @@ def unknown_key(key: str, allowed_keys: Collection[str]) -> str:
 
 
 def unknown_name(node: Node, kind: str, options: Iterable[str]) -> UserError:
-    """Complain about a value that should be the name of something and is not."""
+    """Return the error for a value that should name an existing entry and does not.
+
+    ``node`` is that value with its place in the study file, ``kind`` the word for what it should
+    name (such as ``model``), and ``options`` the names that exist. `listed` joins the options;
+    `nearest` adds "did you mean …?" when one is close.
+    """
     names = list(options)
     name = str(node.value)
     return UserError(
@@ -107,7 +112,14 @@ def _first_complaint(mistakes: list[_Mistake]) -> UserError:
 
 
 def _locate(detail: ErrorDetails, tree: Node, schema: type[Entry]) -> _Mistake:
-    """Walk from the root to the value that an error is about."""
+    """Find the value of the study file that one of pydantic's errors is about.
+
+    ``detail["loc"]`` is the path from the root, of keys and list indices. The walk follows it in
+    step through ``tree`` (values with their place in the file) and through ``schema`` (what may
+    stand there). A *shape* is the schema's type of a value with its annotations. The walk ends
+    early at a key that is not in the file, at an error about a key itself, and where the schema
+    says nothing further.
+    """
     node = tree
     parent = Shape(schema)
     value_shape: Shape | None = parent
@@ -128,7 +140,11 @@ def _locate(detail: ErrorDetails, tree: Node, schema: type[Entry]) -> _Mistake:
 
 
 def _explain(mistake: _Mistake) -> str:
-    """What is wrong, and what is allowed instead."""
+    """Say in words what is wrong with a value, and what is allowed instead.
+
+    A *mistake* is one of pydantic's errors (``detail``) with the shape of the value that it is
+    about: the type that the schema gives it. `allowed` puts a shape in words.
+    """
     detail = mistake.detail
     kind = detail["type"]
     location = detail["loc"]
@@ -158,7 +174,11 @@ def _explain(mistake: _Mistake) -> str:
 
 
 def _hint(value: Any, value_shape: Shape) -> str:
-    """How to write a value that looks right and has another type; empty where nothing does."""
+    """Say how to write a value that looks right but has the wrong type; empty without advice.
+
+    ``value_shape`` is the type that the schema wants; its ``core`` is that type without
+    annotations.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value_shape.core is str and isinstance(value, int | float):
         return f'; to mean it as text, quote it: "{shown(value)}"'
@@ -176,7 +196,7 @@ def _hint(value: Any, value_shape: Shape) -> str:
 
 
 def _number_hint(value: str) -> str:
-    """For text that reads like a number: how to write that number."""
+    """Say how to write a quoted text that reads like a number; empty if it reads like none."""
     text = value.strip().replace(",", "").replace("_", "")
     try:
         float(text)
@@ -194,7 +214,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def from_options(options_class: type[T], options: Any, subject: str) -> T:
-    """Build a dataclass from a mapping; a name that it does not have is refused."""
+    """Build a dataclass from a mapping, and refuse a key that is none of its fields.
+
+    ``subject`` begins the error messages: it says whose options these are. Values are not checked
+    here.
+    """
     names = [field.name for field in dataclasses.fields(options_class)]  # type: ignore[arg-type]
     if not isinstance(options, Mapping):
         raise UserError(
@@ -211,7 +235,11 @@ def from_options(options_class: type[T], options: Any, subject: str) -> T:
 
 
 def check_values(options: Any) -> None:
-    """Refuse a value that is not of its field's type, or out of its range."""
+    """Refuse options of which one is not of its field's annotated type, or is out of its range.
+
+    ``options`` is an instance of a dataclass. `_field_adapters` gives, for each field, its
+    annotation and pydantic's strict validator for it.
+    """
     for name, (annotation, adapter) in _field_adapters(options.__class__).items():
         value = getattr(options, name)
         try:
@@ -224,7 +252,10 @@ def check_values(options: Any) -> None:
 
 @cache
 def _field_adapters(options_class: Any) -> dict[str, tuple[Any, TypeAdapter[Any]]]:
-    """The annotation of each field of a dataclass, and pydantic's validator for it."""
+    """Return the annotation of each field of a dataclass, and pydantic's strict validator for it.
+
+    Strict means that no value is converted: the text "1" is not a number.
+    """
     annotations = get_type_hints(options_class, include_extras=True)
     config = ConfigDict(strict=True, allow_inf_nan=False)
     adapters = {}

@@ -49,7 +49,11 @@ class BlockChange:
     asked: bool = True
 
     def __str__(self) -> str:
-        """One line, as `rlbhpc check` prints it."""
+        """One line, as `rlbhpc check` prints it.
+
+        A block is all samples of one arm (a model under one prompt and sampling setting) on one
+        problem set at one training step. ``valid`` of its ``problems`` keep their stored samples.
+        """
         block = f"{self.arm}, {self.set_name}, step {self.step}"
         if not self.asked:
             return f"{block}: no longer asked for; its samples stay on disk"
@@ -89,7 +93,12 @@ def diff(old: Study, new: Study) -> Difference:
 
 
 def judged_otherwise(old: Study, new: Study) -> list[str]:
-    """Sets of both studies whose verifier is not what it was; stored verdicts stay as they are."""
+    """Name the problem sets of both studies whose answers another verifier judges now.
+
+    Their stored verdicts stay as they are. A set counts if its own verifier differs, or if a rule
+    for all sets does: how code is run (``code``) or which verdict decides (``decides``).
+    `_content_record` gives the values of a study file as plain dicts.
+    """
     old_record = _content_record(old)
     new_record = _content_record(new)
     old_rules = old_record["verification"]
@@ -106,7 +115,12 @@ def judged_otherwise(old: Study, new: Study) -> list[str]:
 
 
 def _find_changes(old: Study, new: Study) -> Iterator[Change]:
-    """Differences of what is written, then of the contents of what is named in both studies."""
+    """Yield what differs between two studies: values first, then contents.
+
+    `_flatten` gives the values of a study file by dotted key. `_named_digests` gives the digests of
+    what the file names (models, prompts, texts): the same name may have other contents now.
+    ``problem_hashes`` has a hash for every problem of every set.
+    """
     old_values = dict(_flatten("", _content_record(old)))
     new_values = dict(_flatten("", _content_record(new)))
     for key in {**old_values, **new_values}:
@@ -122,7 +136,10 @@ def _find_changes(old: Study, new: Study) -> Iterator[Change]:
 
 
 def _named_digests(study: Study) -> dict[str, str]:
-    """Digests of models, prompts and texts, by the words for them."""
+    """Return the content digests of a study's models, prompts and text files, each under a phrase.
+
+    The phrases, such as ``content of model rl, step 100``, are what a reader is shown.
+    """
     digests = {}
     for model, by_step in study.digests.items():
         for step, digest in by_step.items():
@@ -152,7 +169,11 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _problem_changes(
     set_name: str, old_hashes: Mapping[str, str], new_hashes: Mapping[str, str]
 ) -> Iterator[Change]:
-    """How many problems of one set came, went, or have another text, and which first."""
+    """Yield a line each for the problems of one set that changed, were added or were removed.
+
+    Both mappings give, by problem id, the hash of the problem's content. A line says at most three
+    ids and how many more there are.
+    """
     in_both = old_hashes.keys() & new_hashes.keys()
     ids_by_change = {
         "changed": [i for i in new_hashes if i in in_both and new_hashes[i] != old_hashes[i]],
@@ -166,7 +187,11 @@ def _problem_changes(
 
 
 def _compare_blocks(old: Study, new: Study) -> Iterator[BlockChange]:
-    """What becomes of the samples of each block of the stored study."""
+    """Yield what becomes of the stored samples of each block of the old study.
+
+    A block is all samples of one arm on one problem set at one training step. One that the new
+    study no longer asks for stays on disk and is not counted (``asked=False``).
+    """
     requested = set(new.block_keys())
     for arm, set_name, step in old.block_keys():
         if (arm, set_name, step) in requested:
@@ -181,7 +206,12 @@ _REASONS: Final = {
 
 
 def _compare_block(old: Study, new: Study, arm: str, set_name: str, step: int) -> BlockChange:
-    """Count the problems whose request is what it was, and say what the others differ in."""
+    """Count the problems of a block whose stored samples stay valid, and say why others do not.
+
+    A block is one arm, problem set and training step. A *request* is everything that determines a
+    sample besides its index: model content, prompt, sampling setting and problem text. A problem's
+    samples stay valid if its request is what it was.
+    """
     stored = set(old.problem_ids(set_name))
     problem_ids = new.problem_ids(set_name)
     valid_count = 0

@@ -103,7 +103,11 @@ class ModelSource:
 
     @classmethod
     def read(cls, option: str, word: str) -> ModelSource:
-        """Read an option's word: a folder that is there, or else owner/name of the hub."""
+        """Read the user's word for a model: an existing folder, or else owner/name on the hub.
+
+        ``option`` is the command-line option that the word stood behind, for messages. A model of
+        the hub gets the folder ``models/<name>``, to which it is to be downloaded.
+        """
         folder = Path(word).expanduser()
         if folder.is_dir():
             return cls(folder.absolute())
@@ -141,8 +145,9 @@ class ModelSource:
     def is_qwen(self) -> bool:
         """Whether it is of a family whose base models know Qwen's chat marks.
 
-        A model of the hub is known by its name, so that a download changes no prompt. The marks
-        alone say nothing: OLMo 3 has them in its tokenizer.
+        A model of the hub is known by its name, so that a download changes no prompt. A local
+        folder must state a Qwen type and have the marks in its tokenizer; the marks alone say
+        nothing, for OLMo 3 has them in its tokenizer too.
         """
         if self.hub is not None:
             return "qwen" in self.hub.lower()
@@ -199,7 +204,10 @@ class Draft:
 
     @property
     def command(self) -> str:
-        """The command that writes this study: its first line, by which it is known again."""
+        """The command that writes this study, as a comment: the first line of its file.
+
+        By this line a file that nobody has edited is known again.
+        """
         options = {
             "--base": self.base.hub or self.base.folder,
             "--trained": self.trained.hub or self.trained.folder,
@@ -265,7 +273,12 @@ class Draft:
 
     @property
     def askings(self) -> tuple[Asking, Asking]:
-        """How the base and the trained model are asked: alike where both are of one kind."""
+        """How the base and the trained model are asked; both alike unless only one is a chat model.
+
+        An *asking* is a prompt with the reason for it, and the model whose chat format it takes.
+        The order decides: the user's own prompt, then one that the problem sets prescribe, then the
+        kind of model.
+        """
         prompt_of_sets = self._prompt_of_sets()
         if self.given_prompt is not None:
             shared = Asking(self.given_prompt, "as --prompt says")
@@ -283,7 +296,10 @@ class Draft:
         return shared, shared
 
     def _prompt_of_sets(self) -> str | None:
-        """The prompt that the problem sets have of their own; None where they ask for a box."""
+        """The prompt that all problem sets prescribe; None if they only want the answer in a box.
+
+        Sets that prescribe different prompts are refused, unless the user named one prompt for all.
+        """
         prompts = {name: _PROMPTS_OF_SETS.get(name) for name in self.problem_sets}
         if GENERATED_SET in prompts:
             prompts[GENERATED_SET] = "countdown" if self.base.is_toy else "countdown-words"
@@ -298,7 +314,11 @@ class Draft:
 
     @property
     def _max_tokens(self) -> int:
-        """As many as fit, with a quarter of the context left for the question."""
+        """The longest response, in tokens, that fits both models.
+
+        It is the draft's own size, less for prompts that nothing ends, and at most three quarters
+        of each model's context: the last quarter is left for the question.
+        """
         if self.base.is_toy:
             return _TOY_MAX_TOKENS
         limits = [self.size.max_tokens]
@@ -311,6 +331,12 @@ class Draft:
         return min(limits)
 
     def _problem_set_line(self, name: str) -> str:
+        """Return the line of one problem set, such as ``math500: {path: data/math500}``, indented.
+
+        ``name`` is a registered set, or the path of the user's own file of problems. A set that is
+        read from files gets the folder to which it is downloaded; a generated one needs a
+        ``limit``. Small sets get more samples per problem (``n``) to make up for their size.
+        """
         entries = {}
         limit = self.size.limit
         if is_own_file(name):
@@ -344,6 +370,11 @@ def _completion_asking(base: ModelSource) -> Asking:
 
 
 def _model_lines(name: str, source: ModelSource, folder: Path) -> list[str]:
+    """Return the lines of the study file for one model.
+
+    ``name`` is the model's name in the study. The path is written relative to ``folder``, where the
+    study file will lie, as long as the model is below the current folder.
+    """
     path = str(source.folder)
     if source.folder.is_relative_to(Path.cwd()):
         path = os.path.relpath(source.folder, folder)
@@ -364,7 +395,10 @@ def is_own_file(word: str) -> bool:
 
 
 def fields_of(file: Path) -> dict[str, str]:
-    """Which fields of a file's first record hold the question, the answer and the id."""
+    """Find out which fields of a file's first record hold the question, the answer and the id.
+
+    The result maps ``question``, ``gold`` (the answer) and perhaps ``id`` to names of fields.
+    """
     try:
         text = file.read_text()
         if file.suffix == ".json":
@@ -393,7 +427,10 @@ def _quoted(text: str) -> str:
 
 
 def read_sets(words: str) -> tuple[str, ...]:
-    """Problem sets of ``--on math500,aime24``."""
+    """Read the word behind ``--on``, such as ``math500,aime24``, as names of problem sets.
+
+    A name that is no registered set, and a file without the needed fields, are refused here.
+    """
     names = [word.strip() for word in words.split(",") if word.strip()]
     if not names:
         raise UserError("--on: names no problem set")
@@ -413,10 +450,15 @@ def write_study(draft: Draft, target: Path | None = None) -> Path:
 
 
 def unedited_draft(file: Path) -> Draft | None:
-    """The draft that a study file was written from; None for a file that was changed since."""
+    """Return the draft that a study file was written from; None for a file that was changed since.
+
+    The first line of such a file is the command that wrote it. The draft of that command is made
+    again, once for each size (for GPUs, for CPUs), and must give the very same text.
+    """
     text = file.read_text()
     # The first line of somebody's own file may be anything, such as "# Ann's study".
     with suppress(UserError, KeyError, ValueError):
+        # Without "# rlbhpc init"; what is left are pairs of an option and its value.
         words = shlex.split(text.partition("\n")[0])[3:]
         options = dict(zip(words[::2], words[1::2], strict=False))
         for size in (ON_GPUS, ON_CPUS):

@@ -61,7 +61,12 @@ class Axis:
 
 
 def expand(tree: Node) -> Node:
-    """Return the tree without lists that mean sweeps, without defaults, with absolute paths."""
+    """Return the tree without lists that mean sweeps, without defaults, with absolute paths.
+
+    The tree is the study file: each value is a node that knows its place. A list where the schema
+    has one value is a *sweep*: it makes one named entry per value. ``members`` collects what each
+    swept entry became, so that later sections can replace its name by the names of its members.
+    """
     tree = _fill_arms_from_defaults(tree)
     tree = _rename_recipe_seeds(tree)
     tree = _make_paths_absolute(tree, Shape(StudyFile))
@@ -80,7 +85,10 @@ def expand(tree: Node) -> Node:
 
 
 def _fill_arms_from_defaults(tree: Node) -> Node:
-    """Write the keys of ``sampling`` into every arm that does not say otherwise."""
+    """Copy the keys of the ``sampling`` section into every arm that does not set them itself.
+
+    The section is then gone from the tree. An unknown key in it is refused.
+    """
     defaults = tree.entries.get("sampling")
     if defaults is None or not isinstance(defaults.value, dict):
         return tree
@@ -102,7 +110,7 @@ def _fill_arms_from_defaults(tree: Node) -> Node:
 
 
 def _rename_recipe_seeds(tree: Node) -> Node:
-    """Write ``seeds`` of a recipe as the sweep of its ``seed`` that it is."""
+    """Rewrite ``seeds: [0, 1]`` of a recipe as a list under ``seed``, which means a sweep."""
     recipes = tree.entries.get("recipes")
     if recipes is None or not isinstance(recipes.value, dict):
         return tree
@@ -121,6 +129,13 @@ def _rename_recipe_seeds(tree: Node) -> Node:
 
 
 def _make_paths_absolute(node: Node, shape: Shape) -> Node:
+    """Return a copy of a value in which every path is absolute, at any depth.
+
+    ``shape`` is what the schema says of the value: its type, with marks such as "this is a path".
+    Where the schema is silent (``_ANY_SHAPE``) only a plugin's file, such as ``./mine.py``, is
+    taken for a path. `local_path` resolves against the folder of the file that the value is written
+    in.
+    """
     if isinstance(node.value, dict):
         entries = {}
         for key, child in node.value.items():
@@ -149,7 +164,13 @@ def _is_path(text: str, shape: Shape) -> bool:
 def _expand_section(
     section: str, node: Node, entry: type[Entry], members: MembersBySection
 ) -> Node:
-    """Sweep all entries of one section, and add to ``members`` what became of each name."""
+    """Replace each entry of one section by its variants, and record them in ``members``.
+
+    ``entry`` is the schema's class for an entry of this section. A variant is one combination of
+    the entry's swept values; its name is the written name and an ending, such as ``-t0.6``. An
+    entry without sweeps has one variant with an empty ending, and is not recorded. Models go in the
+    order of their making, because the sweep of a model sweeps the models made from it.
+    """
     variants_by_name: dict[str, list[tuple[str, Node]]] = {}
     section_members = members.setdefault(section, {})
     entry_count = 0
@@ -164,6 +185,7 @@ def _expand_section(
         if entry_count > MAX_ENTRIES:
             node.fail(f"more than {MAX_ENTRIES:,} entries after the sweeps")
         endings = [ending for ending, _ in variants]
+        # A single empty ending is an entry without sweeps, which keeps its name.
         if endings != [""]:
             section_members[name] = [Member(name + ending, ending) for ending in endings]
     result: dict[str, Node] = {}
@@ -192,19 +214,29 @@ def sort_by_origin(models: Node, sources: Mapping[str, Iterable[str]]) -> list[s
 
 
 def _parent_names(model: Node, models: Node) -> list[str]:
-    """The models under ``base`` and ``train.from`` of a model, which may be lists of names."""
+    """Name the models that a model is made from: those under its ``base`` and its ``train.from``.
+
+    Either key may hold one name or a list of names (a sweep). ``models`` is the whole section; a
+    name that is not in it is left out.
+    """
     sources = [model.entries.get("base")]
     if "train" in model.entries:
         sources.append(model.entries["train"].entries.get("from"))
     names = []
     for source in sources:
         if source is not None:
+            # `items` is empty unless the value is a list.
             names += [str(item.value) for item in source.items or [source]]
     return [name for name in names if name in models.entries]
 
 
 def _variants(node: Node, entry: type[Entry], members: MembersBySection) -> list[tuple[str, Node]]:
-    """Every combination of the swept fields of one entry: ending of the name, and the entry."""
+    """Return every combination of an entry's swept values: the ending of its name, and the entry.
+
+    An *axis* is one swept field, and a *choice* one value on it: the ending it adds to the name,
+    and the values it puts in, by key path. The variants are the product of all axes. ``members``
+    says what entries that were swept before became.
+    """
     node = _expand_name_lists(node, entry, members)
     axes = _join_axes(list(_find_axes(node, entry, (), members)))
     combination_count = 1
@@ -228,7 +260,10 @@ def _find_axes(
 ) -> Iterator[Axis]:
     """Find the swept fields of an entry, in the order of the schema.
 
-    So the order of the keys in a file does not change a name.
+    So the order of the keys in a file does not change a name. An *axis* is a swept field with its
+    choices. A field is swept if it holds a list where the schema has a single value, or if it names
+    an entry that was swept itself (``is_reference``). ``parent_path`` is the path of keys to this
+    entry; ``members`` says what each swept entry became.
     """
     for key, shape in fields(entry).items():
         if key not in node.entries:
@@ -252,7 +287,11 @@ def _find_axes(
 
 
 def _find_option_axes(options: Node, parent_path: KeyPath) -> Iterator[Axis]:
-    """Find the options that are swept, ``{sweep: [1, 2]}``, in the order of their names."""
+    """Find the free options that are swept, ``{sweep: [1, 2]}``, in the order of their names.
+
+    The schema does not know an option's type, so a bare list there is a value and no sweep. An axis
+    is one swept field with a choice for each of its values.
+    """
     for name, option in sorted(options.entries.items()):
         if option.entries.keys() != {"sweep"}:
             continue
@@ -275,7 +314,11 @@ def _sweep_values(node: Node) -> list[Node]:
 def _choices_of_reference(
     node: Node, shape: Shape, key_path: KeyPath, members: MembersBySection
 ) -> list[Choice]:
-    """One choice for each entry that the named entry was swept into; none where it was not."""
+    """Return a choice for each entry that the named entry was swept into; none if it was not swept.
+
+    ``node`` is a value that may name another entry, ``key_path`` where it stands. A choice says
+    what its value adds to the name of the entry, and which value to put in at which path.
+    """
     return [
         Choice(member.ending, {key_path: replace(node, value=member.name)})
         for member in _members_of(node, shape, members)
@@ -290,7 +333,11 @@ def _members_of(node: Node, shape: Shape, members: MembersBySection) -> list[Mem
 
 
 def _join_axes(axes: list[Axis]) -> list[list[Choice]]:
-    """The choices of each axis, where references with the same endings became one axis."""
+    """Return the choices of each axis, with references that vary together joined into one axis.
+
+    An axis is one swept field. Two fields that name swept entries with the same endings (``-ppo``,
+    ``-grpo``) do not multiply: the first choice of one goes with the first of the other.
+    """
     joined: list[list[Choice]] = []
     references: dict[tuple[str, ...], list[Choice]] = {}
     for axis in axes:
@@ -306,7 +353,7 @@ def _join_axes(axes: list[Axis]) -> list[list[Choice]]:
 
 
 def _with_value(node: Node, key_path: KeyPath, value: Node) -> Node:
-    """A copy of an entry with another value at a key path."""
+    """Return a copy of an entry with another value at a key path."""
     if not key_path:
         return value
     name, *inner_path = key_path
@@ -316,7 +363,12 @@ def _with_value(node: Node, key_path: KeyPath, value: Node) -> Node:
 
 
 def _expand_name_lists(node: Node, entry: type[Entry], members: MembersBySection) -> Node:
-    """Replace swept names in lists of names, and of entries that hold names, by their members."""
+    """Replace swept names in an entry's lists of names by the names of their members.
+
+    A list field of the schema is no sweep, so a swept name in it stands for all that it became. A
+    list of entries, each of which may hold such names, is expanded entry by entry. ``members`` says
+    what each swept entry became.
+    """
     if not isinstance(node.value, dict):
         return node
     entries = dict(node.value)
@@ -338,7 +390,11 @@ def _expand_name_lists(node: Node, entry: type[Entry], members: MembersBySection
 
 
 def _name_ending(key: str, shape: Shape, node: Node) -> str:
-    """Say what a swept value adds to a name: ``-t0.6``, ``-grpo``, ``-no-chat``."""
+    """Return what a swept value adds to the name of its entry: ``-t0.6``, ``-grpo``, ``-no-chat``.
+
+    ``shape`` is what the schema says of the field. Its *tag* is the letter or word that stands
+    before the value, such as ``t`` for a temperature; without a tag it is the key.
+    """
     value = node.value
     tag: Tag | None = shape.mark(Tag)
     if isinstance(value, bool):

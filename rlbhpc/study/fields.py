@@ -160,7 +160,11 @@ class Shape:
 
 
 def shape(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
-    """Take an annotation apart; ``marks`` are those found around it."""
+    """Take a type annotation of the schema apart into type, marks and the shape of its items.
+
+    ``marks`` are those found around it: what `Annotated` adds, such as "this names a model". Of ``X
+    | None`` only ``X`` counts.
+    """
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
@@ -196,7 +200,12 @@ _NUMBER_WORDS: Final = {int: "a whole number", float: "a number", bool: "true or
 
 
 def allowed(shape: Shape) -> str:
-    """Say what may stand in a field, in words: for messages and for the reference page."""
+    """Say what may stand in a field, in words: for messages and for the reference page.
+
+    ``shape`` is the field's type with its marks, which are the annotations of the schema: an own
+    wording (`Words`), "this is a path" (`IsPath`), or which section it names an entry of
+    (``refers_to``).
+    """
     words = shape.mark(Words)
     if words is not None:
         return words.text
@@ -227,7 +236,10 @@ def _constraints(marks: tuple[Any, ...]) -> Iterator[Any]:
 
 
 def _range_words(marks: tuple[Any, ...]) -> str:
-    """The bounds of a number, as they follow the word for its type: `` from 1 to 10``."""
+    """Put the bounds of a number in words that follow the word for its type: `` from 1 to 10``.
+
+    ``marks`` are the annotations of a field, among them bounds such as ``Ge(1)``.
+    """
     lower = upper = ""
     for mark in _constraints(marks):
         match mark:
@@ -248,7 +260,10 @@ def _range_words(marks: tuple[Any, ...]) -> str:
 
 
 def _text_words(marks: tuple[Any, ...]) -> str:
-    """Text with the length that it may have, in words."""
+    """Say in words how long a text may be.
+
+    ``marks`` are the annotations of a field, some of which limit the length.
+    """
     words = "text"
     longest = None
     for mark in marks:

@@ -53,9 +53,11 @@ class Sampling:
         return self.temperature > 0 and self.top_p == 1 and not changed_settings
 
     def extras(self) -> dict[str, Any]:
-        """The settings from ``top_k`` on that differ from "off", by name.
+        """Return the settings from ``top_k`` on that are switched on, by name.
 
-        What is off is left out, so that samples from before these settings stay valid.
+        One that has its default is off and is left out, so that the fingerprints of samples from
+        before these settings existed stay what they are. The first ``_OLDEST_SETTINGS`` fields
+        always count.
         """
         changed = {}
         for field in fields(self)[_OLDEST_SETTINGS:]:
@@ -65,7 +67,10 @@ class Sampling:
         return changed
 
     def record(self) -> dict[str, Any]:
-        """The setting by name, without what is off."""
+        """Return the setting as JSON-ready values by name, without what is switched off.
+
+        `extras` adds the settings of the later fields that are switched on.
+        """
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -176,4 +181,5 @@ def _hash_to_63_bits(content: Any) -> int:
     """The first 63 bits of SHA-256 over the compact JSON text of some values."""
     text = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     first_bytes = hashlib.sha256(text.encode()).digest()[:8]
+    # One bit less than eight bytes, so that it fits a signed 64-bit column.
     return int.from_bytes(first_bytes, "big") >> 1

@@ -129,9 +129,13 @@ class Layout:
         return self.root / "tables" / kind
 
     def groups(self) -> list[tuple[str, str]]:
-        """Every arm and problem set that has a plan, journals or parts."""
+        """Return every pair of arm and problem set of which the run holds anything.
+
+        That is a grid (the file that lists what is asked of the pair), journals (samples as they
+        come) or parts (finished Parquet files). Their paths are ``grids/<arm>/<set>.json`` and
+        ``journals/<arm>/<set>/`` and ``parts/<arm>/<set>/``.
+        """
         groups: set[tuple[str, str]] = set()
-        # A writer that was killed leaves a grid under another ending than its own.
         for kind in ("journals", "parts"):
             for arm in entries(self.root / kind):
                 # Beside the folders may lie what a file manager leaves.

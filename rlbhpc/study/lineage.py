@@ -80,7 +80,11 @@ def content_digest(folder: Path) -> str:
 
 
 def mark_files(folder: Path) -> FileMarks:
-    """Read all files of a checkpoint that count."""
+    """Return size, times and SHA-256 of every file of a checkpoint that decides its answers.
+
+    A *mark* is this record of one file; the keys are paths below ``folder``. A folder without
+    weights is refused, as are weights that Git LFS has not fetched.
+    """
     files = content_files(folder)
     weights = [file for file in files if _matches(file.name, WEIGHTS)]
     if not weights:
@@ -95,7 +99,11 @@ def mark_files(folder: Path) -> FileMarks:
 
 
 def _reject_lfs_pointers(weights: list[Path]) -> None:
-    """Refuse weights that Git LFS has not fetched; one format of them is enough."""
+    """Refuse weights of which Git LFS has fetched only pointers: small text files in their place.
+
+    One format that is there whole is enough, so it is an error only if every format (file ending)
+    has pointers.
+    """
     pointers = []
     for file in weights:
         is_small = _size_and_times(file)[0] < MAX_LFS_POINTER_BYTES
@@ -114,9 +122,10 @@ def digest_marks(marks: FileMarks) -> str:
 
 
 def changed_content(folder: Path, marks: FileMarks) -> str | None:
-    """Digest of a checkpoint whose files are not those of the marks; None where they are.
+    """Return the digest of a checkpoint whose files are not those of the marks; None if they are.
 
-    While sizes and times are the same, no file is read: 15 GB cost a few milliseconds.
+    A *mark* is the size, times and SHA-256 of a file as it was. While sizes and times are the same,
+    no file is read: 15 GB cost a few milliseconds.
     """
     now = {file.relative_to(folder).as_posix(): file for file in content_files(folder)}
     if now.keys() == marks.keys():
@@ -142,7 +151,11 @@ def _size_and_times(file: Path) -> tuple[int, int, int]:
 
 
 def content_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that count, in a stable order."""
+    """Return the files of a checkpoint that decide its answers, sorted by path.
+
+    Left out are other formats of the same model, checkpoints below this one, notes and training
+    state; DeepSpeed's optimizer files count only if there are no other weights.
+    """
     files = []
     for parent, subfolders, names in os.walk(folder, followlinks=False):
         subfolders[:] = [name for name in subfolders if _belongs_to_model(Path(parent, name))]
@@ -170,7 +183,11 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def file_digest(file: Path) -> str:
-    """SHA-256 of one file, from the cache where the file has not changed since."""
+    """Return the SHA-256 of one file, from the cache if the file has not changed since.
+
+    The cache file's name follows from the path, size, times and inode. A small file is hashed at
+    once, which is faster than looking it up.
+    """
     try:
         status = file.stat()
         if status.st_size < MIN_CACHED_BYTES:
@@ -220,7 +237,7 @@ def _write_cached(cache_file: Path, digest: str) -> None:
 
 
 def model_config(folder: Path) -> dict[str, Any]:
-    """Return ``config.json``; empty where there is none (an adapter, a ZeRO folder)."""
+    """Read ``config.json`` of a model folder; empty if there is none (an adapter, for example)."""
     file = folder / "config.json"
     try:
         config = json.loads(file.read_bytes())
@@ -240,10 +257,11 @@ _LENGTH_KEYS: Final = (
 
 
 def stated_length(config: dict[str, Any]) -> int | None:
-    """Maximum tokens, prompt and response together, that a configuration states, if it does.
+    """Return the maximum tokens, prompt and response together, that a model's configuration states.
 
-    Of a model with images it is its language model's. Rotary scaling adds nothing: transformers and
-    vLLM take the stated length as the one that the scaling reaches.
+    None if it states none. For a model with images it is the limit of its language model. Rotary
+    scaling adds nothing: transformers and vLLM take the stated length as the one that the scaling
+    reaches.
     """
     config = _language_config(config)
     for key in _LENGTH_KEYS:
@@ -254,10 +272,11 @@ def stated_length(config: dict[str, Any]) -> int | None:
 
 
 def steady_length(config: dict[str, Any]) -> int | None:
-    """Maximum tokens at which the rotary frequencies of a model stay what they are.
+    """Return the longest text, in tokens, up to which a model's rotary frequencies do not change.
 
-    With LongRoPE (Phi-3, Phi-4-mini) they depend on the longest text of a batch, so ``hf`` and
-    training hold no more.
+    With LongRoPE (Phi-3, Phi-4-mini) the frequencies depend on the longest text of a batch: beyond
+    the original length all texts of the batch get others. So the engine ``hf`` and training stay
+    below that length. For every other model it is the stated length.
     """
     length = stated_length(config)
     config = _language_config(config)
@@ -317,7 +336,10 @@ def read_origin(folder: Path) -> Origin | None:
 
 
 def read_record(path: Path) -> Origin | None:
-    """The record in a file; None where there is none."""
+    """Read an origin record: what a checkpoint was made from, in which run, and its files then.
+
+    None if there is no such file.
+    """
     try:
         record = json.loads(path.read_bytes())
         files = {name: FileMark(*mark) for name, mark in record["files"].items()}
@@ -336,7 +358,12 @@ def record_checkpoint(folder: Path, made_by: str, run: str) -> None:
 
 
 def _begin_run(folder: Path, made_by: str) -> Origin:
-    """The record of a training folder, which the first of all ranks writes."""
+    """Return the record of a training folder, and write it first if there is none.
+
+    ``made_by`` is the digest of what the model is made from: base, recipe and data. The run gets a
+    random name. All ranks of a training call this at once: the hard link lets one of them win, and
+    all of them read what that one wrote.
+    """
     target = folder / ORIGIN_FILE
     with temporary_path(folder) as partial:
         _write_origin(partial, Origin(made_by, uuid.uuid4().hex))
@@ -386,6 +413,13 @@ class Digests:
         return self.known[model, step]
 
     def _compute(self, model: str, step: int) -> str:
+        """Compute the digest that identifies the content of one model at one step.
+
+        ``entry`` is the model's entry in the study. A served model is known by its name at the
+        server, a trained one by what it is made from, and any other by its files. At step 0 a line
+        of checkpoints is its base. An adapter's digest includes its base, without which it is no
+        model.
+        """
         entry = self.study.models[model]
         if entry.endpoint is not None:
             # The address may change while the model stays; nothing more is known of its content.
@@ -412,6 +446,10 @@ class Digests:
         return digest_of(self._training_content(model))
 
     def _training_content(self, model: str) -> list[Any]:
+        """Return all that a training's result depends on but the step: its base and its recipe.
+
+        The base enters as a digest, the recipe with the contents of what it names.
+        """
         base = self.study.base(model)
         training = self.study.models[model].train
         assert training is not None
@@ -420,7 +458,12 @@ class Digests:
         return ["train", base_digest, self._recipe_content(recipe)]
 
     def _recipe_content(self, recipe: Recipe) -> dict[str, Any]:
-        """What a recipe says, with contents in place of names."""
+        """Return a recipe's settings with contents in place of names.
+
+        So a renamed prompt or data file changes no digest, and another content under the same name
+        does. ``FREE_OPTIONS`` change nothing in the result, so they are left out. The teacher is a
+        model or an arm whose responses are learnt from.
+        """
         study = self.study
         record = recipe.model_dump(mode="json", by_alias=True)
         options = record["options"]
@@ -441,7 +484,13 @@ class Digests:
         return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
 
     def _teacher_content(self, teacher: Teacher) -> dict[str, Any]:
-        """What the kept responses of an arm's last step depend on."""
+        """Return what the responses depend on that a training takes from a teacher.
+
+        The teacher is an arm of the study (a model under one prompt and sampling setting) at its
+        last step. Per problem set it is the number of samples per problem, the problems' hashes,
+        and where sampling ends early the number of right ones. Verifiers matter only if the right
+        responses alone are kept.
+        """
         study = self.study
         arm = study.arms[teacher.arm]
         content_of_sets = {}
@@ -486,10 +535,15 @@ RETRAIN_ADVICE: Final = (
 
 
 def training_order(study: Study, models: Iterable[str]) -> list[str]:
-    """Those of the models that the study trains, and all that these start from, bases first."""
+    """Return the ``models`` that the study trains, and all that these start from, bases first."""
     ordered: list[str] = []
 
     def add(name: str) -> None:
+        """Append a model behind the models that it is trained from, unless it is there already.
+
+        A model that the study does not train is passed over. ``from_`` is the start of the
+        training.
+        """
         training = study.models[name].train
         if training is None or name in ordered:
             return
@@ -510,7 +564,11 @@ def checkpoint_exists(study: Study, model: str, step: int) -> bool:
 
 
 def untrained_models(study: Study, models: Iterable[str]) -> list[str]:
-    """Models that still have to be trained, bases first; those that are must be the study's own."""
+    """Return the models that still have to be trained, bases first.
+
+    A model counts as trained if all its checkpoints are there. Checkpoints on disk that were made
+    from something else than the study says are refused.
+    """
     ordered = training_order(study, models)
     reject_foreign_models(study, ordered)
     untrained = []
@@ -530,7 +588,13 @@ def reject_foreign_models(study: Study, models: Iterable[str]) -> None:
 
 
 def compare_model(study: Study, model: str) -> str | None:
-    """Why what lies on disk of a trained model is not the study's; None where it is."""
+    """Say why what lies on disk of a trained model is not the study's; None if it is.
+
+    Beside every checkpoint, and in the folder of the training itself, lies a record: ``made_by`` is
+    the digest of what it was made from (base, recipe, data), ``run`` the name of that one training.
+    Each checkpoint must be what the study says, and all of them must come from the run in the
+    folder. ``study.layout.states(model)`` is the folder of states from which a training can go on.
+    """
     steps = study.models[model].steps or []
     runs_by_step = {}
     for step in steps:
@@ -545,6 +609,7 @@ def compare_model(study: Study, model: str) -> str | None:
     folder = study.layout.training(model)
     training = read_origin(folder)
     if training is None:
+        # States to go on from, but nothing that says what they were made from.
         if any(study.layout.states(model).glob("step-*")):
             return _no_record_complaint(model, folder)
         # The state of a training that is over may be deleted.
@@ -568,7 +633,11 @@ def compare_model(study: Study, model: str) -> str | None:
 
 
 def compare_checkpoint(study: Study, model: str, step: int) -> str | None:
-    """Why one checkpoint on disk is not what the study says of it; None where it is."""
+    """Say why one trained checkpoint on disk is not what the study says of it; None if it is.
+
+    The record beside the weights (``origin``) must name the digest that the study gives this model
+    and step, and the files must still be those that it lists.
+    """
     folder = study.folder(model, step)
     origin = read_origin(folder)
     digest = study.digests[model][step]
@@ -601,7 +670,9 @@ def _no_record_complaint(model: str, folder: Path) -> str:
 def check_weights(study: Study, model: str, step: int) -> None:
     """Refuse weights on disk that are not those to which the study gave its digest.
 
-    Called where weights are loaded, perhaps days after the study was read.
+    It is called where weights are loaded, perhaps days after the study was read. A model that the
+    study trains has a record beside its weights. Of a given one the study's folder holds the files'
+    sizes, times and hashes; only if these differ is the digest computed anew.
     """
     digest = study.digests[model][step]
     if study.models[model].train is not None:
@@ -614,6 +685,7 @@ def check_weights(study: Study, model: str, step: int) -> None:
     record = read_record(study.layout.contents(digest))
     if record is not None and record.changed(folder) is None:
         return
+    # Without the digests that the study holds, they are computed from the files.
     digest_now = Digests(replace(study, digests={})).digest(model, step)
     if digest_now != digest:
         raise UserError(
@@ -624,7 +696,11 @@ def check_weights(study: Study, model: str, step: int) -> None:
 
 
 def record_given_models(study: Study) -> None:
-    """Write down what the files of the study's given models are, for workers to compare with."""
+    """Write down the sizes, times and hashes of the weights that the study was given.
+
+    Workers later compare the files with this record, which lies in the study's folder under the
+    model's digest. Models that the study trains have records of their own.
+    """
     for name, entry in study.models.items():
         if entry.path is None:
             continue
@@ -653,7 +729,10 @@ def set_aside(study: Study, models: Iterable[str]) -> list[Path]:
 
 
 def _retire_model(study: Study, model: str) -> Path:
-    """Move the training and the checkpoints of a model into a folder of retired ones."""
+    """Move a model's training and checkpoints out of the way, and return their new folder.
+
+    Its name is the model's and that of the run that made it, with a number if it is taken.
+    """
     layout = study.layout
     training = read_origin(layout.training(model))
     run = "unrecorded" if training is None else training.run[:SHOWN_DIGITS]

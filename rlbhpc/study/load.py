@@ -72,7 +72,9 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """Load a study file and look up everything that it names.
 
     ``overrides`` are ``key.path=value`` texts that win over the file (``--set``). A file that ends
-    in ``.json`` is a study as it was launched, with all that was looked up then.
+    in ``.json`` is a study as it was launched, with all that was looked up then. ``tree`` is the
+    file as nodes, values that know their place, for messages; ``file`` holds the same values,
+    validated.
     """
     path = Path(path)
     if path.suffix == ".json" and path.is_file():
@@ -95,7 +97,10 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def _look_up_contents(tree: Node, file: StudyFile) -> Study:
-    """The study with its prompts, problems, texts and plugins; models have no digests yet."""
+    """Return the study with the contents of its prompts, problems, texts and plugins.
+
+    The digests of its models are left empty: they need the study itself, and are added later.
+    """
     problem_hashes: dict[str, Mapping[str, str]] = {}
     repeat_counts: dict[str, int] = {}
     for name in file.problem_sets:
@@ -117,7 +122,11 @@ def _look_up_contents(tree: Node, file: StudyFile) -> Study:
 
 
 def _check_names(tree: Node, file: StudyFile) -> None:
-    """Refuse names that stand for nothing, and models that have no source."""
+    """Refuse names that stand for nothing, and models that have no source.
+
+    ``tree`` is the study file as nodes, which know their place for messages, and ``file`` the same
+    values after validation.
+    """
     _check_references(tree)
     for name, node in tree.entries["problem_sets"].entries.items():
         _check_set_entry(name, node)
@@ -137,7 +146,11 @@ def _entries(tree: Node, section: str) -> Mapping[str, Node]:
 
 
 def find_references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:
-    """Every value that names something, with the section that it refers to."""
+    """Yield every value that names something, with the section that it refers to.
+
+    ``node`` is a value with its place in the study file, with all below it. ``shape`` is what the
+    schema says of it; its ``refers_to`` is the section whose entries it may name.
+    """
     if shape.refers_to is not None and isinstance(node.value, str):
         yield node, shape.refers_to
     for key, child in node.entries.items():
@@ -150,6 +163,10 @@ def find_references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:
 
 
 def _check_references(tree: Node) -> None:
+    """Refuse a value that should name an entry of the study, or a registered one, and does not.
+
+    A prompt may also be a ``.txt`` file, and a problem set a Python file or an installed plugin.
+    """
     known_names: dict[str, Sequence[str]] = {
         section: list(_entries(tree, section)) for section in ENTRY_WORDS
     }
@@ -164,7 +181,11 @@ def _check_references(tree: Node) -> None:
 
 
 def _check_set_entry(name: str, node: Node) -> None:
-    """Refuse a problem set that nothing reads, or that two readers would."""
+    """Refuse a problem set whose records nobody can read, or that two readers could.
+
+    ``node`` is the set's entry in the study file. ``set`` names the registered set that reads the
+    records (by default the entry's own name); ``fields`` describes records of the user's own.
+    """
     if {"set", "fields"} <= node.entries.keys():
         node.fail("found both `set` and `fields`; allowed: one of them reads the records")
     if not {"set", "fields"} & node.entries.keys() and not is_set(name):
@@ -176,7 +197,10 @@ def _check_set_entry(name: str, node: Node) -> None:
 
 
 def _check_analysis_plugins(tree: Node) -> None:
-    """Refuse a statistic or figure that nobody brings before samples are drawn for it."""
+    """Refuse a statistic or report section that nobody provides, before any sample is drawn.
+
+    ``aspects`` are sections of the report. A name must be a Python file or an installed plugin.
+    """
     analysis = _entries(tree, "analysis")
     for kind in ("statistics", "aspects"):
         for node in analysis[kind].items if kind in analysis else ():
@@ -187,7 +211,11 @@ def _check_analysis_plugins(tree: Node) -> None:
 
 
 def _check_training_starts(tree: Node, file: StudyFile) -> None:
-    """Refuse training that has no model to start from, or two."""
+    """Refuse training that has no model to start from, or two.
+
+    A recipe with an ``architecture`` starts from random weights, any other one from the model under
+    ``from``.
+    """
     for name, model in file.models.items():
         if model.train is None:
             continue
@@ -208,7 +236,11 @@ def _check_training_starts(tree: Node, file: StudyFile) -> None:
 
 
 def _check_cycles(tree: Node, file: StudyFile) -> None:
-    """Refuse a model that is, through its base, its training or a teacher, made from itself."""
+    """Refuse a model that is made from itself, through its base, its training or a teacher.
+
+    `sort_by_origin` gives the models with each behind those it is made from, and refuses cycles; in
+    that order the length of each chain follows from the lengths before it.
+    """
     sources = {model: list(_sources(file, model)) for model in file.models}
     chain_lengths: dict[str, int] = {}
     for model in sort_by_origin(tree.entries["models"], sources):
@@ -221,7 +253,7 @@ def _check_cycles(tree: Node, file: StudyFile) -> None:
 
 
 def _sources(file: StudyFile, model: str) -> Iterator[str]:
-    """The models that a model is made from."""
+    """Yield the models that a model is made from: base, start of the training, and teachers."""
     entry = file.models[model]
     if entry.base is not None:
         yield entry.base
@@ -241,7 +273,11 @@ def _sources(file: StudyFile, model: str) -> Iterator[str]:
 
 
 def _load_prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
-    """Every prompt that is named, and those that the study makes."""
+    """Return every prompt that the study names, by name, and those that it makes itself.
+
+    `find_references` gives each value of the file that names something, with the section it names.
+    `_located` puts the place in the study file before an error.
+    """
     prompts = {}
     for name, node in _entries(tree, "prompts").items():
         if name in prompt_names():
@@ -260,7 +296,13 @@ def _load_prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
 
 
 def _hash_problems(tree: Node, file: StudyFile, name: str) -> tuple[dict[str, str], int]:
-    """Content hashes of a set's problems by id, and how many repeated records were left out."""
+    """Return the content hash of each problem of a set by id, and how many repeats were left out.
+
+    ``tree`` is the study file as nodes, which know their place for messages; ``entry`` is the set's
+    entry in it after validation. ``entry.set`` is the registered set that reads the records, by
+    default the entry's own ``name``. `_located` puts the place in the study file before any error,
+    and `_stage_command` gives the command that downloads the set.
+    """
     entry = file.problem_sets[name]
     node = _entries(tree, "problem_sets")[name]
     if entry.path is not None:
@@ -277,7 +319,11 @@ def _hash_problems(tree: Node, file: StudyFile, name: str) -> tuple[dict[str, st
 
 
 def _digest_texts(tree: Node) -> dict[str, str]:
-    """Digests of the files under ``texts`` of recipes and scores, by path."""
+    """Return the digest of each file under ``texts`` of recipes and scores, by path.
+
+    `_entries` gives the entries of a section of the study file, and `_located` puts the place in
+    that file before an error.
+    """
     digests = {}
     for entry in (*_entries(tree, "recipes").values(), *_entries(tree, "scores").values()):
         node = entry.entries.get("texts")
@@ -292,7 +338,10 @@ def _digest_texts(tree: Node) -> dict[str, str]:
 
 
 def _digest_models(tree: Node, study: Study) -> dict[str, dict[int, str]]:
-    """Digests of all models by name and step."""
+    """Return the content digests of all models by name and step.
+
+    `_located` puts the place in the study file before an error.
+    """
     digests = Digests(study)
     by_model = {}
     for name, node in _entries(tree, "models").items():
@@ -302,7 +351,10 @@ def _digest_models(tree: Node, study: Study) -> dict[str, dict[int, str]]:
 
 
 def _check_steps(tree: Node, study: Study) -> None:
-    """Refuse a step of an arm that its model does not have."""
+    """Refuse a training step of an arm at which its model has no checkpoint.
+
+    ``tree`` is the study file as nodes, which know their place for messages.
+    """
     for name, arm in study.file.arms.items():
         model_steps = study.steps(arm.model)
         for index, step in enumerate(arm.steps or []):
@@ -315,7 +367,12 @@ def _check_steps(tree: Node, study: Study) -> None:
 
 
 def _check_folders(tree: Node, study: Study) -> None:
-    """Refuse a checkpoint folder that is not there, or that is no model by itself."""
+    """Refuse a checkpoint folder that is not there, or that is no model by itself.
+
+    Only models given by ``path`` are looked at. A folder without ``config.json`` is an adapter or a
+    DeepSpeed state, and needs a base. ``tree`` is the study file as nodes, for the place in
+    messages.
+    """
     for name, entry in study.models.items():
         if entry.path is None:
             continue
@@ -337,7 +394,11 @@ def _check_folders(tree: Node, study: Study) -> None:
 
 
 def _check_lengths(tree: Node, study: Study) -> None:
-    """Refuse responses longer than a model can hold: it would be cut, or fail on the cluster."""
+    """Refuse responses longer than a model can hold: it would be cut, or fail on the cluster.
+
+    That goes for the responses of arms and for those that are drawn in training. The engine ``hf``
+    and training are held to the *steady* length, up to which rotary frequencies do not change.
+    """
     for name, arm in study.file.arms.items():
         limit = context_length(study, arm.model, steady=study.engine(name) == "hf")
         _check_length(_entries(tree, "arms")[name], arm.max_tokens, arm.model, limit)
@@ -358,10 +419,11 @@ def _check_length(node: Node, max_tokens: int, model: str, limit: int | None) ->
 
 
 def context_length(study: Study, model: str, steady: bool = False) -> int | None:
-    """Maximum tokens of prompt and response of a model; None where nothing says it.
+    """Return the maximum tokens of prompt and response of a model; None if nothing says it.
 
-    ``steady`` asks for the length at which the rotary frequencies stay what they are, as ``hf``
-    and training need it.
+    ``steady`` asks for the length up to which the rotary frequencies do not change, as the engine
+    ``hf`` and training need it. A served model states its own; a folder without a configuration,
+    and a model that is yet to be trained, have the limit of their base or of their architecture.
     """
     read_length = steady_length if steady else stated_length
     entry = study.models[model]
@@ -400,7 +462,10 @@ def _download_command(hub: str | None, folder: Path) -> str:
 
 
 def _fail_missing(node: Node, path: Path, kind: str, command: str = "") -> NoReturn:
-    """Say that a path is not there, what has a similar name, and what command would fetch it."""
+    """Say that a path is not there, what has a similar name, and what command would fetch it.
+
+    ``node`` is the value of the study file that holds the path, ``kind`` the word for what it is.
+    """
     name = shown(str(path), _PATH_WIDTH)
     if is_file(path) or is_folder(path):
         node.fail(f"not a {kind}: {name}")
@@ -410,7 +475,11 @@ def _fail_missing(node: Node, path: Path, kind: str, command: str = "") -> NoRet
 
 
 def _fail_missing_step(node: Node, pattern: str, step: int) -> NoReturn:
-    """Say which checkpoint of a line is not there, and which are."""
+    """Say which checkpoint is not there, and which steps are.
+
+    ``pattern`` is a path with ``{step}`` in one of its parts. The folder above that part is
+    searched for names that fit.
+    """
     parts = Path(pattern).parts
     level = ["{step}" in part for part in parts].index(True)
     folder = Path(*parts[:level])
@@ -433,7 +502,7 @@ def _names_in(folder: Path) -> list[str]:
 
 @contextmanager
 def _located(node: Node) -> Iterator[None]:
-    """Put the location of a node before whatever goes wrong inside the block."""
+    """Put the place of a value in the study file before whatever goes wrong inside the block."""
     try:
         yield
     except UserError as error:
@@ -450,9 +519,12 @@ _BETWEEN_EXAMPLES: Final = "\n\n"
 
 
 def made_prompt(name: str, file: StudyFile) -> Prompt:
-    """The prompt that an entry of ``prompts`` describes, as literal text.
+    """Build the prompt that an entry of the study's ``prompts`` describes, as literal text.
 
     Everything is looked up now, so what a model sees is in the study and in its fingerprints.
+    *Shots* are worked examples before the question. ``text`` shows all but the last;
+    ``text_without`` has, for each question among these, the text that shows the last shot in its
+    place, so that no problem sees its own answer.
     """
     entry = file.prompts[name]
     template = get_prompt(entry.template) if entry.template else Prompt(name, PLACEHOLDER, "")
@@ -480,7 +552,12 @@ def made_prompt(name: str, file: StudyFile) -> Prompt:
 
 
 def _prompt_text(entry: PromptEntry, template: Prompt, shots: list[Shot], file: StudyFile) -> str:
-    """The template after worked examples, in the chat format of a model where one is named."""
+    """Return the template after its worked examples, in a model's chat format if one is named.
+
+    ``shots`` are pairs of question and answer. In a chat format each is a turn of the user and one
+    of the assistant; else they are simply put before the template. ``thinking`` must make a
+    difference to the text, or the chat format has no such switch.
+    """
     turns = [(template.text.replace(PLACEHOLDER, question), answer) for question, answer in shots]
     if entry.chat is None:
         examples = [f"{asked}{answer}{_BETWEEN_EXAMPLES}" for asked, answer in turns]
@@ -508,10 +585,11 @@ def _prompt_text(entry: PromptEntry, template: Prompt, shots: list[Shot], file: 
 
 
 def render_chat(folder: Path, messages: list[dict[str, str]], **settings: bool) -> str:
-    """Messages in a model's own chat format, ending where its answer begins.
+    """Return messages in a model's own chat format, ending where its answer begins.
 
-    The format is a Jinja template from the model's folder, so it runs in Jinja's sandbox. It is
-    given no clock: a date in a prompt would make yesterday's samples stale.
+    ``folder`` is the model's, ``settings`` go to its template (such as ``enable_thinking``). The
+    format is a Jinja template from the model's folder, so it runs in Jinja's sandbox. It is given
+    no clock: a date in a prompt would make yesterday's samples stale.
     """
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -537,7 +615,11 @@ def render_chat(folder: Path, messages: list[dict[str, str]], **settings: bool) 
 
 
 def _read_chat_template(folder: Path) -> tuple[str, dict[str, str]]:
-    """The template of a model folder, and its special tokens by name."""
+    """Return the chat template of a model folder, and its special tokens by name.
+
+    The template is in a file of its own or in the tokenizer's configuration; of several named ones
+    it is the default. A special token that the model lacks is an empty text.
+    """
     try:
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         source: Any = config.get("chat_template")

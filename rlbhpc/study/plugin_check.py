@@ -25,9 +25,11 @@ TIMEOUT_SECONDS: Final = 120
 
 
 def brought(study: Path, overrides: Sequence[str] = ()) -> dict[str, list[str]]:
-    """What each plugin of a study holds: a file's names, an installed one's module and name.
+    """Return what each plugin of a study defines, by the plugin's place.
 
-    One that raises, exits or outlasts :data:`TIMEOUT_SECONDS` is refused.
+    ``study`` is the study file. Of a Python file it is the names that it defines, of an installed
+    plugin its module and name. They are imported in a child process; one that raises, exits or
+    outlasts :data:`TIMEOUT_SECONDS` is refused. The child prints a line of JSON for each, in order.
     """
     if study.suffix == ".json":
         return {}
@@ -52,9 +54,10 @@ def place(reference: str) -> str:
 
 
 def in_child(module: str, *arguments: str, data: bytes = b"") -> tuple[str, str]:
-    """Run a module of this package: what it printed, and how it ended, in words.
+    """Run a module of this package in a child process: what it printed, and how it ended, in words.
 
-    Its user's files find no others beside them, as in a job.
+    The option ``-P`` keeps the current folder off the import path, so that a user's file finds no
+    neighbours, as in a job. ``data`` goes to the child's standard input.
     """
     try:
         child = subprocess.run(
@@ -78,7 +81,10 @@ def first_call(call: Callable[[], None], place: str) -> None:
 
 
 def _run_pickled_call() -> str:
-    """Run the call that the parent has sent; what it refuses, empty if nothing."""
+    """Run the function that the parent has pickled to standard input.
+
+    The result is the message with which it refuses its input, empty if it does not.
+    """
     call = pickle.loads(sys.stdin.buffer.read())  # noqa: S301, from the parent alone
     try:
         call()
@@ -88,7 +94,10 @@ def _run_pickled_call() -> str:
 
 
 def _import_source(source: str) -> dict[str, object]:
-    """What a plugin's file defines or what an installed one is; else why it cannot be imported."""
+    """Import one plugin: the names it defines under ``names``, or under ``error`` why it fails.
+
+    ``source`` is a Python file, or ``kind:name`` of an installed plugin.
+    """
     try:
         if plugins.is_file(source):
             with plugins.isolated_copy(Path(source)) as copy:
@@ -132,6 +141,12 @@ def self_contained(study: Study) -> Study:
 
 
 def _copied(study: Study, reference: str) -> str:
+    """Copy a plugin's file into the study's folder, and return a reference to the copy.
+
+    The copy lies under the digest of the content that the study recorded, so jobs read what was
+    checked. A file that has changed since is refused. ``reference`` is a path, perhaps with
+    ``:name``.
+    """
     original = plugins.path_of(reference)
     copy = study.layout.plugin(study.plugins[reference].rpartition("@")[2], original.name)
     if not copy.exists():

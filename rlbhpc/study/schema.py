@@ -295,6 +295,12 @@ class ModelEntry(Entry):
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelEntry:
+        """Refuse a model without exactly one source, or with keys that don't fit its source.
+
+        The source is a folder (``path``), a training, or a server (``endpoint``). A *line* is a
+        series of checkpoints of one training: ``steps`` names them, and ``{step}`` in the path
+        stands for each.
+        """
         given = [key for key in ("path", "train", "endpoint") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError("give exactly one of `path`, `train` and `endpoint`")
@@ -369,6 +375,7 @@ class PromptEntry(Entry):
 
     @model_validator(mode="after")
     def _needs_chat(self) -> PromptEntry:
+        """Refuse settings of a chat format without the model that has the format."""
         if self.chat is None and (self.system is not None or self.thinking is not None):
             raise ValueError(
                 "`system` and `thinking` belong to a chat format; name a model in `chat`"
@@ -450,7 +457,11 @@ class ArmEntry(MoreSampling):
     """What generates, in place of `engine.name`."""
 
     def sampling(self) -> Sampling:
-        """The setting that an engine needs."""
+        """Return the sampling setting of this arm as an engine takes it.
+
+        The later settings (``MoreSampling``) are passed on only if they are given; the others keep
+        the defaults that switch them off.
+        """
         extras: dict[str, Any] = {name: getattr(self, name) for name in MoreSampling.model_fields}
         switched = {name: value for name, value in extras.items() if value is not None}
         if self.stop_token_ids is not None:
@@ -465,6 +476,7 @@ class ArmEntry(MoreSampling):
 
     @model_validator(mode="after")
     def _one_end(self) -> ArmEntry:
+        """Refuse a minimum length that the maximum length, or a stop text, would contradict."""
         if self.min_tokens and self.stop:
             raise ValueError("`min_tokens` goes without `stop`, which may end a response earlier")
         if (self.min_tokens or 0) > self.max_tokens:

@@ -80,7 +80,11 @@ class Study:
 
     @cached_property
     def arms(self) -> Mapping[str, Arm]:
-        """The arms by name."""
+        """The arms by name, with defaults filled in.
+
+        An arm is a model under one prompt and sampling setting. Its steps are the checkpoints to
+        sample: those that it names, else all of its model, else the model itself (0).
+        """
         arms = {}
         for name, entry in self.file.arms.items():
             steps = entry.steps or self.models[entry.model].steps or [0]
@@ -107,7 +111,11 @@ class Study:
         return {} if identity is None else {"engine": identity}
 
     def sets(self, arm: str) -> tuple[str, ...]:
-        """Return the problem sets that an arm answers."""
+        """Return the problem sets that an arm answers.
+
+        Those that it names; else all that neither training nor the examples in prompts take
+        problems from.
+        """
         named_sets = self.file.arms[arm].problem_sets
         if named_sets is not None:
             return tuple(named_sets)
@@ -127,10 +135,11 @@ class Study:
         return limit if limit < self.n(arm, set_name) else 0
 
     def comparisons(self) -> list[tuple[str, str]]:
-        """Pairs of arms to compare, base first.
+        """Return the pairs of arms to compare, base first.
 
-        Those that the study names; else each arm with the arm of its model's base, or of that
-        one's base, under the same prompt and sampling.
+        Those that the study names; else each arm with the arm of its model's base, or of that one's
+        base, under the same prompt and sampling. `_same_request` finds that arm, and `base` the
+        model that a model was trained from.
         """
         if self.file.analysis.compare:
             return [(pair.base, pair.trained) for pair in self.file.analysis.compare]
@@ -146,7 +155,11 @@ class Study:
         return pairs
 
     def _same_request(self, arm: Arm, model: str) -> str | None:
-        """The arm of a model with the prompt, the sampling and a problem set of another arm."""
+        """Find the arm of ``model`` that is asked as another arm is; None if there is none.
+
+        It has the same prompt and sampling setting, and answers at least one of the same problem
+        sets.
+        """
         sets = set(self.sets(arm.name))
         for candidate in self.arms.values():
             if candidate.model != model or sets.isdisjoint(self.sets(candidate.name)):
@@ -156,7 +169,12 @@ class Study:
         return None
 
     def trainings(self) -> dict[str, tuple[str, ...]]:
-        """Arms whose models were trained by one recipe and differ in its seed alone, by a name."""
+        """Group the arms whose models were trained alike and differ in the recipe's seed alone.
+
+        The keys are labels, such as ``rl`` for ``rl-s0`` and ``rl-s1``; the values are the names of
+        the arms, two or more. `common_name` makes the label; one that is taken is replaced by all
+        names.
+        """
         arms_by_training: dict[str, list[str]] = {}
         for name, arm in self.file.arms.items():
             model = self.models[arm.model]
@@ -182,7 +200,10 @@ class Study:
         return pooled
 
     def folder(self, model: str, step: int = 0) -> Path:
-        """Where the weights of a model at a step are, or will be once they are trained."""
+        """Return where the weights of a model at a step are, or will be once they are trained.
+
+        Step 0 of a line of checkpoints is the last checkpoint of its base.
+        """
         entry = self.models[model]
         if entry.endpoint is not None:
             raise UserError(f"model {model} is served at {entry.endpoint.url}; it has no folder")
@@ -202,6 +223,7 @@ class Study:
     def steps(self, model: str) -> list[int]:
         """Return the steps at which a model can be sampled; 0 is its base, or the model itself."""
         checkpoints = sorted(self.models[model].steps or [])
+        # A line of checkpoints has a step 0 only if its base is known.
         has_step_0 = not checkpoints or self.base(model) is not None
         return [0, *checkpoints] if has_step_0 else checkpoints
 
@@ -221,7 +243,10 @@ class Study:
         return None
 
     def problems(self, set_name: str) -> list[Problem]:
-        """Read the problems of a set and compare them with what the study knows."""
+        """Read the problems of a set; refuse them if they changed since the study was planned.
+
+        ``problem_hashes`` has the content hash of each problem of the set, as it was then.
+        """
         problems = load_problems(set_name, self.problem_sets[set_name])
         hashes = {problem.id: problem.content_hash for problem in problems}
         planned = self.problem_hashes[set_name]
@@ -235,7 +260,11 @@ class Study:
         return problems
 
     def request(self, arm: str, step: int, problem: str) -> dict[str, Any]:
-        """All that determines a sample besides its index: what `fingerprint` hashes."""
+        """Return all that determines a sample besides its index: what `fingerprint` hashes.
+
+        ``problem`` is an id, ``"<set>/<local id>"``. Contents enter as digests. An engine of the
+        user's own enters with the digest of its code.
+        """
         entry = self.arms[arm]
         return {
             "seed": self.seed,
@@ -253,7 +282,12 @@ class Study:
     def block(
         self, arm: str, set_name: str, step: int, problems: tuple[str, ...] | None = None
     ) -> Block:
-        """Return the samples of one arm, problem set and step, or of some of its problems."""
+        """Return the samples of one arm, problem set and training step, or of some of its problems.
+
+        A *block* says which samples are asked for: ``n`` of each problem, or fewer if sampling a
+        problem ends at ``stop_after`` right ones. A *fingerprint* is a hash of all that determines
+        a problem's samples: model, prompt, sampling setting and question.
+        """
         if problems is None:
             problems = self.problem_ids(set_name)
         fingerprints = [self.request_fingerprint(arm, step, problem) for problem in problems]
@@ -280,7 +314,11 @@ class Study:
             yield self.block(arm, set_name, step)
 
     def to_json(self) -> str:
-        """Return the whole study as JSON text, for `from_json`."""
+        """Return the whole study as JSON text, for `from_json`.
+
+        ``digests`` are those of models by name and step. A checksum over the rest stands first, so
+        that a damaged file is noticed.
+        """
         prompts: dict[str, list[Any]] = {}
         for name, prompt in self.prompts.items():
             prompts[name] = [prompt.name, prompt.text, prompt.digest]
@@ -304,7 +342,7 @@ class Study:
 
     @classmethod
     def from_json(cls, text: str) -> Study:
-        """Return a study from the text that `to_json` made."""
+        """Return a study from the text that `to_json` made; any other text is refused."""
         try:
             record = json.loads(text)
             checksum = record.pop("check", None)
@@ -343,7 +381,11 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def meaning(self) -> dict[str, Any]:
-        """Say what the study asks for, by content rather than by name of file."""
+        """Return what the study asks for, with contents in place of the names of files.
+
+        Two studies that mean the same have the same hash of this. Names of files enter by the
+        digests of their contents; how and where the work is run is left out.
+        """
         record = self.file.model_dump(mode="json", by_alias=True)
         scores = {}
         for name, request in record["scores"].items():
@@ -365,6 +407,11 @@ class Study:
         return cast(dict[str, Any], plugins.replace_references(meaning, self.plugins))
 
     def _meaning_of_set(self, name: str) -> dict[str, Any]:
+        """Return what of a problem set enters the study's hash.
+
+        The problems enter by content. Optional keys enter only if they are set, so that the hash of
+        a study from before these keys stays what it is.
+        """
         entry = self.problem_sets[name]
         meaning: dict[str, Any] = {"n": entry.n, "problems": dict(self.problem_hashes[name])}
         if entry.verifier:
@@ -374,6 +421,12 @@ class Study:
         return meaning
 
     def _meaning_of_arm(self, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of an arm enters the study's hash.
+
+        ``entry`` has the arm's values as written. Keys of later versions enter only if they are
+        set, so that older studies keep their hash. The prompt enters by its content; steps, problem
+        sets and engine enter with defaults filled in.
+        """
         arm = self.arms[name]
         settings = {
             key: value
@@ -394,9 +447,12 @@ def _checksum(record: Mapping[str, Any]) -> int:
 
 
 def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None) -> list[Problem]:
-    """Load one set of a study, with the study's own name of the set in the ids.
+    """Load the problems of one set of a study; their ids begin with the study's name of the set.
 
-    ``dropped`` gets the places of repeated records that were left out.
+    ``entry`` is the set's entry in the study file. Its ``fields`` describe records of the user's
+    own; else ``entry.set``, or the ``name``, is a registered set. ``dropped`` collects the places
+    of repeated records that were left out. A *probe* replaces each question by its first part, to
+    see whether a model knows the rest by heart.
     """
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
     registered_name = name

@@ -106,7 +106,10 @@ def is_folder(path: Path) -> bool:
 
 
 def read_tree(path: Path) -> Node:
-    """Read one YAML file; every problem is a one-line `UserError`."""
+    """Read one YAML file as a tree of nodes; every problem is a one-line `UserError`.
+
+    A node is a value that knows its file, line and key path.
+    """
     file = str(path) if str(path).isprintable() else ascii(str(path))
     try:
         status = path.stat()
@@ -131,9 +134,10 @@ def read_tree(path: Path) -> Node:
 
 
 def parse(text: str, file: str, line: int | None = None) -> Node:
-    """Parse one YAML document; messages name ``file``.
+    """Parse one YAML document into a tree of nodes; messages name ``file``.
 
-    ``line`` replaces the true line of all nodes; 0 leaves lines out (``--set`` has none).
+    A node is a value that knows its file, line and key path. ``line`` replaces the true line of all
+    nodes; 0 leaves lines out (``--set`` has none).
     """
     loader = _Loader(text)
     try:
@@ -157,7 +161,10 @@ def parse(text: str, file: str, line: int | None = None) -> Node:
 
 
 def _reject_deep_nesting(text: str, file: str) -> None:
-    """Refuse a text whose brackets nest without end: PyYAML's C code would overflow its stack."""
+    """Refuse a text that nests too deep, before PyYAML's C code would overflow its stack.
+
+    The parser's events come one by one, so this check itself does not recurse.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -198,7 +205,12 @@ class _TreeBuilder:
     def build(
         self, source: yaml.Node, key: str, key_line: int | None = None, depth: int = 0
     ) -> Node:
-        """Build one value with all below it; ``key_line`` is the line of its key, if it has one."""
+        """Turn one of PyYAML's nodes into a node of our tree, with all below it.
+
+        Our node knows its file, line and key path. ``key`` is that path, ``key_line`` the line of
+        the value's key if it has one, and ``depth`` counts the levels above. ``count`` counts all
+        nodes: an alias is built anew at every use, and a few lines could stand for billions.
+        """
         line = self._line_of(source) if key_line is None else key_line
         node = Node(None, self.file, line, key)
         self.count += 1
@@ -229,7 +241,11 @@ class _TreeBuilder:
         return line + 1
 
     def _build_entries(self, source: yaml.MappingNode, parent: Node, depth: int) -> dict[str, Node]:
-        """Build the entries of a mapping; those that ``<<`` brings give way to its own."""
+        """Build the entries of a mapping by key.
+
+        YAML's merge key ``<<`` brings the entries of another mapping; the mapping's own win over
+        these. ``parent`` is the node of the mapping itself, for key paths and lines in messages.
+        """
         entries: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key_source, value_source in source.value:
@@ -266,7 +282,7 @@ class _TreeBuilder:
 
 
 def _scalar_value(text: str) -> Scalar:
-    """The value of an unquoted scalar by YAML's core schema; what fits nothing is text."""
+    """Return the value of unquoted text by YAML's core schema; what fits nothing stays text."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if INTEGER.fullmatch(text):
@@ -277,7 +293,7 @@ def _scalar_value(text: str) -> Scalar:
 
 
 def shown(value: Any, width: int = 60) -> str:
-    """Return a found value for a message: quoted, on one line, printable, not too long."""
+    """Return a found value for a message: quoted, printable, on one line of at most ``width``."""
     match value:
         case None:
             return "nothing"
@@ -315,9 +331,9 @@ def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
 
 
 def local_path(node: Node) -> Path:
-    """Return the path that a node holds, made absolute.
+    """Return the path that a value of the study file holds, made absolute.
 
-    ``~`` and ``$VARIABLE`` are expanded, by us and not by a shell; a relative path begins at the
+    ``~`` and ``$VARIABLE`` are expanded, by us and not by a shell. A relative path begins at the
     folder of the file that it is written in, one of the command line at the current folder.
     """
     text = str(node.value)
@@ -336,7 +352,11 @@ def local_path(node: Node) -> Path:
 
 
 def _read_with_includes(path: Path, including: tuple[Path, ...]) -> Node:
-    """Read a file over the files that it includes; ``including`` are those that led to it."""
+    """Read a study file and lay it over the files that it includes.
+
+    ``including`` are the files that led to this one, so that a file that includes itself is
+    noticed. `overlay` joins two trees, of which the second wins.
+    """
     tree = read_tree(path)
     if not isinstance(tree.value, dict):
         tree.fail(f"found {shown(tree.value)}; a study file is a mapping of keys to values")
@@ -356,7 +376,7 @@ def _read_with_includes(path: Path, including: tuple[Path, ...]) -> Node:
 
 
 def _included_paths(include: Node | None) -> list[Node]:
-    """Return the paths under ``include``: one, or a list."""
+    """Return the values under ``include``, each with its place: one path, or a list of paths."""
     if include is None:
         return []
     nodes = include.items if isinstance(include.value, list) else [include]
@@ -369,7 +389,12 @@ def _included_paths(include: Node | None) -> list[Node]:
 
 
 def overlay(below: Node, above: Node, *key_path: str) -> Node:
-    """Write ``above`` over ``below``: mappings key by key, all else replaced."""
+    """Lay one tree over another: mappings are joined key by key, all else is replaced.
+
+    ``key_path`` are the keys that lead to these two values. A recipe has ``seed`` or ``seeds``:
+    giving one above takes away either below. The joined value keeps the place of the upper one,
+    unless that came from the command line, which has no line.
+    """
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     entries = dict(below.value)
@@ -385,9 +410,10 @@ def overlay(below: Node, above: Node, *key_path: str) -> Node:
 
 
 def drop_nulls(node: Node, shape: Shape | None = _STUDY_SHAPE) -> Node:
-    """Drop the keys that hold nothing: writing nothing is leaving the key out.
+    """Drop the keys that hold nothing: to write nothing is to leave the key out.
 
-    One that is not in the schema stays, to be refused as any other that is misspelt.
+    ``shape`` is what the schema says of the value; None where it says nothing. A key that is not in
+    the schema stays, to be refused as any other that is misspelt.
     """
     if not isinstance(node.value, dict):
         return node
@@ -402,7 +428,10 @@ def drop_nulls(node: Node, shape: Shape | None = _STUDY_SHAPE) -> Node:
 
 
 def _apply_override(tree: Node, text: str) -> Node:
-    """Apply one ``key.path=value``; the value is read as YAML."""
+    """Apply one ``key.path=value`` of the command line to a tree; the value is read as YAML.
+
+    The value is wrapped in mappings, one for each word of the path, and laid over the tree.
+    """
     key, equals, value_text = text.partition("=")
     if not equals or not key.strip():
         raise UserError(f"{COMMAND_LINE} {shown(text)}: write key=value, such as arms.base.n=256")
@@ -421,7 +450,10 @@ def _apply_override(tree: Node, text: str) -> Node:
 
 
 def _with_key(node: Node, key: str) -> Node:
-    """A copy of a value whose key paths begin at ``key``."""
+    """Return a copy of a value whose key paths begin at ``key``, with all below it.
+
+    A key path, such as ``arms.base.n``, is how messages name a value.
+    """
     value = node.value
     if isinstance(value, dict):
         value = {name: _with_key(child, child_key(key, name)) for name, child in value.items()}
@@ -431,7 +463,7 @@ def _with_key(node: Node, key: str) -> Node:
 
 
 def _reject_path_through_scalar(tree: Node, key_path: list[str]) -> None:
-    """Refuse a key path that leads through a value without keys."""
+    """Refuse a key path that leads through a value without keys, such as ``name.first``."""
     node = tree
     for name in key_path[:-1]:
         if name not in node.entries:
@@ -445,7 +477,11 @@ def _reject_path_through_scalar(tree: Node, key_path: list[str]) -> None:
 
 
 def _split_key(tree: Node, key: str) -> list[str]:
-    """Cut a dotted path. Names may hold dots: at each level the longest known key wins."""
+    """Cut a dotted path into keys.
+
+    A key may hold dots itself, such as ``rl-t0.6``. So at each level the longest run of words that
+    is a key of the tree is taken, and where there is none a single word.
+    """
     words = key.split(".")
     if len(words) > MAX_DEPTH:
         raise UserError(
