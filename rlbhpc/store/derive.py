@@ -57,18 +57,22 @@ class BandValues(NamedTuple):
 def build_band(
     rows: pa.Table, problems: Sequence[str], fingerprints: Sequence[int], step: int, n: int
 ) -> BandValues:
-    """Put the samples of a band in their places.
+    """Put the samples of a band into arrays, and list its distinct answers.
 
-    ``rows``: samples of one step with :data:`BAND_COLUMNS`, each key once. Those of other problems,
-    or with another fingerprint than the one that is asked for, do not count. ``problems,
-    fingerprints``: the problems of the band and what is asked for of each. ``n``: length of the
-    sample axis.
+    A *band* is one chunk of problems at one step, with all their samples. ``rows``: samples of that
+    step with :data:`BAND_COLUMNS`, each key once. ``problems, fingerprints``: the problems of the
+    band and, for each, the hash of the request that is asked for now. Rows of other problems, or
+    with another fingerprint, do not count. ``n``: length of the sample axis.
+
+    Arrays of samples are (problem, sample, 1), counts are (problem, 1): the last axis is the step.
+    Where there is no sample, an array has the fill value of its variable.
     """
     problem_indices, is_counted = find_positions(rows["problem"], problems)
     requested = np.asarray(fingerprints, np.int64)
     is_counted &= np.asarray(rows["fingerprint"]) == requested[problem_indices]
     rows = rows.filter(pa.array(is_counted))
     problem_indices = problem_indices[is_counted]
+    # Places in an array of (problem, sample) that is laid out flat.
     flat_positions = problem_indices * n + np.asarray(rows["sample"]).astype(np.int64)
 
     answer_ids, answers = _count_answers(rows["answer"], problem_indices)
@@ -95,12 +99,14 @@ def build_band(
 def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
     """Keep the verdicts up to the ``stop_after``-th right one, along the last axis; 0 keeps all.
 
-    Verdicts count in the order of the sample index, and none behind a missing one: what counts
-    follows from the samples and not from which of them came first. Those left out become missing.
+    The last axis is that of the sample index. Verdicts count in its order, and none behind a
+    missing one: what counts then follows from the samples, not from which of them was drawn first.
+    Verdicts that are left out become ``MISSING``.
     """
     if not stop_after:
         return verdict
     is_right = verdict == _RIGHT
+    # Right samples before each one, itself excluded.
     right_before = np.cumsum(is_right, axis=-1) - is_right
     has_no_gap = np.logical_and.accumulate(verdict != Status.MISSING, axis=-1)
     is_kept = (right_before < stop_after) & has_no_gap
@@ -110,7 +116,11 @@ def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
 def count_verdicts(
     verdict: NDArray[np.int8], axis: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Count judged samples and right ones along an axis of verdict codes."""
+    """Count judged samples n and right ones c along one axis of an array of verdict codes.
+
+    A sample is *judged* if its code is 0 to 3 (:data:`cube_schema.JUDGED`). Missing samples (-1)
+    and those where generation or the verifier failed (4, 5) are not counted.
+    """
     # Along the last axis NumPy sums several times faster.
     verdict = np.ascontiguousarray(np.moveaxis(verdict, axis, -1))
     # Judged verdicts are 0 to 3, so one unsigned comparison also drops -1.
@@ -123,9 +133,11 @@ def count_verdicts(
 def find_positions(
     column: pa.ChunkedArray, names: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Position of each value of a column in ``names``, 0 where it is none, and whether it is one.
+    """Find each value of a column in ``names``: its position there, and whether it is there at all.
 
-    ``column``: dictionary-encoded texts.
+    ``column``: dictionary-encoded texts. Gives two arrays with one entry per row. The position is 0
+    for a value that is not in ``names``, so that the array can index at once; the second array says
+    which of these positions are real.
     """
     if len(column) == 0:
         return np.empty(0, np.int64), np.empty(0, bool)
@@ -140,11 +152,12 @@ def find_positions(
 def _count_answers(
     column: pa.ChunkedArray, problem_indices: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """Count the samples with each answer to each problem.
+    """Give each sample the id of its answer, and count each problem's distinct answers.
 
-    ``column, problem_indices``: answer and problem of each sample. Gives the answer id of each
-    sample, -1 for none, and a row for each answer to a problem, in the order of problems and ids:
-    columns ``problem`` (its index), ``answer`` (its id), ``text`` and ``count``.
+    ``column``: the answer text of each sample, empty or null if it has none. ``problem_indices``:
+    the problem of each sample. Gives the answer id of each sample, -1 for none, and a table with
+    one row per pair of problem and answer, sorted by problem and id: ``problem`` (its index),
+    ``answer`` (its id), ``text`` (shortened) and ``count`` (samples with it).
     """
     encoded = pc.dictionary_encode(column.combine_chunks())
     codes = np.asarray(encoded.indices)
@@ -152,6 +165,7 @@ def _count_answers(
     id_of_text = np.array([cube_schema.answer_id(text) if text else -1 for text in texts], np.int64)
     ids, id_rank_of_text = np.unique(id_of_text, return_inverse=True)
     answered = np.flatnonzero(id_of_text[codes] >= 0)
+    # One number for each pair of problem and answer, which sorts as the pair does.
     pairs = problem_indices[answered] * len(ids) + id_rank_of_text[codes[answered]]
     pairs, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     problems, id_ranks = np.divmod(pairs, len(ids))
@@ -195,7 +209,12 @@ class Base:
 
     @classmethod
     def open(cls, version: Version | None, *, rebuild: bool = False) -> Base | None:
-        """Open a version; None where nothing may be concluded from it."""
+        """Open a version of the cube to build on; None if it cannot be read or there is none.
+
+        A *version* is one immutable copy of the cube with a list of the files it was made from, its
+        sources. ``rebuild``: take no chunk file over from it, and use it only to find lost samples.
+        An older schema has the same effect.
+        """
         if version is None:
             return None
         try:
@@ -240,7 +259,11 @@ class Base:
 
 
 def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list[Note]:
-    """What was left out of a whole version but for some groups, by what it was made from."""
+    """List what a version of the cube leaves out, over all groups but those in ``without``.
+
+    ``sources`` is what the version stores about its making. Its ``left_out`` has the notes of each
+    group (an arm on a problem set) by band: a note says what was left out and why.
+    """
     excluded = {str(group) for group in without}
     notes = []
     for group, notes_by_band in sources.get("left_out", {}).items():
@@ -259,6 +282,11 @@ class Derivation:
     """
 
     def __init__(self, files: GroupFiles, base: Base | None) -> None:
+        """Prepare to derive one group from its files.
+
+        ``files``: the journals and parts of one arm on one problem set, with its grid, which says
+        what is asked for. ``base``: the version of the cube before, if there is one.
+        """
         self.grid = files.grid
         self.derived: set[BandPlace] = set()
         self.kept: set[BandPlace] = set()
@@ -271,7 +299,13 @@ class Derivation:
         self.gone = files.files_gone(base.sample_counts(files.group)) if base else []
 
     def write(self, root: zarr.Group, take_over: TakeOver) -> None:
-        """Write every band, and the table of answers, in the order of that table's rows."""
+        """Write every band of the group, and its table of answers, into a new cube.
+
+        A *band* is one chunk of problems at one step, with all their samples. A band that no new
+        source touches is taken over from the base, the version before: ``take_over`` links its
+        chunk files and says whether that worked. All others are derived from their rows. The loops
+        go by step, then by row of chunks, because the table of answers has its rows in that order.
+        """
         target = cube.create_samples(root, *self._group, self.grid)
         answers = AnswerTable(root, self._group)
         base_answers = self._open_base_answers()
@@ -295,7 +329,12 @@ class Derivation:
         return BaseAnswers.open(self._base, self._group)
 
     def _take_over(self, place: BandPlace, take_over: TakeOver) -> bool:
-        """Take a band over from the base if it is as good as what can be read now."""
+        """Reuse a band of the base, the cube's version before, if nothing better can be read now.
+
+        ``place``: which band, by its row of chunks and the index of its step. ``take_over`` links
+        the band's chunk files into the new cube; it returns False if one is damaged or lost.
+        Returns whether the band was reused; if not, the caller derives it from its rows.
+        """
         files = cube.band_files(str(self._group), self.grid.sample_chunks, *place)
         if self._base is None or not self._base_is_as_good(place) or not take_over(files):
             return False
@@ -316,9 +355,12 @@ class Derivation:
             self.notes[str(place)] = notes
 
     def _base_is_as_good(self, place: BandPlace) -> bool:
-        """Whether the base holds all of a band that can be read now.
+        """Whether the base, the cube's version before, holds all of a band that can be read now.
 
-        A file of which damage kept samples out may have been put back, or the disk be well again.
+        It does unless damage kept samples out of the band when the base was made. Then the damaged
+        file may have been restored since, or the disk may work again. So the band is read once
+        more, and its samples (verdict code 0 or more; -1 is missing) are counted against those in
+        the base.
         """
         assert self._base is not None
         notes = self._base.notes(self._group, place)
@@ -332,7 +374,12 @@ class Derivation:
         return bool((values.arrays["verdict"] >= 0).sum() <= base_count)
 
     def _read_band(self, place: BandPlace) -> tuple[BandValues, list[Note]]:
-        """A band from its rows, and what was left out of it."""
+        """Build a band from its rows on disk, with notes on what was left out of it.
+
+        A *band* is one chunk of problems at one step. A *fingerprint* is the hash of the request
+        that a sample answers; -1 stands for a problem that is not asked at this step, and matches
+        no sample. ``verify``: damaged samples are found now and left out.
+        """
         step = self.grid.steps[place.step_index]
         problems = self.grid.problems_of_row(place.chunk_row)
         fingerprints = [self.grid.fingerprints.get((step, problem), -1) for problem in problems]
@@ -343,7 +390,13 @@ class Derivation:
         return build_band(rows, problems, fingerprints, step, self.grid.n), samples.notes
 
     def _unchanged_bands(self) -> set[BandPlace]:
-        """Bands of the base that no new source touches."""
+        """Find the bands of the base that can be reused, as no new or changed file touches them.
+
+        The *base* is the cube's version before; its counts are the samples of each file it was made
+        from. None can be reused if one of these files is gone, or if the axes or chunks of the base
+        do not have the same place in the new grid. A row of chunks that got more problems is not
+        reused either.
+        """
         base, base_grid, grid = self._base, self._base_grid, self.grid
         if base is None or base_grid is None:
             return set()
@@ -361,7 +414,12 @@ class Derivation:
         return unchanged - self._changed_bands(base_counts, base_grid)
 
     def _changed_bands(self, base_counts: Mapping[str, int], base_grid: Grid) -> set[BandPlace]:
-        """Bands with samples in new or grown files, or with another request than in the base."""
+        """Find bands with samples in new or grown files, or with another request than in the base.
+
+        ``base_counts``: the files that the base was made from, with the samples of each.
+        ``base_grid``: the axes of the base, and the fingerprint (hash of the request) of each step
+        and problem.
+        """
         grid = self.grid
         changed_files = [
             name
@@ -380,7 +438,13 @@ class Derivation:
         }
 
     def _count_lost_samples(self, target: zarr.Group) -> None:
-        """Count, by problem, samples that the base has and that no file holds any more."""
+        """Count the samples that the base has and that no file holds any more, into :attr:`lost`.
+
+        ``target``: the new group, already written. There is nothing to do unless files of the base
+        are gone. *Presence* is an array of (problem, sample): whether a sample exists. The two
+        presences are compared problem by problem, over the samples that both arrays have room for.
+        Where the axes of the base cannot be read, only the totals are compared.
+        """
         if not self.gone or self._base is None:
             return
         if self._base_grid is None:
@@ -409,7 +473,13 @@ class Derivation:
         return dict(zip(self.grid.problems, presence, strict=False))
 
     def _should_hold_as_before(self, step: int, problem: str) -> bool:
-        """Whether a problem is asked as in the base, in a band that was not taken over from it."""
+        """Whether the new group must have all samples that the base has of a problem at a step.
+
+        If so, any that it lacks are lost. It need not if the problem is asked in another way now,
+        since old samples then no longer count. Nor is there anything to compare in a band that was
+        taken over from the base as it is. A problem or step that the new axes lack altogether must
+        still be held.
+        """
         assert self._base_grid is not None
         fingerprint = self.grid.fingerprints.get((step, problem))
         if fingerprint not in (None, self._base_grid.fingerprints.get((step, problem))):
@@ -424,6 +494,10 @@ class AnswerTable:
     """The table of answers of a group in the making; rows are written many at a time."""
 
     def __init__(self, root: zarr.Group, group: Group) -> None:
+        """Create the empty table ``answers/<arm>/<set>`` in a new cube.
+
+        Rows wait in :attr:`_pending` until there are enough for a chunk.
+        """
         path = f"{cube_schema.ANSWERS}/{group}"
         self._target = cube.create_group(root, path, cube_schema.ANSWERS, {})
         cube.create_arrays(
@@ -440,7 +514,7 @@ class AnswerTable:
             self.write()
 
     def write(self) -> None:
-        """Write the rows that wait."""
+        """Append the rows that wait to the table in the cube, and forget them."""
         if self._pending_rows:
             for variable in cube_schema.ANSWER_VARIABLES:
                 values = np.concatenate([rows[variable.name] for rows in self._pending])
@@ -462,7 +536,11 @@ class BaseAnswers:
 
     @classmethod
     def open(cls, base: Base, group: Group) -> BaseAnswers | None:
-        """Open the table; None where there is none, or a chunk of it is damaged."""
+        """Open a group's table of answers; None if there is none or one of its chunks is damaged.
+
+        ``n_answers``, an array of (problem, step), says how many rows of the table each problem
+        has. The table lists them step by step, hence the transpose before the running sum.
+        """
         n_answers: Any = base.root.get(f"{group}/n_answers")
         if n_answers is None or not cube.is_intact(base.store, n_answers):
             return None
@@ -470,6 +548,7 @@ class BaseAnswers:
         arrays = dict(table.arrays())
         if not all(cube.is_intact(base.store, array) for array in arrays.values()):
             return None
+        # Row at which each (step, problem) begins, and the number of rows at the end.
         row_bounds = np.append(0, np.cumsum(n_answers[...].T))
         return cls(arrays, n_answers.shape[0], row_bounds)
 
@@ -483,11 +562,12 @@ class BaseAnswers:
 
 
 def _sources_of_unknown(version: Version, root: zarr.Group) -> Mapping[str, Any]:
-    """Stand-in for the list of sources of a cube that has lost it.
+    """Make a stand-in for the list of sources of a cube that has lost it.
 
-    It names one file that does not exist, so that the samples of the cube are compared with those
-    in the files. A group was planned if it has provenance, or chunks of another size than those of
-    samples that nobody planned.
+    The *sources* say which files a cube was made from and whether a group had a plan. The stand-in
+    names one file that does not exist: this file counts as gone, so the samples of the cube are
+    compared with those in today's files. A group counts as planned if it has provenance, or chunks
+    of another size than samples that nobody planned get.
     """
     missing_file = {f"{version.folder.name}/{cube.SOURCES}": 0}
     groups = {}
@@ -527,8 +607,12 @@ def derive(
 ) -> dict[Group, Derivation]:
     """Write groups of samples into a cube, in a folder or in memory.
 
-    Raises :class:`PurgedError` if the base has samples that no file holds any more, or a plan that
-    is gone.
+    ``sources``: all journals and parts of the run. ``base``: the cube's version before. ``groups``:
+    which arms and problem sets to write. ``take_over``: links chunk files of the base into the new
+    cube and says whether that worked. Gives for each group what was derived, reused and left out.
+
+    Raises :class:`PurgedError` if the base has samples that no file holds any more, or was made by
+    a plan that is gone.
     """
     derivations = {group: Derivation(sources.files[group], base) for group in groups}
     for derivation in derivations.values():
@@ -548,9 +632,11 @@ class PurgedError(UserError):
 
 
 def _reject_lost_plans(base: Base, sources: Sources) -> None:
-    """Refuse to replace a cube of what was asked for by one of all that is there.
+    """Refuse to replace a cube made by a plan when the plan's file is gone.
 
-    Raises :class:`PurgedError` naming a plan that the cube was made by and that is gone.
+    A *plan* is the saved grid of an arm on a problem set: which samples are asked for. Without it,
+    the new cube would hold whatever samples lie there. ``plans`` has the checksum of each group's
+    plan, empty where there is none. Raises :class:`PurgedError`, which names the missing file.
     """
     plans: Mapping[str, str] = base.sources["inputs"]["plans"]
     for group in sources.groups:
@@ -566,10 +652,14 @@ def _reject_lost_plans(base: Base, sources: Sources) -> None:
 def _reject_lost_samples(
     base: Base, sources: Sources, derivations: Mapping[Group, Derivation]
 ) -> None:
-    """Refuse a cube with fewer samples than the one before, because files were removed.
+    """Refuse a cube with fewer samples than the one before because files were removed.
 
-    Raises :class:`PurgedError` naming the files and what they held. A problem that is asked in
-    another way now, or a file whose samples others hold too, is no reason.
+    ``base``: the version before. ``derivations``: the new groups; each one's ``lost`` counts by
+    problem the samples that no file holds any more, and its ``gone`` names the files. A group of
+    the base that has no files at all now has lost all its samples. It is no loss if a problem is
+    asked in another way now, or if other files hold the samples of a file that is gone.
+
+    Raises :class:`PurgedError`, which names the files and what they held.
     """
     lost: dict[str, int] = {}
     gone: list[str] = []

@@ -186,7 +186,13 @@ class Block:
         return len(self._records)
 
     def add(self, frame: bytes, cell: int, offset: int, sample: Sample, digest: int) -> None:
-        """List a SMPL frame that was written at ``offset``; ``cell`` is the number of its cell."""
+        """List a sample whose frame was written at ``offset``.
+
+        ``frame``: its bytes in the file, header and body. ``cell``: number of its cell (arm, step,
+        problem, request) in the whole file. ``digest``: hash of its content. The next index frame
+        will have a record of these and of the sample's numbers; the answer is listed once and the
+        record has its number.
+        """
         self._samples_crc = google_crc32c.extend(self._samples_crc, frame)
         answer_number = self._answers.setdefault(utf8(sample.answer), len(self._answers))
         numbers = _recorded_numbers(sample)
@@ -197,10 +203,12 @@ class Block:
     def index_frame(
         self, salt: int, *, offset: int, previous: int, cell_count: int, closed: bool
     ) -> bytes:
-        """INDX frame with its trailer.
+        """Make the INDX frame that lists the samples of this block, with its trailer.
 
-        ``offset``: where it will start. ``previous``: offset of the INDX frame before.
-        ``cell_count``: cells of the whole file by now. ``closed``: no more samples follow.
+        ``offset``: where the frame will start. ``previous``: offset of the INDX frame before; 0 for
+        none. ``cell_count``: cells of the whole file by now, of which those of this block are the
+        last. ``closed``: no more samples follow. The trailer repeats the offset, so that the frame
+        can be found from the end of the file.
         """
         names = json.dumps(self.cells, separators=(",", ":")).encode()
         answers = AnswerList.join(self._answers)
@@ -242,9 +250,12 @@ class FileHeader(NamedTuple):
 
 
 def read_file_header(data: bytes) -> FileHeader:
-    """Read a journal's first bytes.
+    """Read a journal's first bytes: its format, and the salt that starts each of its frames.
 
-    Raises :class:`DamagedError` when they are too few, or of a format that nobody reads any more.
+    The salt stands there three times; two equal copies outvote a damaged third.
+
+    Raises :class:`DamagedError` when the bytes are too few, or of a format that nobody reads any
+    more.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise DamagedError(f"{len(data)} bytes, shorter than a journal's header")
@@ -263,7 +274,12 @@ def read_file_header(data: bytes) -> FileHeader:
 
 
 def find_salts(data: bytes) -> set[int]:
-    """Salts of the SMPL frames whose intact headers stand in some bytes."""
+    """Find the salts of the SMPL frames whose intact headers stand in some bytes.
+
+    A *salt* is the random number of a journal that starts each of its frames; the kind of frame
+    follows it. So the kind is searched for, and what stands before it is a salt if the header that
+    begins there has a valid checksum.
+    """
     salts = set()
     kind_mark = SAMPLE.to_bytes(4, "little")
     # The salt, of four bytes, stands before the kind.
@@ -284,9 +300,10 @@ def _frame(salt: int, kind: int, body: bytes, raw: int, check: int) -> bytes:
 
 
 def read_header(data: bytes, salt: int) -> Header:
-    """Frame header at the start of ``data``.
+    """Read the frame header at the start of ``data``.
 
-    Raises :class:`DamagedError` when its checksum fails or it belongs to another journal.
+    ``salt``: the random number with which every frame of its journal begins. Raises
+    :class:`DamagedError` when the checksum fails or the header belongs to another journal.
     """
     if len(data) < HEADER_SIZE:
         raise DamagedError("cut within a frame header")
@@ -302,9 +319,11 @@ def sample_frame(salt: int, body: bytes, check: int) -> bytes:
 
 
 def read_sample(header: Header, stored: memoryview, version: int | None) -> bytes:
-    """Canonical bytes of the sample in a SMPL frame's body, as this version has them.
+    """Decode the body of a SMPL frame: the canonical bytes of its sample in today's version.
 
-    ``version``: schema version of the file's samples, None where it is not known.
+    ``stored``: the compressed body. ``header``: has the length before compression (``raw``) and the
+    digest of the result (``check``). ``version``: schema version of the file's samples, None where
+    it is not known.
 
     Raises :class:`DamagedError` when they are not the bytes that were written.
     """
@@ -322,7 +341,11 @@ def read_sample(header: Header, stored: memoryview, version: int | None) -> byte
 
 
 def read_trailer(data: bytes, salt: int) -> int | None:
-    """Offset of the INDX frame that ends with ``data``; None if these bytes are no trailer."""
+    """Offset of the INDX frame that ends with ``data``; None if these bytes are no trailer.
+
+    A *trailer* follows each INDX frame and tells where it starts. ``salt``: the number with which
+    all frames of the journal begin.
+    """
     if len(data) != TRAILER_SIZE:
         return None
     magic, kind, offset, crc = _TRAILER.unpack(data)
@@ -343,12 +366,16 @@ def check_index(header: Header, body: memoryview) -> None:
 
 
 def read_index(header: Header, body: memoryview) -> IndexBlock:
-    """Decode the body of an INDX frame.
+    """Decode the body of an INDX frame: what it lists of the samples since the INDX frame before.
 
-    Raises :class:`DamagedError` when it fails its checksum.
+    After a head with the lengths of what follows come the names of the new cells, the ends of the
+    answers, the answers, and the records. Here these four are the offsets at which each begins.
+
+    Raises :class:`DamagedError` when the body fails its checksum.
     """
     check_index(header, body)
     previous, _, closed, samples_crc, *lengths = _INDEX.unpack_from(body)
+    # Offsets at which the four pieces behind the head begin.
     names, stops, answers, records = accumulate([_INDEX.size, *lengths])
     cells = json.loads(bytes(body[names:stops]))
     return IndexBlock(

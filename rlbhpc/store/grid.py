@@ -78,10 +78,12 @@ class Grid:
         return self.problems[first : first + self.chunk.problems]
 
     def grown(self, cells: Mapping[Cell, int]) -> Grid:
-        """Ask for so many samples of some cells as well. Nothing leaves, nothing moves.
+        """Return a grid that also asks for these cells. Nothing leaves and nothing moves.
 
-        The order of new cells is that of the cube, for good. A cell that is asked for already gets
-        the new fingerprint, and the larger n of the two.
+        A *cell* is one problem at one step, with the fingerprint (hash) of the request; ``cells``
+        has the number of samples asked for of each. New problems and steps go behind the old ones,
+        and stay in that order for good. A cell that is asked for already gets the new fingerprint,
+        and the larger number of the two.
         """
         fingerprints = dict(self.fingerprints)
         counts = dict(self.counts)
@@ -106,13 +108,15 @@ class Grid:
         )
 
     def covering(self, present: Mapping[Cell, int]) -> Grid:
-        """Extend to samples that are there although nobody planned them.
+        """Return a grid that also has room for samples that are there although nobody planned them.
 
-        They stand behind what was planned, problems in natural order and steps ascending. A
-        planned cell keeps its fingerprint; one without a plan takes that of its samples, and two
-        different ones are an error: nothing says which of them counts.
+        ``present``: highest sample index of each cell with samples, where a *cell* is one problem
+        at one step under one fingerprint, the hash of the request. Only samples of the fingerprint
+        that counts for their step and problem get a place. For a planned one that is the plan's
+        fingerprint, otherwise that of its samples; two different ones without a plan are an error.
 
-        ``present``: highest sample index of each cell that has samples.
+        New problems, in natural order, and new steps, ascending, stand behind those that were
+        planned.
         """
         unplanned: dict[tuple[int, str], int] = {}
         n = self.n
@@ -141,7 +145,10 @@ class Grid:
         )
 
     def cells(self, arm: str) -> dict[Cell, int]:
-        """All that is asked for, in the order to keep, with the samples of each."""
+        """All cells that are asked for, in the grid's order, with the number of samples of each.
+
+        A *cell* is one problem at one step of an arm, with the fingerprint (hash) of its request.
+        """
         return {
             Cell(arm, step, problem, self.fingerprints[step, problem]): self.counts[step, problem]
             for step in self.steps
@@ -150,7 +157,10 @@ class Grid:
         }
 
     def extends(self, older: Grid) -> bool:
-        """Whether every cell of ``older`` has the same place in the same chunk here."""
+        """Whether every cell of ``older`` has the same place in the same chunk here.
+
+        If so, chunk files of the older cube can be reused as they are.
+        """
         return (
             self.chunk == older.chunk
             and self.problems[: len(older.problems)] == older.problems
@@ -159,7 +169,12 @@ class Grid:
         )
 
     def save(self, path: Path) -> None:
-        """Write the grid, replacing an older one in one step."""
+        """Write the grid to a JSON file, replacing an older one in one step.
+
+        ``cells`` has a row for each problem with ``[fingerprint, count]`` for each step: the hash
+        of what is asked for, and how many samples of it. ``[-1, 0]`` stands where nothing is asked
+        for.
+        """
         not_requested = [-1, 0]
         cells = {problem: [not_requested] * len(self.steps) for problem in self.problems}
         step_index = {step: index for index, step in enumerate(self.steps)}
@@ -177,7 +192,11 @@ class Grid:
 
     @classmethod
     def load(cls, path: Path) -> Grid | None:
-        """Read a grid; None if none was planned."""
+        """Read the grid that :meth:`save` wrote; None if there is no file, that is, no plan.
+
+        The file has for each problem and step ``[fingerprint, count]``: the hash of what is asked
+        for, and how many samples of it. A negative fingerprint stands where nothing is asked for.
+        """
         try:
             values = checked.read(path)
             fingerprints: dict[tuple[int, str], int] = {}
@@ -228,13 +247,15 @@ def request_samples(
     provenance: Mapping[str, Any],
     keep: Sequence[str] = (),
 ) -> None:
-    """Record what is asked of an arm and problem set now, beside what was asked before.
+    """Record in the saved grid what is asked of an arm on a problem set, beside earlier requests.
 
     Whoever plans calls this before the first sample is drawn, and again whenever the study has
     grown.
 
-    ``cells``: samples asked for of each cell, in the order of the problem set and the steps.
-    ``provenance``: replaces the one before; keys in ``keep`` stay where it does not have them.
+    ``model``: name of the model line. ``cells``: how many samples are asked for of each cell (a
+    problem at a step, with the hash of its request), in the order of the problem set and the steps.
+    ``provenance``: what the samples stand on; it replaces the one before, but keys in ``keep`` keep
+    their old value where it does not have them.
     """
     path = layout.grid(arm, problem_set)
     old_grid = Grid.load(path)
@@ -252,9 +273,15 @@ def request_samples(
 
 
 def seal_units(arm: str, grid: Grid) -> Iterator[tuple[Cell, ...]]:
-    """Cut a grid into units, problems at one step that share a part, in the grid's order."""
+    """Cut a grid into units: problems at one step whose samples will share one file, a *part*.
+
+    Gives the cells of each unit, in the grid's order. A *cell* is one problem at one step, with the
+    fingerprint (hash) of its request. A unit has about 16,000 samples, or more in a grid so large
+    that there would be over 256 units.
+    """
     total_samples = len(grid.fingerprints) * grid.n
     unit_samples = max(_UNIT_SAMPLES, math.ceil(total_samples / _MAX_UNITS))
+    # n samples of each problem: so many problems fill a unit.
     unit_problems = max(1, unit_samples // max(1, grid.n))
     for step in grid.steps:
         for first in range(0, len(grid.problems), unit_problems):

@@ -56,6 +56,14 @@ class JournalWriter:
     """
 
     def __init__(self, folder: Path, attempt: str, *, sync_seconds: float = 5.0) -> None:
+        """Prepare to write ``<folder>/<attempt>.journal``; the first sample creates the file.
+
+        ``sync_seconds``: the longest time between two syncs to the disk while samples arrive.
+        ``_salt`` is a random number that starts each frame of this file and tells it from stale
+        bytes; 0 means unknown, so it is never 0. ``_cell_numbers`` numbers the cells (arm, step,
+        problem, request) of the file. ``_block`` collects the samples since the last index block,
+        for the next one.
+        """
         self.path = folder / f"{attempt}{ENDING}"
         self.appended = 0
         self._sync_seconds = sync_seconds
@@ -90,7 +98,13 @@ class JournalWriter:
             raise
 
     def _append(self, sample: Sample, canonical: bytes) -> None:
-        """Write the canonical bytes of a sample, and an index block when it is time for one."""
+        """Write the canonical bytes of a sample, and an index block when it is time for one.
+
+        A *frame* is one sample as it stands in the file. A *cell* is one problem at one step of an
+        arm, under one request; the file numbers its cells in the order in which they come. A
+        *block* is the samples since the last index, which lists them so that readers need not read
+        each one.
+        """
         digest = sample_rows.digest(canonical)
         if not self._is_open:
             self._create()
@@ -101,6 +115,7 @@ class JournalWriter:
         self._write(frame)
         if cell not in self._cell_numbers:
             self._cell_numbers[cell] = cell_number
+            # A cell is entered once its first sample is written, not if that fails.
             self._block.cells.append(cell)
         self._block.add(frame, cell_number, self._offset, sample, digest)
         self._offset += len(frame)
@@ -122,7 +137,8 @@ class JournalWriter:
     def sync(self) -> None:
         """Make everything appended so far survive the loss of the node.
 
-        Refuses to go on with a file that somebody removed while this process slept.
+        Raises :class:`UserError` if somebody removed the file while this process slept: a file
+        without a directory entry still takes writes, but nobody will ever read them.
         """
         self._refuse_after_failure()
         if self._synced_bytes < self._offset:
@@ -143,7 +159,10 @@ class JournalWriter:
         self._next_sync = time.monotonic() + self._sync_seconds
 
     def close(self) -> None:
-        """Write the last index, sync and close. The journal is then marked complete."""
+        """Write the last index, sync and close. The journal is then marked complete.
+
+        After a failure it closes the file and writes no more.
+        """
         if not self._is_open:
             return
         if not self._failure:
@@ -179,6 +198,7 @@ class JournalWriter:
         self._next_sync = time.monotonic() + self._sync_seconds
 
     def _write(self, data: bytes) -> None:
+        """Write bytes at the end of what is good; an error of the file system ends this journal."""
         try:
             files.write_at(self._fd, data, self._offset)
         except OSError as error:
@@ -187,7 +207,12 @@ class JournalWriter:
             )
 
     def _write_index(self, *, closed: bool) -> None:
-        """Write an index of the samples since the last one. ``closed``: no more samples follow."""
+        """Write an index of the samples since the last one.
+
+        ``closed``: no more samples follow. Each index tells where the one before it starts, so that
+        a reader finds all of them from the last. ``cell_count`` is the number of cells of the whole
+        file.
+        """
         frame = self._block.index_frame(
             self._salt,
             offset=self._offset,
@@ -271,9 +296,12 @@ class JournalIndex:
 
     @cached_property
     def damage(self) -> Mapping[int, Skipped]:
-        """Positions of the records whose samples are damaged, found by reading every block.
+        """Find the damaged samples by reading every block: why, by the position of their records.
 
-        Samples behind the last block were read whole when they were listed.
+        A *record* is the index entry of a sample. A *span* is the bytes of one block of samples,
+        for which there is one checksum. If the checksum of a span fails, its samples are read one
+        by one to find which are damaged. Samples behind the last span were read whole when they
+        were listed.
         """
         damage: dict[int, Skipped] = {}
         offsets = self.records["offset"]
@@ -295,8 +323,11 @@ def read_index(path: Path, *, verify: bool = False, has_mark: bool = True) -> Jo
     """List the samples of a journal.
 
     This is fast because the samples themselves are not read: a damaged one counts until somebody
-    who read it has marked it. With ``verify`` each is read, and a damaged one is left out.
-    ``has_mark``: whether there may be marks of damaged samples beside the journal.
+    who read it has marked it, in a file beside the journal. Samples that are marked so are left
+    out.
+
+    ``verify``: read each sample, and leave out the damaged ones. ``has_mark``: whether there may be
+    such marks, so that one need not look. What is left out is told in ``skipped`` of the result.
     """
     with files.open_descriptor(path) as fd:
         file = _JournalFile(fd, path)
@@ -320,7 +351,12 @@ def read_index(path: Path, *, verify: bool = False, has_mark: bool = True) -> Jo
 
 
 def indexed_rows(index: JournalIndex, schema: pa.Schema, positions: NDArray[np.intp]) -> pa.Table:
-    """Rows at some positions from the index alone; the columns are among :data:`INDEXED`."""
+    """Make rows of some samples of a journal from its index alone, without reading the samples.
+
+    ``schema``: the columns, which must be among :data:`INDEXED`. ``positions``: which of the
+    index's records, one per sample. A record has the number of its cell (arm, step, problem,
+    request) and of its answer, which are looked up here, and all other values themselves.
+    """
     records = index.records[positions]
     arrays = []
     for field in schema:
@@ -353,8 +389,9 @@ def whole_rows(
 ) -> tuple[NDArray[np.intp], pa.Table]:
     """Read rows at ascending positions of an index: which of these are intact, and their rows.
 
-    ``skipped`` tells of the others. Raises :class:`TooLargeError` where the samples have more than
-    ``max_bytes``.
+    The first result has indices into ``positions``, in the order of the rows. ``skipped`` is told
+    of the samples that are damaged. Raises :class:`TooLargeError`, with the number of samples read,
+    when they have more than ``max_bytes`` before they are decoded.
     """
     intact: list[int] = []
     bodies: list[bytes] = []
@@ -383,7 +420,13 @@ class _PlacedBlock(NamedTuple):
 
 
 def _list_samples(file: _JournalFile) -> JournalIndex:
-    """List samples by the index blocks, and by reading those behind the last block."""
+    """List the samples of a journal by its index blocks, then by reading those behind the last.
+
+    An *index block* lists the samples since the block before: a record of each, the cells that are
+    new (arm, step, problem, request), the answers, and one checksum over all these samples. A
+    *span* is the bytes of the samples of one block, with that checksum. Samples behind the last
+    block, the *tail*, are there if the writer is still running or was killed.
+    """
     if not _read_file_header(file):
         no_records = np.empty(0, frames.RECORD)
         return JournalIndex(file.path, file.size, 0, [], no_records, closed=False)
@@ -427,7 +470,8 @@ def _list_samples(file: _JournalFile) -> JournalIndex:
 def _read_index_blocks(file: _JournalFile) -> list[_PlacedBlock]:
     """Read the index blocks, each of which tells where the one before is, from the last one on.
 
-    Gives them in the order of the file; none where one is damaged, so that all samples are read.
+    Gives them in the order of the file. Gives none where one is damaged, or the format is old: then
+    all samples are read instead. An offset of 0 means that there is no block before.
     """
     offset = _find_last_index(file) if file.has_index else 0
     placed_blocks: list[_PlacedBlock] = []
@@ -448,13 +492,19 @@ def _read_index_blocks(file: _JournalFile) -> list[_PlacedBlock]:
 def _read_tail(
     file: _JournalFile, start: int, cells: list[Cell]
 ) -> tuple[NDArray[np.void], AnswerList]:
-    """Make records of the samples from ``start`` on; new cells are appended to ``cells``."""
+    """Make records of the samples from ``start`` on, which no index block lists, and their answers.
+
+    A *record* is what an index says of a sample: its numbers, and the positions of its cell and its
+    answer in lists of these. ``cells``: the cells (arm, step, problem, request) that the blocks
+    list; new ones are appended to it.
+    """
     offsets, bodies, digests = [], [], []
     for offset, digest, body in _scan_samples(file, start):
         offsets.append(offset)
         bodies.append(sample_rows.without_texts(body))
         digests.append(digest)
     table = sample_rows.decode_rows(bodies, np.array(digests, np.int64), INDEXED)
+    # One structured element per sample; its fields are filled column by column.
     records = np.zeros(len(offsets), frames.RECORD)
     records["offset"] = offsets
     for name in {*INDEXED, "sample"} - {*Cell._fields, ANSWER}:
@@ -491,6 +541,10 @@ class _JournalFile:
     def __init__(
         self, fd: int, path: Path, salt: int = 0, version: int | None = SCHEMA_VERSION
     ) -> None:
+        """Take an open file; ``salt, version`` are known if its header was read before.
+
+        The *window* is the piece of the file that is in memory.
+        """
         self.path = path
         self.size = os.fstat(fd).st_size
         self.skipped: list[Skipped] = []
@@ -505,7 +559,11 @@ class _JournalFile:
         return self._view_bytes(start, size, window_bytes).tobytes()
 
     def _view_bytes(self, start: int, size: int, window_bytes: int) -> memoryview:
-        """The same without a copy; the window moves where it does not hold these bytes."""
+        """Bytes from ``start`` on, without a copy; fewer only at the end of the file.
+
+        The *window* is the piece of the file in memory, read ahead so that small reads are cheap.
+        It moves where it does not hold these bytes. ``window_bytes``: how much to read then.
+        """
         offset = start - self._window_start
         if offset < 0 or offset + size > len(self._window):
             self._window_start = start
@@ -535,7 +593,11 @@ class _JournalFile:
 
 
 def _read_file_header(file: _JournalFile) -> bool:
-    """Read the header of a journal; False if the file holds nothing that can be read."""
+    """Read the header of a journal into ``file``; False if the file holds nothing that can be read.
+
+    The *salt* is a random number that starts every frame of this journal. Without it nothing can be
+    found, so where the header has lost it, it is taken from the frames.
+    """
     if file.size == 0:
         # A kill, or a node's death, between the file's creation and its first write.
         file.skip(0, 0, "empty file", left_out.TORN)
@@ -569,7 +631,12 @@ def _salt_of_frames(file: _JournalFile) -> int:
 
 
 def _find_last_index(file: _JournalFile) -> int:
-    """Offset of the last index block, found by its trailer from the end; 0 if there is none."""
+    """Find the offset of the last index block, searching from the end of the file; 0 if none.
+
+    Each index block is followed by a *trailer*: a mark, and the offset of the block. A journal that
+    was closed ends with one, so the first look is at the last bytes. Otherwise windows of a
+    megabyte are searched backwards; they overlap by a trailer, which may lie across the border.
+    """
     mark = frames.trailer_mark(file.salt)
     trailer_size = frames.TRAILER_SIZE
     stop = file.size
@@ -592,7 +659,13 @@ def _find_last_index(file: _JournalFile) -> int:
 
 
 def _scan_samples(file: _JournalFile, start: int) -> Iterator[tuple[int, int, bytes]]:
-    """Offset, digest and canonical bytes of each sample from ``start`` on, frame by frame."""
+    """Go through the frames from ``start`` on: offset, digest and canonical bytes of each sample.
+
+    A *frame* is a header, with the length and the checksum of its body, and the body: a sample, or
+    an index block. Damaged frames are noted and passed over. A frame cut short at the end of the
+    file is noted as ``TORN``: a killed writer leaves it, and nobody was told that its sample is
+    stored.
+    """
     offset = start
     while offset < file.size:
         try:
@@ -618,7 +691,10 @@ def _scan_samples(file: _JournalFile, start: int) -> Iterator[tuple[int, int, by
 
 
 def _find_next_frame(file: _JournalFile, start: int) -> int:
-    """Offset of the next intact frame header; the file's size if there is none."""
+    """Find the offset of the next intact frame header; the file's size if there is none.
+
+    Every frame begins with the journal's salt, a random number, so it is searched for.
+    """
     mark = file.salt.to_bytes(4, "little")
     # A file may end before its size, on a file system that shows sizes before data.
     while len(window := file.read(start, _WINDOW_BYTES)) > frames.HEADER_SIZE:
@@ -635,7 +711,12 @@ def _find_next_frame(file: _JournalFile, start: int) -> int:
 
 
 def _read_samples(file: _JournalFile, records: NDArray[np.void]) -> Iterator[tuple[int, bytes]]:
-    """Position and canonical bytes of each record's sample, in the order of the file."""
+    """Read the sample of each record: its position and canonical bytes, in the order of the file.
+
+    ``records``: index entries, with the offset of each sample's frame and the digest of its
+    content. A sample that is damaged, or not the one that the index tells of, is noted and passed
+    over.
+    """
     offsets = records["offset"].tolist()
     digests = records["digest"].tolist()
     for position in np.argsort(records["offset"], kind="stable").tolist():

@@ -62,6 +62,10 @@ class _GroupPair(NamedTuple):
 def merge(target: Layout, source: Layout) -> Merging:
     """Copy into the target store what the source store has.
 
+    Each *group* is an arm on a problem set. First all groups are compared: requests, samples and
+    seeds. Only then are parts, journals, grids and attempt records copied, so that a refused merge
+    leaves no trace. :class:`DistinctSamples` lists each sample once, whichever store has it.
+
     Raises :class:`UserError` when the two contradict each other. Nothing was copied then.
     """
     groups = source.groups()
@@ -101,7 +105,11 @@ def merge(target: Layout, source: Layout) -> Merging:
 
 
 def _reject_differing_requests(pair: _GroupPair, target: Layout, source: Layout) -> None:
-    """Refuse when a problem that both stores have was asked in two ways."""
+    """Refuse if a problem that both stores have was asked in two ways.
+
+    A problem's requests are the fingerprints (hashes of model, prompt, sampling and text) under
+    which a store has sampled or planned it, by (step, problem). The stores agree if they share one.
+    """
     target_requests = _fingerprints(pair.target, target.grid(pair.arm, pair.set_name))
     source_requests = _fingerprints(pair.source, source.grid(pair.arm, pair.set_name))
     differing = [
@@ -133,7 +141,11 @@ def _fingerprints(snapshot: Snapshot, grid_path: Path) -> dict[tuple[int, str], 
 
 
 def _reject_conflicts(samples: DistinctSamples, target: Layout) -> None:
-    """Refuse when the two stores have different samples of one key."""
+    """Refuse if the two stores have different samples of one key.
+
+    ``samples``: those of both stores together. Its conflicts are pairs of different samples with
+    one key; only those with one sample in each store matter here.
+    """
     conflicts = []
     for conflict in samples.conflicts:
         counted_in_target = conflict.counted_file.is_relative_to(target.root)
@@ -156,7 +168,10 @@ def _and_more(count: int, noun: str) -> str:
 
 
 def _find_shared_seeds(samples: DistinctSamples) -> Iterator[str]:
-    """Describe each pair of samples that share a seed."""
+    """Describe each pair of samples that share a seed, as they were meant to be independent.
+
+    Sorted by seed, two that share one stand side by side.
+    """
     seeds = samples.read(np.arange(samples.count), ["seed"])["seed"].to_numpy()
     order = np.argsort(seeds, kind="stable")
     is_shared = np.diff(seeds[order]) == 0
@@ -173,7 +188,11 @@ def _find_shared_seeds(samples: DistinctSamples) -> Iterator[str]:
 
 
 def _copy_group(pair: _GroupPair, target: Layout) -> Iterator[Path]:
-    """Copy the parts and journals of a group that the target lacks."""
+    """Copy the parts and journals of a group that the target lacks, and give the copies.
+
+    A journal is copied up to the size that it had when it was listed; it may have grown since. One
+    without a salt (the number that its frames begin with) cannot be read and is left.
+    """
     folder = target.parts(pair.arm, pair.set_name)
     for part in pair.source.parts:
         copy = folder / part.path.name
@@ -187,7 +206,12 @@ def _copy_group(pair: _GroupPair, target: Layout) -> Iterator[Path]:
 
 
 def _damaged_files(pair: _GroupPair, source: Layout) -> Iterator[Path]:
-    """Parts and journals of a group that are too damaged to copy."""
+    """Parts and journals of a group that are too damaged to copy.
+
+    These are parts that are not among the intact ones that were listed, and journals that have
+    content but no salt, the number with which their frames begin, so that nothing in them can be
+    found.
+    """
     intact_parts = {part.path for part in pair.source.parts if not part.damaged}
     folder = source.parts(pair.arm, pair.set_name)
     for name in files.list_names(folder, parts.ENDING):
@@ -208,9 +232,10 @@ def _is_sound_part(part: Path) -> bool:
 
 
 def _contains_journal(copy: Path, journal: Path, size: int) -> bool:
-    """Whether a copy of a journal has at least the first ``size`` bytes of it.
+    """Whether a copy of a journal exists and has at least its first ``size`` bytes.
 
-    A journal only grows, so one of two copies begins with the other.
+    A journal only grows, so one of two copies begins with the other. Raises :class:`UserError` if
+    they differ in what they both have.
     """
     try:
         with files.open_descriptor(copy) as copy_fd, files.open_descriptor(journal) as journal_fd:
@@ -230,7 +255,10 @@ def _contains_journal(copy: Path, journal: Path, size: int) -> bool:
 
 
 def _copy(original: Path, copy: Path, size: int | None = None) -> Path:
-    """Copy a file, or its first bytes: whole, synced, and read back if it is a part."""
+    """Copy a file, or its first ``size`` bytes, and give the copy.
+
+    It appears in one step, synced. A part, which has checksums, is read back and checked.
+    """
     with files.open_descriptor(original) as fd, files.atomic_writer(copy) as sink:
         stop = os.fstat(fd).st_size if size is None else size
         while sink.tell() < stop:
@@ -248,7 +276,11 @@ def _copy(original: Path, copy: Path, size: int | None = None) -> Path:
 
 
 def _merge_grids(pair: _GroupPair, target: Layout, source: Layout) -> None:
-    """Add to the target's grid and questions what the source's plan asks for."""
+    """Add to the target's grid and questions what the source's plan asks for.
+
+    A *grid* is the saved plan of an arm on a problem set: which samples are asked for. ``stored``
+    names the file of the questions and goes into the grid's provenance.
+    """
     source_grid = Grid.load(source.grid(pair.arm, pair.set_name))
     if source_grid is None:
         return

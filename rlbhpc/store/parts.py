@@ -72,9 +72,11 @@ _READ_ERRORS: Final = (ValueError, LookupError, pa.ArrowException, OSError)
 def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path:
     """Write one part and give it its name.
 
-    ``folder``: where the part belongs. ``tables``: rows in order, all columns; each table has those
-    of one cell, or some of them, sorted by sample. ``tokens``: the policy that the rows already
-    follow. Gives the part. Whoever seals the same rows arrives at the same name and the same bytes.
+    A *part* is a Parquet file of samples that never changes; its name vouches for its content.
+    ``folder``: where it belongs. ``tables``: rows in order, all columns; each table has those of
+    one cell (a problem at a step, under one request), or some of them, sorted by sample.
+    ``tokens``: the policy for per-token values that the rows already follow. Gives the part's path.
+    Whoever seals the same rows arrives at the same name and the same bytes.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,11 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
 
 
 def _write_rows(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
-    """Write the Parquet file; its first cell and the digest of its content, both for its name."""
+    """Write the Parquet file of a part; give its first cell and the digest of its content.
+
+    Both go into its name. The *listing*, a list of the samples in each row group with their
+    checksums, goes into the footer of the file.
+    """
     listing = Listing(tokens)
     content = ContentDigest(listing)
     with (
@@ -126,9 +132,10 @@ def _write_rows(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> 
 
 
 def _cut_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Cut rows into row groups of one cell each.
+    """Cut rows into row groups of one cell each: one problem at one step, under one request.
 
-    Where they are cut follows from the rows alone, not from the tables in which they come.
+    ``tables``: rows in order, each table of one cell or a piece of it. Where they are cut follows
+    from the rows alone, not from the tables in which they come.
     """
     pending = sample_rows.ROWS.empty_table()
     for table in tables:
@@ -162,9 +169,10 @@ def _make_name(path: Path, first_cell: Cell, content_digest: str) -> str:
 
 
 def read_footer(path: Path) -> bytes:
-    """Read the Parquet footer of any file.
+    """Read the footer of a Parquet file, the bytes that describe its content.
 
-    Raises :class:`DamagedError` when the file does not end as Parquet does.
+    A file ends with the footer, its length in four bytes, and the mark ``PAR1``. One read at the
+    end usually gets all three. Raises :class:`DamagedError` when the file does not end so.
     """
     with files.open_descriptor(path) as fd:
         size = os.fstat(fd).st_size
@@ -176,13 +184,15 @@ def read_footer(path: Path) -> bytes:
             raise DamagedError("its footer's length is impossible")
         if footer_bytes + 8 > len(tail):
             tail = files.read_at(fd, footer_bytes + 8, size - footer_bytes - 8)
+    # Behind the footer stand its length and the mark, of four bytes each.
     return tail[-8 - footer_bytes : -8]
 
 
 def read_listing(path: Path, *, name: str | None = None) -> Listing:
     """List what a part holds, from its footer alone.
 
-    ``name``: the name that the part will have, where it is not yet the file's name.
+    The name of a part ends with a checksum of its footer. ``name``: the name that the part will
+    have, where it is still a temporary file.
 
     Raises :class:`DamagedError` when the footer is not the one that the name tells of.
     """
@@ -204,7 +214,9 @@ def read_groups(
 ) -> Iterator[tuple[list[int], pa.Table]]:
     """Read row groups of a part, a few hundred megabytes at a time: their numbers and their rows.
 
-    Only rows whose checksums hold are given; ``skipped`` tells of the others.
+    ``listing``: what the part's footer says it holds. ``numbers``: which row groups. ``schema``:
+    which columns. Only row groups whose checksums hold are given; ``skipped`` is told of the
+    others.
     """
     if not numbers:
         return  # opening the part takes most of the time of reading one problem
@@ -228,7 +240,9 @@ def read_groups(
 def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
     """Read a part whole and compare every key, digest and value with what its name vouches for.
 
-    Gives what is damaged; nothing where the part is intact.
+    ``name``: the name that it will have, where it is still a temporary file. The name has a
+    checksum of the footer and a digest of the rows' content. Gives what is damaged; nothing where
+    the part is intact.
     """
     skipped: list[Skipped] = []
     try:
@@ -250,7 +264,10 @@ def verify(path: Path, *, name: str | None = None) -> tuple[Skipped, ...]:
 
 
 def cut_by_bytes(sizes: Sequence[int], max_bytes: int) -> Iterator[slice]:
-    """Cut a row of things into slices of at most so many bytes; a larger thing is its own slice."""
+    """Cut a row of things into slices of at most so many bytes; a larger thing is its own slice.
+
+    ``sizes``: bytes of each thing.
+    """
     first = 0
     total_bytes = 0
     for index, size in enumerate(sizes):
@@ -274,6 +291,12 @@ class _CheckedReader:
         schema: pa.Schema,
         skipped: list[Skipped],
     ) -> None:
+        """Prepare to read the columns of ``schema`` from an open part.
+
+        ``listing``: what the part's footer says it holds. ``skipped``: is told of damaged row
+        groups. The footer has a checksum for each row group and stored column; those of the wanted
+        columns are kept.
+        """
         self._file = file
         self._path = path
         self._listing = listing
@@ -283,10 +306,15 @@ class _CheckedReader:
         self._stored = pa.schema([field for field in schema if field.name in listing.columns])
         positions = [listing.columns.index(name) for name in self._stored.names]
         all_sums = listed_checksums(file.metadata.metadata, len(listing.columns))
+        # Shape (row groups, columns that are read).
         self._checksums = all_sums[:, positions]
 
     def read(self, numbers: list[int]) -> Iterator[tuple[list[int], pa.Table]]:
-        """Intact row groups and their rows: together if all are intact, else one by one."""
+        """Read row groups: their numbers and their rows, for those that are intact.
+
+        They are read together. Only if that fails are they read one by one, to find which are
+        damaged. Columns that an older part does not have are filled with their default.
+        """
         sizes = [len(self._listing.groups[number].samples) for number in numbers]
         names = self._stored.names
         try:
@@ -356,7 +384,10 @@ class Listing:
         return [name for name, column in COLUMNS.items() if column.since <= self.version]
 
     def add(self, table: pa.Table) -> None:
-        """Take in the next row group: all columns of samples of one cell."""
+        """Take in the next row group: all columns of samples of one cell.
+
+        A *cell* is one problem at one step, under one request. Large ones have several row groups.
+        """
         cell = cell_of(table)
         if not self.cells or self.cells[-1] != cell:
             self.cells.append(cell)
@@ -377,7 +408,11 @@ class Listing:
         return sum(len(group.samples) for group in self.groups)
 
     def metadata(self) -> dict[str, str]:
-        """The listing as it is written into the footer."""
+        """The listing as it is written into the footer of the part: two texts by their keys.
+
+        One is JSON with, for each row group: the number of its cell, runs of sample indices, one
+        digit per verdict, and the tokens in all. The other has the checksums of its columns.
+        """
         groups = []
         for group in self.groups:
             # One digit per verdict: a resume scan then reads no column at all.
@@ -419,10 +454,11 @@ def cell_of(table: pa.Table) -> Cell:
 
 
 def parse_listing(footer: bytes) -> Listing:
-    """Find the listing in a Parquet footer; the checksums are left out.
+    """Find the listing in a Parquet footer: which samples each row group has, without checksums.
 
-    The list is searched for in the bytes: parsing the whole footer as Parquet takes a hundred
-    times longer, and the checksum in the part's name vouches for each byte.
+    The list is searched for in the bytes: parsing the whole footer as Parquet takes a hundred times
+    longer, and the checksum in the part's name vouches for each byte. For each row group it has the
+    number of its cell, runs of sample indices, one digit per verdict, and the tokens in all.
 
     Raises :class:`DamagedError` when there is none, or a newer program wrote it.
     """
@@ -454,8 +490,8 @@ def listed_checksums(metadata: dict[bytes, bytes], columns: int) -> NDArray[np.u
 def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     """CRC-32 over the values of each column, for consecutive groups of rows.
 
-    ``table``: rows of all groups together. Equal values give equal sums in any chunks and encoding.
-    ``sizes``: rows of each group. Gives shape (groups, columns).
+    ``table``: rows of all groups together. ``sizes``: rows of each group. Gives shape (groups,
+    columns). Equal values give equal sums in any chunks and encoding.
     """
     bounds = list(pairwise([0, *np.cumsum(sizes).tolist()]))
     sums = np.zeros((len(bounds), table.num_columns), np.uint32)
@@ -466,7 +502,12 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
 
 
 def _make_summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:
-    """Make a function that gives the checksum of the rows from ``start`` to ``stop``."""
+    """Make a function that gives the checksum of a column's rows from ``start`` to ``stop``.
+
+    The column is prepared once, for many groups of rows. Numbers are summed by their bytes; texts
+    and lists, which are of unequal length, by their lengths and then their values. A column of
+    numbers with a null was never written and has a fixed sum.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
     array = column.combine_chunks()
@@ -485,8 +526,14 @@ def _make_summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:
 def _make_ragged_summer(
     array: pa.Array, data: object, item_bytes: int
 ) -> Callable[[int, int], int]:
-    """The same for rows of unequal length: over which are null, their lengths and their values."""
+    """Make the same function for rows of unequal length, texts or lists.
+
+    It sums which rows are null, their lengths, and their values. ``data``: the bytes of all values,
+    one row after the other. ``item_bytes``: bytes of one value. Arrow's second buffer has the
+    offset at which each row begins.
+    """
     offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :]
+    # `.data`: crc32 takes bytes, and a slice of this view copies none.
     lengths = np.diff(offsets[: len(array) + 1]).data
     is_valid = array.is_valid().to_numpy(zero_copy_only=False).data
     values = memoryview(data) if data is not None else memoryview(b"")  # type: ignore[arg-type]
@@ -554,8 +601,10 @@ def apply_policy(
 ) -> pa.Table:
     """Drop the per-token values that a policy does not keep; they become null.
 
-    ``table``: some samples of one problem, all columns. ``right_count, sample_count``: right
-    samples of the problem, and all of them.
+    These are the id, log-probability and entropy of each token. ``table``: some samples of one
+    problem, all columns. ``right_count, sample_count``: right samples of the problem, and all of
+    them. ``"sampled"`` keeps one sample in a hundred, chosen by its seed, and the right samples of
+    problems that are rarely solved.
     """
     if policy == "all":
         return table

@@ -47,7 +47,11 @@ class Question:
 
 
 def questions_of(problems: Iterable[Problem]) -> dict[str, Question]:
-    """The questions of a problem set, by id of the problem."""
+    """Make the questions of a problem set to be stored, by id of the problem.
+
+    A problem without a reference answer (``gold``) is judged by tests, as code is: the first
+    characters of these are kept instead.
+    """
     questions = {}
     for problem in problems:
         tests = ""
@@ -63,10 +67,11 @@ def questions_of(problems: Iterable[Problem]) -> dict[str, Question]:
 def put_questions(
     layout: Layout, arm: str, set_name: str, questions: Mapping[str, Question]
 ) -> dict[str, str]:
-    """Store the questions of an arm beside those that it has.
+    """Store the questions of an arm beside those that it has, in a file named by its content.
 
-    Gives the entry for the provenance of its grid, which names their file; empty where there are
-    no questions.
+    Gives the entry ``{"questions": digest}`` that the caller puts into the arm's saved grid, which
+    so names the file; empty where there are no questions. An intact file of that name is left as it
+    is.
     """
     merged = stored_questions(layout, arm, set_name) | dict(questions)
     if not merged:
@@ -82,7 +87,10 @@ def put_questions(
 
 
 def stored_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Question]:
-    """The questions that are stored for an arm, by id; none in a run of an older version."""
+    """Read the questions that are stored for an arm, by id; none in a run of an older version.
+
+    The saved grid of the arm names their file by its digest.
+    """
     grid = Grid.load(layout.grid(arm, set_name))
     digest = grid.provenance.get(QUESTIONS) if grid else None
     if digest is None:

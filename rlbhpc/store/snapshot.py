@@ -105,7 +105,11 @@ class Snapshot:
 def take_snapshot(
     layout: Layout, arm: str, set_name: str, *, verify: bool = False, strict: bool = True
 ) -> Snapshot:
-    """List the files of an arm on a problem set; see :func:`list_files`."""
+    """List the files of an arm on a problem set at one moment; see :func:`list_files`.
+
+    A *journal* is a file that a sampler appends to; a *part* is a finished Parquet file. Starts
+    again if a file vanishes while it is listed, since its samples have then moved to another.
+    """
 
     def read_files() -> Snapshot:
         skipped: list[Skipped] = []
@@ -130,10 +134,11 @@ def list_files(
     strict: bool = True,
     passed_over: Callable[[str], bool] | None = None,
 ) -> Iterator[JournalIndex | SealedPart]:
-    """List the journals and then the parts of a group, one by one.
+    """List the journals and then the parts of an arm on a problem set, one by one.
 
-    Journals come first: a journal is removed only when its samples are in a part, so whoever
-    misses the journal finds the part afterwards.
+    A *journal* is a file that a sampler appends to; a *part* is a finished Parquet file. Journals
+    come first: one is removed only when its samples are in a part, so whoever misses the journal
+    finds the part afterwards.
 
     What cannot be used is appended to ``skipped``. ``verify``: read every sample, and leave out
     those that are damaged. ``strict``: raise what keeps a file from being read; otherwise leave the
@@ -162,7 +167,13 @@ def list_files(
 def read_part(
     path: Path, arm: str, set_name: str, skipped: list[Skipped], *, verify: bool = False
 ) -> SealedPart | None:
-    """List a part of a group; None where it cannot be read, which ``skipped`` then says."""
+    """List what a part holds; None if it cannot be read, which ``skipped`` then says.
+
+    A *part* is a Parquet file whose footer lists its samples by *row group* (rows that are stored
+    and checked together, all of one cell). ``verify``: read every row group, and leave out those
+    that fail their checksum. Row groups noted as damaged before, or *foreign* (of another arm or
+    problem set than the folder's), are left out as well. Each omission is appended to ``skipped``.
+    """
     try:
         listing = parts.read_listing(path)
     except DamagedError as error:
@@ -189,7 +200,12 @@ def read_part(
 
 
 def without_foreign_samples(index: JournalIndex, arm: str, set_name: str) -> JournalIndex:
-    """Leave out the samples of a journal that belong to another arm or problem set."""
+    """Leave out the samples of a journal that belong to another arm or problem set.
+
+    ``index``: what a journal lists. It has a record for each sample, whose ``cell`` is a position
+    in ``index.cells`` (arm, step, problem and request). ``unused`` counts samples that are left
+    out.
+    """
     is_foreign_cell = _are_foreign(index.cells, arm, set_name)
     if not any(is_foreign_cell):
         return index
@@ -219,7 +235,11 @@ def _foreign_samples(path: Path, cell: Cell, sample_count: int) -> Skipped:
 
 
 def retry_while_changing(read: Callable[[], T]) -> T:
-    """Call ``read``, and call it again when a file that it had listed was removed meanwhile."""
+    """Call ``read``, and call it again if a file that it had listed was removed meanwhile.
+
+    Gives what ``read`` returns. Gives up after a few tries with longer and longer waits, or at once
+    if the file is a link that leads in a circle (``ELOOP``).
+    """
     last_error = OSError()
     for attempt in range(_MAX_TRIES):
         try:
@@ -267,6 +287,7 @@ class Conflict(NamedTuple):
     ignored_file: Path
 
     def __str__(self) -> str:
+        """Say which sample it is, which file's copy counts, and which one does not."""
         cell = self.cell
         return (
             f"two different samples of {cell.problem} no. {self.sample} (arm {cell.arm}, step "
@@ -299,6 +320,15 @@ class DistinctSamples:
         steps: Collection[int] | None = None,
         verify: bool = False,
     ) -> None:
+        """List the copies of all samples in the snapshot's files, and choose the best copy of each.
+
+        ``_copies`` is a table with one row per stored copy, sorted so that copies of one sample
+        stand together, the preferred one first. A copy has ``file`` (position in :attr:`_files`),
+        ``position`` (its row there), what tells copies apart, and those of ``columns`` that a
+        file's index holds (:data:`INDEXED`). ``_first_copies`` has the first row of each sample,
+        and the number of rows at the end. ``_chosen_copies`` has the row to read for each sample;
+        it moves on past damaged copies.
+        """
         self.skipped = list(snapshot.skipped)
         self.damaged: defaultdict[Path, set[int]] = defaultdict(set)
         self._snapshot = snapshot
@@ -313,6 +343,7 @@ class DistinctSamples:
         self._copies, self._first_copies = _sort_copies(
             pa.concat_tables(copies).unify_dictionaries()
         )
+        # Without the end; a copy, since it changes when a copy of a sample proves to be damaged.
         self._chosen_copies = self._first_copies[:-1].copy()
         # The next batch has so many rows; the size of the last one is the best guess.
         self._batch_rows = _MAX_BATCH_ROWS
@@ -329,12 +360,17 @@ class DistinctSamples:
 
     @cached_property
     def by_cell(self) -> dict[Cell, NDArray[np.intp]]:
-        """The numbers of the samples of each cell, ascending by sample index."""
+        """The numbers of the samples of each cell, ascending by sample index.
+
+        A *cell* is one problem at one step of an arm, under one fingerprint (hash of the request).
+        Samples are sorted by these, so a cell begins wherever one of its three columns changes.
+        """
         keys = self.keys
         is_first_of_cell = np.zeros(keys.num_rows, bool)
         is_first_of_cell[:1] = True
         for name in _CELL_COLUMNS:
             codes = pc.dictionary_encode(keys[name]).combine_chunks().indices.to_numpy()
+            # Where one of the three columns changes, another cell begins.
             is_first_of_cell[1:] |= codes[1:] != codes[:-1]
         starts = np.flatnonzero(is_first_of_cell)
         rows = keys.take(starts).select(Cell._fields).to_pylist()
@@ -350,7 +386,12 @@ class DistinctSamples:
 
     @property
     def is_sealed(self) -> NDArray[np.bool_]:
-        """Whether each sample is in a part without damage."""
+        """Whether each sample's chosen copy is in a part without damage.
+
+        A *part* is a finished Parquet file; samples in a journal, which still grows, are not
+        sealed. ``_copies`` is a table of all stored copies, and ``_chosen_copies`` has the row of
+        each sample.
+        """
         in_sound_part = np.array(
             [isinstance(file, SealedPart) and not file.damaged for file in self._files], bool
         )
@@ -361,6 +402,7 @@ class DistinctSamples:
     def files_with_unsealed(self) -> set[Path]:
         """Files that hold a copy of a sample that no part without damage holds."""
         copies_per_sample = np.diff(self._first_copies)
+        # From one value per sample to one per copy.
         is_sealed_copy = np.repeat(self.is_sealed, copies_per_sample)
         file_numbers = np.unique(self._copies["file"].to_numpy()[~is_sealed_copy])
         return {self._files[number].path for number in file_numbers.tolist()}
@@ -372,9 +414,15 @@ class DistinctSamples:
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
-        """Samples that differ from the one that counts, where neither of the two failed."""
+        """List copies that differ from the one that counts, where neither of the two failed.
+
+        ``_copies`` is a table of all stored copies, where those of one sample stand together and
+        the one that counts comes first. ``_first_copies`` has the first row of each sample, and the
+        number of rows at the end. Copies with different digests have different content.
+        """
         digests = self._copies["digest"].to_numpy()
         failed = np.isin(self._copies["verdict"].to_numpy(), FAILED)
+        # For each copy the row of the one that counts, the first of the same sample.
         counted_copy = np.repeat(self._first_copies[:-1], np.diff(self._first_copies))
         is_conflict = (digests != digests[counted_copy]) & ~failed & ~failed[counted_copy]
         conflicts = []
@@ -392,7 +440,11 @@ class DistinctSamples:
         return conflicts
 
     def read(self, samples: NDArray[np.intp], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows of some samples in the given order, without those of which no copy is intact."""
+        """Read rows of some samples in the given order, without those of which no copy is intact.
+
+        ``samples``: numbers of samples. ``columns``: None means all. Columns that were listed
+        already come from memory; any other makes this read the files.
+        """
         schema = sample_rows.select_columns(columns)
         if set(schema.names) <= set(self._index_schema.names):
             return self._copies.take(self._chosen_copies[samples]).select(schema.names)
@@ -407,7 +459,8 @@ class DistinctSamples:
         """Go through rows as :meth:`read` gives them, some megabytes at a time.
 
         Gives the numbers of the samples of each batch with their rows. The size of a text is known
-        only when it was decoded: a batch that proves too large is read again with fewer rows.
+        only when it was decoded: a batch that proves too large is read again with half of the rows
+        that fitted.
         """
         schema = sample_rows.select_columns(columns)
         start = 0
@@ -428,7 +481,12 @@ class DistinctSamples:
     def _read_batch(
         self, samples: NDArray[np.intp], schema: pa.Schema, max_bytes: float
     ) -> pa.Table:
-        """Whole rows of some samples, each from the first copy that is intact."""
+        """Read whole rows of some samples, each from the first of its copies that is intact.
+
+        Rows come in the order of ``samples``, without those of which no copy is intact. Each round
+        reads the chosen copies of what is unread, and chooses the next copy of those that prove
+        damaged.
+        """
         tables = [schema.empty_table()]
         positions_read = [np.empty(0, np.intp)]
         unread = np.arange(len(samples))
@@ -438,13 +496,18 @@ class DistinctSamples:
             tables.extend(intact_rows)
             positions_read.append(unread[intact])
             unread = self._choose_next_copies(samples, np.delete(unread, intact))
+        # Rows came file by file: put them back in the order that was asked for.
         order = np.argsort(np.concatenate(positions_read))
         return pa.concat_tables(tables).unify_dictionaries().take(order)
 
     def _choose_next_copies(
         self, samples: NDArray[np.intp], unread: NDArray[np.intp]
     ) -> NDArray[np.intp]:
-        """Choose the next copy of samples whose copy is damaged; those that have one."""
+        """Choose the next copy of samples whose copy is damaged; give those that have one.
+
+        ``unread``: positions in ``samples`` of what could not be read. Copies of one sample stand
+        together in the table of copies; the next sample's first copy ends them.
+        """
         numbers = samples[unread]
         has_next = self._chosen_copies[numbers] + 1 < self._first_copies[numbers + 1]
         self._chosen_copies[numbers[has_next]] += 1
@@ -458,7 +521,12 @@ class DistinctSamples:
     def _list_copies(
         self, file_number: int, problems: Collection[str] | None, steps: Collection[int] | None
     ) -> pa.Table:
-        """Indexed columns of the samples in one file, with their positions in it."""
+        """List the samples in one file: the columns that its index holds, and where each one is.
+
+        ``problems, steps``: keep to these; None means all. A *cell* is one problem at one step,
+        under one request. Adds the columns ``file`` (the given number) and ``position`` (row in the
+        file).
+        """
         file = self._files[file_number]
         is_selected = np.zeros(len(file.cells), bool)
         for number, cell in enumerate(file.cells):
@@ -476,7 +544,13 @@ class DistinctSamples:
     def _journal_positions(
         self, index: JournalIndex, is_selected: NDArray[np.bool_]
     ) -> NDArray[np.intp]:
-        """Positions of a journal's samples of the selected cells, without damaged ones."""
+        """Positions of a journal's samples of the selected cells, without damaged ones.
+
+        ``index``: what the journal lists, with a record for each sample. ``is_selected``: for each
+        of its cells, whether its samples are wanted. Only with ``verify`` are the samples
+        themselves read, to find the damaged ones: ``index.damage`` has these by position. If the
+        file cannot be read, all count as damaged.
+        """
         positions = np.flatnonzero(is_selected[index.records["cell"]])
         if not self._verify or not len(positions):
             return positions
@@ -491,7 +565,13 @@ class DistinctSamples:
     def _part_positions(
         self, part: SealedPart, is_selected: NDArray[np.bool_]
     ) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Indexed columns and row numbers of a part's samples of the selected cells."""
+        """Read the indexed columns of a part's samples of some cells, with their row numbers.
+
+        A *part* is a Parquet file; each of its row groups holds samples of one cell (a problem at a
+        step). ``is_selected``: for each cell of the part, whether its samples are wanted.
+        ``group_bounds`` is the row at which each row group starts. :func:`parts.read_groups` gives
+        the row groups that are intact, several at a time: their numbers and their rows.
+        """
         groups = part.listing.groups
         numbers = [n for n in part.usable_group_numbers if is_selected[groups[n].cell]]
         bounds = part.group_bounds
@@ -507,9 +587,12 @@ class DistinctSamples:
     def _fetch_copies(
         self, copies: NDArray[np.intp], columns: Sequence[str], max_bytes: float
     ) -> tuple[NDArray[np.intp], list[pa.Table]]:
-        """Read whole rows: which of the copies are intact, and the rows of these, in that order.
+        """Read whole rows of some copies: which of them are intact, and the rows of these.
 
-        Raises :class:`TooLargeError` when they have more than ``max_bytes``.
+        ``copies``: rows of the table of copies, which says in which file and at which position each
+        one is. The first result has positions in ``copies``, in the order of the rows. Raises
+        :class:`TooLargeError`, with the number of rows read so far, when they have more than
+        ``max_bytes``.
         """
         file_numbers = self._copies["file"].to_numpy()[copies]
         positions = self._copies["position"].to_numpy()[copies]
@@ -536,7 +619,11 @@ class DistinctSamples:
         columns: Sequence[str],
         max_bytes: float,
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        """Read rows at ascending positions of a file: which of these are intact, and their rows."""
+        """Read rows at ascending positions of a file: which of these are intact, and their rows.
+
+        Intact ones are given as indices into ``positions``. Damaged places are noted in
+        :attr:`damaged`, by the offset of a sample in a journal. ``max_bytes`` holds for journals.
+        """
         if isinstance(file, SealedPart):
             yield from self._fetch_from_part(file, positions, columns)
             return
@@ -549,7 +636,12 @@ class DistinctSamples:
     def _fetch_from_part(
         self, part: SealedPart, positions: NDArray[np.int64], columns: Sequence[str]
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        """Read rows at ascending positions of a part, a row group at a time."""
+        """Read rows at ascending positions of a part, one row group at a time.
+
+        ``group_bounds`` is the row at which each row group starts, so a search in it tells the row
+        group of a position. Gives indices into ``positions`` with their rows. Row groups that
+        :func:`parts.read_groups` does not give are damaged, and noted as such.
+        """
         bounds = part.group_bounds
         groups_of_rows = np.searchsorted(bounds, positions, side="right") - 1
         numbers = np.unique(groups_of_rows).tolist()
@@ -559,6 +651,7 @@ class DistinctSamples:
             part.path, part.listing, numbers, schema, self.skipped
         ):
             damaged.difference_update(read_numbers)
+            # Rows in the table before those of the row group at hand.
             rows_before = 0
             for number in read_numbers:
                 in_group = np.flatnonzero(groups_of_rows == number)
@@ -571,12 +664,15 @@ class DistinctSamples:
 def _sort_copies(copies: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
     """Sort copies by key, then by preference.
 
-    Gives the sorted table, and where the copies of each key start in it, with its length at the
-    end.
+    A *key* is (step, problem, fingerprint, sample); copies with one key are the same sample in
+    several files. A copy that did not fail comes first, then the smaller digest, then the earlier
+    file. Gives the sorted table, and where the copies of each key start in it, with its length at
+    the end.
     """
     key_ranks = _rank_keys(copies)
     order = np.argsort(key_ranks, kind="stable")
     key_ranks = key_ranks[order]
+    # Positions whose next neighbour has the same key.
     repeated = np.flatnonzero(key_ranks[1:] == key_ranks[:-1])
     if len(repeated):
         # Few keys have several copies: only those are put in order of preference.
@@ -585,13 +681,18 @@ def _sort_copies(copies: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
         files_of_rows = copies["file"].to_numpy()[rows]
         digests = copies["digest"].to_numpy()[rows]
         failed = np.isin(copies["verdict"].to_numpy()[rows], FAILED)
+        # lexsort takes the most important criterion last.
         order[positions] = rows[np.lexsort((files_of_rows, digests, failed, key_ranks[positions]))]
     _, starts = np.unique(key_ranks, return_index=True)
     return copies.take(order), np.append(starts, len(key_ranks))
 
 
 def _rank_keys(copies: pa.Table) -> NDArray[np.int64]:
-    """Rank each row's key in the order of (step, problem, fingerprint, sample); equal keys tie."""
+    """Rank each row's key in the order of (step, problem, fingerprint, sample); equal keys tie.
+
+    Each column adds a digit: the rank so far, times the number of distinct values, plus the rank of
+    the value.
+    """
     ranks = np.zeros(copies.num_rows, np.int64)
     for name in ("step", "problem", "fingerprint", "sample"):
         column_ranks, distinct = _rank_values(copies[name])
@@ -643,6 +744,11 @@ class Inventory:
     """
 
     def __init__(self, arm: str) -> None:
+        """Start without any sample.
+
+        ``_flags`` has a row for each cell (a problem at a step, under one request) and a column for
+        each sample index. ``_tokens`` counts the response tokens of each row.
+        """
         self.notes: list[Note] = []
         self._arm = arm
         self._row_of_cell: dict[Cell, int] = {}
@@ -651,7 +757,11 @@ class Inventory:
         self._tokens = np.zeros(0)
 
     def add_file(self, file: JournalIndex | SealedPart) -> None:
-        """Enter the samples of a file; one that another file has too counts once."""
+        """Enter the samples of a journal or a part; one that another file has too counts once.
+
+        A journal has a record for each sample, whose ``cell`` is a position in ``file.cells``. A
+        part lists samples and verdicts by row group, and each row group belongs to one cell.
+        """
         if isinstance(file, JournalIndex):
             records = file.records
             rows = self._rows_of_cells(file.cells)[records["cell"]]
@@ -674,7 +784,12 @@ class Inventory:
     def flags_of(
         self, step: int, problems: Sequence[str], fingerprints: NDArray[np.int64]
     ) -> StoredFlags:
-        """Look up problems at one step, each with the fingerprint of the request asked about."""
+        """Look up which samples of some problems are stored at one step.
+
+        ``fingerprints``: for each problem, the hash of the request asked about. A *cell* is one
+        problem at one step under one fingerprint. Stored samples of the problem under another
+        fingerprint answer an earlier request, and are only counted as outdated.
+        """
         requested_cells = {
             Cell(self._arm, step, problem, fingerprint)
             for problem, fingerprint in zip(problems, fingerprints.tolist(), strict=True)
@@ -710,16 +825,24 @@ class Inventory:
         verdicts: NDArray[np.int8],
         tokens: NDArray[Any],
     ) -> None:
-        """Set the flags of the samples of one file, and count the tokens of new ones."""
+        """Set the flags of the samples of one file, and count the tokens of new ones.
+
+        The arrays have one entry per sample: its row in the table of flags (that of its cell), its
+        index, its verdict code and its response tokens. A sample that was completed before adds no
+        tokens, and no flag but that of a failure. One that comes twice in the file adds its tokens
+        once.
+        """
         self._make_room(int(samples.max(initial=-1)) + 1)
         failed = np.isin(verdicts, FAILED)
         flags = np.where(verdicts == int(Status.RIGHT), COMPLETED_FLAG | RIGHT_FLAG, COMPLETED_FLAG)
         flags[failed] = FAILED_FLAG
+        # Flat view: a sample is at row × width + index.
         table = self._flags.reshape(-1)
         places = rows * self._flags.shape[1] + samples
         known = table[places] & COMPLETED_FLAG != 0
         # The first completed copy counts; the copies are the same sample.
         flags[known & ~failed] = 0
+        # `.at`, since one place may come several times in a file.
         np.bitwise_or.at(table, places, flags)
         new = np.flatnonzero(~known & ~failed)
         _, first_copies = np.unique(places[new], return_index=True)
@@ -727,7 +850,10 @@ class Inventory:
         self._tokens += np.bincount(rows[new], tokens[new], len(self._tokens))
 
     def _make_room(self, samples: int) -> None:
-        """Grow the table; rows double, so that thousands of small files don't copy it each time."""
+        """Grow the table to a row for each known cell, and to at least ``samples`` columns.
+
+        Rows double, so that thousands of small files don't copy the table each time.
+        """
         rows, width = self._flags.shape
         needed_rows = len(self._row_of_cell)
         if needed_rows <= rows and samples <= width:
@@ -751,7 +877,8 @@ def take_inventory(
     """Find out which samples an arm has on a problem set.
 
     Samples are not read whole, so one with a flipped bit counts as stored until sealing has marked
-    it. ``strict, passed_over``: see :func:`rlbhpc.store.snapshot.list_files`.
+    it. ``strict``: raise what keeps a file from being read; otherwise leave the file out.
+    ``passed_over``: tells by a journal's name that it need not be opened.
     """
 
     def read_files() -> Inventory:

@@ -56,6 +56,11 @@ class GroupFiles:
     """
 
     def __init__(self, layout: Layout, group: Group, *, strict: bool = True) -> None:
+        """List the parts and journals of a group (an arm on a problem set) as they are now.
+
+        ``strict``: raise what keeps a file from being read; otherwise leave the file out. Files are
+        known by their paths below the run folder.
+        """
         self.group = group
         self.snapshot = take_snapshot(layout, *group, strict=strict)
         self.notes = [skipped.note for skipped in self.snapshot.skipped]
@@ -72,7 +77,12 @@ class GroupFiles:
         return planned.covering(self.last_samples(self.sample_counts))
 
     def requested_by_cell(self, samples: DistinctSamples) -> dict[Cell, NDArray[np.intp]]:
-        """Numbers of the samples that answer what the grid asks for, by cell."""
+        """Numbers of the samples that answer what the grid asks for, by cell.
+
+        A *cell* is one problem at one step under one fingerprint, the hash of the request. The grid
+        says which fingerprint counts for each step and problem; samples of earlier requests are
+        left out.
+        """
         fingerprints = self.grid.fingerprints
         return {
             cell: numbers
@@ -113,7 +123,13 @@ class GroupFiles:
 
 
 def _last_samples_of_file(file: JournalIndex | SealedPart) -> list[tuple[Cell, int]]:
-    """Cells of a file with sample indices; a cell may come twice, its highest index among them."""
+    """List the cells of a file, each with its highest sample index, or with several sample indices.
+
+    A *cell* is one problem at one step under one request. A journal has a record for each sample,
+    with the position of its cell in ``cells``. A part lists its samples by row group, each of one
+    cell and ascending; a cell may have several. Row groups of another arm or set than the folder's
+    (``foreign``) do not count.
+    """
     if isinstance(file, SealedPart):
         groups = file.listing.groups
         own_numbers = [number for number in range(len(groups)) if number not in file.foreign]
@@ -144,7 +160,13 @@ class Sources:
 
     @classmethod
     def survey(cls, layout: Layout, *, strict: bool = True) -> Self:
-        """List what is there now; ``strict``: raise what keeps a file from being read."""
+        """List everything that a cube of this run would be made from now.
+
+        A *group* is an arm on a problem set; a *plan* is its saved grid, which says what samples
+        are asked for; *tables* are imported counts, scores and training logs. ``inputs`` tells by
+        numbers of samples and by checksums whether any of these has changed since. ``strict``:
+        raise what keeps a file from being read; otherwise leave the file out.
+        """
         if not layout.root.is_dir():
             raise UserError(f"{layout.root}: no such folder; give the folder of a run")
         groups = [Group(*group) for group in layout.groups()]
@@ -171,7 +193,10 @@ class Sources:
 
 
 def _grid_checksum(path: Path) -> str:
-    """Checksum of a grid's values; empty where none was planned."""
+    """Checksum of a saved grid, the plan of a group; empty where none was planned.
+
+    A damaged file is an error that tells what to do.
+    """
     try:
         return checked.read_checksum(path)
     except FileNotFoundError:
