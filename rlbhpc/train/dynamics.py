@@ -31,7 +31,12 @@ from rlbhpc.train.batch import Rollout
 
 
 def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Reward, length, entropy and the share of groups without a signal, over some rollouts."""
+    """Metrics of some rollouts: reward, length, entropy, and the share of groups without a signal.
+
+    A rollout is one sampled and judged response; a group is all responses to one prompt. The reward
+    is NaN where a response could not be scored. A group whose rewards are all equal teaches
+    nothing.
+    """
     all_rewards = np.array([rollout.reward for rollout in rollouts])
     is_scored = ~np.isnan(all_rewards)
     rewards = all_rewards[is_scored] if is_scored.any() else all_rewards
@@ -84,6 +89,10 @@ class Logs:
     """
 
     def __init__(self, folder: Path, resumed_step: int) -> None:
+        """Open the log files in ``folder``, without what they say of steps after ``resumed_step``.
+
+        A run that goes on writes those steps again.
+        """
         self._dynamics = StepLog(folder / "dynamics.jsonl", resumed_step)
         self._examples = StepLog(folder / "rollouts.jsonl", resumed_step)
         self._timings = StepLog(folder / "timings.jsonl", resumed_step)
@@ -95,7 +104,11 @@ class Logs:
     def add_metrics(
         self, step: int, metrics: Mapping[str, float], rollouts: Sequence[Rollout]
     ) -> None:
-        """Write the step's metrics, which a repeated run gives again, and two responses to read."""
+        """Write the step's metrics, which a repeated run gives again, and two responses to read.
+
+        A rollout is one sampled and judged response; its reward is NaN where it could not be
+        scored.
+        """
         self._dynamics.append(step, metrics)
         for rollout in rollouts[:2]:
             row = {
@@ -115,9 +128,16 @@ class Logs:
         lessons: Sequence[Rollout],
         advantages: Sequence[float],
     ) -> None:
-        """Hold a row for each sampled response, with the reward and advantage of the lessons."""
+        """Hold a row for each sampled response, with the reward and advantage of the lessons.
+
+        ``lessons`` are the sampled responses that were learnt from, maybe with another reward;
+        ``advantages`` has one mean for each. Both lists share the ``response`` objects, by whose
+        identity a lesson is found. A response that was not learnt from has advantage NaN.
+        ``answer_id`` is the number by which an answer is stored, −1 where there is none.
+        """
         learnt: dict[int, tuple[float, float]] = {}
         for lesson, advantage in zip(lessons, advantages, strict=True):
+            # A lesson may be a copy of its rollout, with the very same response.
             learnt[id(lesson.response)] = lesson.reward, advantage
         times_sampled: Counter[str] = Counter()
         for rollout in sampled:
@@ -148,6 +168,7 @@ class Logs:
         """
         n_tokens = sum(len(r.response.prompt_ids) + len(r.response.token_ids) for r in rollouts)
         row = {}
+        # Each part lasts from the moment before it to its own.
         for (_, begin), (part, end) in pairwise(moments.items()):
             row[f"timing_s/{part}"] = end - begin
         seconds = sum(row.values())
@@ -198,6 +219,7 @@ class TrainingLine:
     """
 
     def __init__(self, model: str, n_steps: int) -> None:
+        """Get ready to show the steps of training ``model``; ranks other than 0 stay silent."""
         self._model = model
         self._n_steps = n_steps
         self._stream = sys.stderr
@@ -209,7 +231,11 @@ class TrainingLine:
         self._has_warned = False
 
     def show(self, step: int, metrics: dict[str, float]) -> None:
-        """Take note of one finished step, and write the line if it is time."""
+        """Take note of one finished step, and write the line if it is time.
+
+        On a terminal the line is updated in place, elsewhere it is written now and then. A warning
+        comes once if sampler and trainer give the same tokens too different probabilities.
+        """
         log.debug("%s: step %d of %d: %s", self._model, step, self._n_steps, metrics)
         now = time.monotonic()
         if self._first_step is None:

@@ -86,7 +86,14 @@ class Forecast:
         return sum(self.memory.values())
 
     def shortfall(self, limit: int) -> str:
-        """Why ``limit`` bytes of a device are too few, in a sentence; empty if they are enough."""
+        """Why ``limit`` bytes of a device are too few, in a sentence; empty if they are enough.
+
+        ``memory`` has the bytes of each part that one rank holds. Transient parts are there only
+        while a micro-batch is on its way, the lasting ones always. The phases of a run hold
+        different parts, and each must fit. ``share`` of the device is training's while vLLM
+        samples; ``handed`` are the bytes of vLLM's own weights and ``largest`` those of the largest
+        of them.
+        """
         vllm_bytes = limit * (1 - self.share)
         if self.handed > vllm_bytes:
             return (
@@ -126,7 +133,10 @@ def make_policy_without_data(config: Any, settings: Settings) -> Policy:
 
 
 def count_work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int]:
-    """What a run samples and updates; ``algorithm`` is None for supervised training."""
+    """What a run samples and updates in all; ``algorithm`` is None for supervised training.
+
+    A refill samples new prompts in place of groups that teach nothing.
+    """
     steps = settings.steps
     responses_per_step = settings.prompts_per_step * settings.samples_per_prompt
     if algorithm is None:
@@ -153,7 +163,12 @@ def count_flop(
     settings: Settings,
     algorithm: Algorithm | None,
 ) -> float | None:
-    """Floating-point operations of a run at most; None for supervised training."""
+    """Floating-point operations of a run at most; None for supervised training.
+
+    A parameter costs 2 per token that is read or sampled. For a token that is trained on it costs
+    4, and 2 more if the parameter learns itself. Each lesson, a response that is learnt from, is
+    counted at full length.
+    """
     if algorithm is None:
         return None
     work = count_work(settings, algorithm)
@@ -162,6 +177,7 @@ def count_flop(
     lesson_tokens = settings.steps * lessons_per_step * settings.max_tokens
     # Old log-probs are read again where an update is not exactly on-policy, or a reward needs them.
     reads_old_logprobs = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
+    # True counts as 1.
     n_readings = reads_old_logprobs + algorithm.NEEDS_CRITIC
     n_trainings = settings.epochs * (1 + algorithm.NEEDS_CRITIC)
     per_lesson_token = parameters * (2.0 * n_readings + 4 * n_trainings)
@@ -182,7 +198,9 @@ def count_memory(
 ) -> dict[str, int]:
     """Bytes that one rank holds, by part, where ``rows`` responses are sampled at a time.
 
-    ``teacher_parameters`` is 0 where the reference is the model that training starts from.
+    A rank is one of the processes that train together, each on its own GPU. ``policy`` has shapes
+    and no data. ``teacher_parameters`` is 0 where the reference is the model that training starts
+    from.
     """
     config = policy.model.config.get_text_config()
     parameters = count_base_parameters(policy)
@@ -212,8 +230,8 @@ def count_memory(
 def count_loading_memory(policy: Policy, memory: Mapping[str, int], settings: Settings) -> int:
     """Bytes that one rank holds at most while its models are loaded; 0 without ZeRO-3.
 
-    Each model is whole on every GPU before DeepSpeed divides it; the critic comes last, beside all
-    of the policy's state.
+    ZeRO-3 divides the weights among the ranks. Each model is whole on every GPU before; the critic
+    comes last, beside all of the policy's state. ``memory`` has the bytes of one rank by part.
     """
     if settings.zero_stage < 3:
         return 0
@@ -230,10 +248,11 @@ def count_loading_memory(policy: Policy, memory: Mapping[str, int], settings: Se
 def _training_state_bytes(
     name: str, model: PreTrainedModel, head_parameters: int, settings: Settings, ranks: int
 ) -> dict[str, int]:
-    """Weights, gradients and optimiser of one trained model, as the ZeRO stage divides them.
+    """Bytes of weights, gradients and optimiser of one trained model on one rank, by part.
 
-    ``head_parameters`` learn beside the model. DeepSpeed keeps 32-bit master weights beside 16-bit
-    ones, and gradients are added up in 32 bits wherever a ZeRO stage or 16-bit weights ask for it
+    ``head_parameters`` learn beside the model. ZeRO divides the optimiser from stage 1 on,
+    gradients from 2, weights from 3. DeepSpeed keeps 32-bit master weights beside 16-bit ones, and
+    gradients are added up in 32 bits wherever a ZeRO stage or 16-bit weights ask for it
     (Rajbhandari et al. 2020, arXiv 1910.02054).
     """
     stage = settings.running_stage
@@ -255,13 +274,17 @@ def _training_state_bytes(
 
 
 def _output_layer_bytes(policy: Policy, settings: Settings, n_tokens: int) -> int:
-    """Logits of one chunk, and the gradient of the weights that is added up over all chunks."""
+    """Bytes of one chunk's logits, and of the weights' gradient that is added up over all chunks.
+
+    The output layer runs on a chunk of the ``n_tokens`` at a time. A frozen one has no gradient.
+    """
     weight = policy.model.get_output_embeddings().weight
     vocabulary = len(weight)
     chunk_tokens = tokens_per_chunk(vocabulary)
     logit_bytes = min(chunk_tokens, n_tokens) * vocabulary * BYTES_PER_LOGIT
     if not weight.requires_grad:
         return logit_bytes
+    # Over several chunks the gradient is added up in 32 bits.
     number = 4 if n_tokens > chunk_tokens else BYTES[settings.dtype]
     return logit_bytes + weight.numel() * number
 
@@ -275,13 +298,14 @@ def _cache_bytes(config: Any, settings: Settings, rows: int) -> int:
 
 
 def _largest_batch(settings: Settings, longest: int, ranks: int) -> MicroBatch:
-    """The full micro-batch that takes most memory.
+    """The full micro-batch that takes most memory, made of token ids 0.
 
-    Its prompts are not shared, and its responses, one of ``longest`` tokens and others, differ in
-    length as much as attention pads.
+    Its prompts are one token each and not shared. One response has ``longest`` tokens, and the
+    others are the shortest that attention still pads to that length, which wastes most.
     """
     shorter = math.ceil(longest / MAX_LENGTH_RATIO)
     n_fitting = (settings.micro_tokens - longest) // shorter
+    # No more than one rank's share of an update, rounded up.
     n_others = min(n_fitting, -(-settings.responses_per_update // ranks) - 1)
     lengths = [longest] + [shorter] * n_others
     responses = [
@@ -296,7 +320,11 @@ _counted_activations: dict[tuple[object, ...], tuple[int, int]] = {}
 
 
 def _activation_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
-    """Bytes that are kept of a micro-batch for its gradient, with layers recomputed or not."""
+    """Bytes that are kept of a micro-batch for its gradient, with layers recomputed or not.
+
+    Both are counted once for each shape and remembered. ``keeping_all`` is without recomputing;
+    ``keeping_inputs`` is with it, where only the input of each layer is kept.
+    """
     config = policy.model.config
     row_shapes = [tuple(rows.shape) for rows in batch.attention_rows]
     key = (
@@ -316,7 +344,11 @@ def _activation_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> 
 
 
 def _saved_tensor_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -> int:
-    """Bytes that autograd saves of a micro-batch, counted on tensors without data."""
+    """Bytes that autograd saves of a micro-batch, counted on tensors without data.
+
+    ``FAKE`` runs the model on shapes alone. Each tensor that is saved for the gradient passes
+    through ``count``, once for each storage and without the weights, which are counted elsewhere.
+    """
     saved_bytes: dict[int, int] = {}
     # Held until the end, so that an address stands for one tensor only.
     saved_tensors: list[torch.Tensor] = []
@@ -348,7 +380,9 @@ MAX_RANKS: Final = 1024
 def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
     """Tell what training ``model`` on so many ranks will do and hold.
 
-    ``limit`` is the memory of a rank's GPU in bytes; 0 where there is none.
+    ``limit`` is the memory of a rank's GPU in bytes; 0 where there is none. Where the recipe does
+    not name them, the ZeRO stage and offload are the first choice that fits, from the one that
+    gives up least; a run that goes on keeps those of its saved state.
     """
     recipe = _recipe_of(study, model)
     settings = settings_of(recipe, study.last_step(model), gpu=limit > 0)
@@ -367,7 +401,12 @@ def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
 
 
 def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> Forecast:
-    """Tell what training ``model`` with these settings will do and hold."""
+    """Tell what training ``model`` with these settings will do and hold.
+
+    A recipe of the study says how a model is trained. ``parameters`` are those of the model without
+    adapters, ``trained`` those that learn, and ``reference`` those of the model that a penalty is
+    measured against. ``handed`` are the bytes of the weights that vLLM gets for sampling.
+    """
     recipe = _recipe_of(study, model)
     algorithm = algorithm_of(recipe)
     policy = make_policy_without_data(_start_config(study, model), settings)
@@ -400,7 +439,10 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
 
 
 def refuse_what_cannot_fit(study: Study, foretold: Forecast, limit: int) -> None:
-    """Refuse a training that ``limit`` bytes are too few for, and name the nearest that fits."""
+    """Refuse a training that ``limit`` bytes are too few for, and name the nearest that fits.
+
+    ``foretold`` is the forecast of the training; ``limit`` is the memory of a rank's GPU.
+    """
     reason = foretold.shortfall(limit)
     if not reason:
         return
@@ -416,7 +458,10 @@ def refuse_what_cannot_fit(study: Study, foretold: Forecast, limit: int) -> None
 
 
 def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str, Any] | None:
-    """Settings to change for a training to fit, the mildest first; None if nothing helps."""
+    """Settings to change for a training to fit, the mildest first; None if nothing helps.
+
+    Changes are added one by one until the training fits into ``limit`` bytes a rank.
+    """
     start = Settings(**foretold.settings)
 
     def fits(changes: Mapping[str, Any]) -> bool:
@@ -443,7 +488,12 @@ def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str,
 
 
 def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterator[tuple[str, Any]]:
-    """Changes of settings that make a rank hold less, in the order in which they cost."""
+    """Changes of settings that make a rank hold less, in the order in which they cost.
+
+    ``foretold.handed`` are the bytes of vLLM's own weights; ``micro_tokens`` is the size of a
+    micro-batch; ZeRO stage 3 divides everything among the ranks; ``offload`` moves the optimiser to
+    the host's memory.
+    """
     if foretold.handed:
         # Its cache and its own buffers take a tenth more, and a little of any GPU.
         yield "rollout_memory", round(min(0.9, 1.1 * foretold.handed / limit + 0.02), 2)
@@ -463,7 +513,11 @@ def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterat
 
 
 def settings_for_this_device(study: Study, model: str) -> Settings:
-    """Settings of a training that starts now, on the device of this process."""
+    """Settings of a training that starts now, on the device of this process.
+
+    On a GPU they are those of the forecast that fits its memory; a training that cannot fit is
+    refused.
+    """
     limit = device_memory()
     if not limit:
         return settings_of(_recipe_of(study, model), study.last_step(model))
@@ -499,7 +553,10 @@ def _zero_of_saved_state(study: Study, model: str) -> tuple[int, bool] | None:
 
 
 def _teacher_parameters(study: Study, teacher: str, settings: Settings) -> int:
-    """Parameters of the model that an algorithm measures against."""
+    """Number of parameters of the model that an algorithm measures against.
+
+    The teacher is another model of the study. If it is not there yet, its start tells its shape.
+    """
     folder = study.folder(teacher, study.last_step(teacher))
     if (folder / "config.json").is_file():
         config = read_config(folder)
@@ -510,7 +567,12 @@ def _teacher_parameters(study: Study, teacher: str, settings: Settings) -> int:
 
 
 def _start_config(study: Study, model: str) -> Any:
-    """Configuration of the model that a training starts from, be that trained yet or not."""
+    """Configuration of the model that a training starts from, be that trained yet or not.
+
+    A model of the study may start from another (``from_``), and so on: the first whose folder
+    exists is read. A chain that ends at random weights has the shape that the first recipe
+    describes.
+    """
     training = study.models[model].train
     while training is not None and training.from_ is not None:
         start = training.from_

@@ -26,7 +26,12 @@ from rlbhpc.verify.running.pool import verify_apart
 
 
 def prepare(study: Study, model: str) -> Run | Distillation:
-    """Everything that training one model of a study needs."""
+    """Everything that training one model of a study needs, as a run to start.
+
+    A recipe of the study says how the model is trained. The result is a ``Distillation`` for
+    supervised training and a ``Run`` for reinforcement learning. ``exports`` says at which steps
+    the model is written, and where; ``digests`` identify what made each of them.
+    """
     origin = begin_training(study, model)
     training = study.models[model].train
     assert training is not None
@@ -70,7 +75,8 @@ def prepare(study: Study, model: str) -> Run | Distillation:
 def _reference_folder(study: Study, model: str, tokens: Tokens) -> Path | None:
     """Folder of the model that an algorithm measures against; None for the one it starts from.
 
-    It scores the tokens that were sampled, so an id must mean the same to both.
+    ``tokens`` is the tokeniser of the model that learns. The reference scores the tokens that were
+    sampled, so an id must mean the same to both.
     """
     if not model:
         return None
@@ -100,7 +106,10 @@ def _existing_folder(study: Study, model: str, role: str) -> Path:
 
 
 def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -> Path:
-    """Folder of the model to start from; random weights are made where the study names none."""
+    """Folder of the model to start from; random weights are made where the study names none.
+
+    They are written under another name and renamed when complete.
+    """
     if start is not None:
         return _existing_folder(study, start, "the model to start from")
     base = study.layout.training(model) / "random"
@@ -116,7 +125,10 @@ def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -
 
 
 def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
-    """Tokenise the problems of a recipe in its prompt; refuse images that the model can't see."""
+    """Put the problems of a recipe into its prompt template and tokenise them.
+
+    Images that the model can't see are refused.
+    """
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
     with_images = [problem.id for problem in problems if problem.images]

@@ -22,7 +22,12 @@ PATIENCE = 3600  # seconds from a warning to the end; who warned ends the ranks 
 
 
 def main(words: Sequence[str]) -> int:
-    """Run ranks as torchrun does; the code of the rank that ended first, of those that failed."""
+    """Run ranks as torchrun does; the code of the rank that ended first, of those that failed.
+
+    ``words`` are torchrun's command-line arguments. A negative exit code is the signal that killed
+    a rank; shells write it as 128 plus its number. ``TRY_AGAIN`` is the exit code that asks for the
+    job to be run again.
+    """
     # Somebody's `scancel --signal=USR1` reaches every process of a step; the ranks know what to do.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(PATIENCE))

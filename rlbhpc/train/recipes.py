@@ -34,8 +34,8 @@ GPU_DEFAULTS = {"rollouts": "vllm", "dtype": "bfloat16", "recompute": True}
 def check_recipes(study: Study) -> None:
     """Refuse what training a model of the study would refuse at its start.
 
-    Options of an algorithm are known to its class alone, which needs torch: without it (a login
-    node) only names are looked up.
+    A recipe says how a model is trained. Options of an algorithm are known to its class alone,
+    which needs torch: without it (a login node) only names are looked up.
     """
     for model, entry in study.models.items():
         if entry.train is None:
@@ -63,7 +63,11 @@ def check_recipes(study: Study) -> None:
 
 
 def check_material(recipe: Recipe) -> None:
-    """Refuse a recipe that has nothing to learn from."""
+    """Refuse a recipe that has nothing to learn from.
+
+    Supervised training learns from texts, a teacher's responses or worked traces, everything else
+    from problems in a prompt.
+    """
     has_traces = "traces" in recipe.options
     if not recipe.is_supervised or has_traces:
         for key in ("problems", "prompt"):
@@ -75,7 +79,10 @@ def check_material(recipe: Recipe) -> None:
 
 
 def _check_architecture(recipe: Recipe) -> None:
-    """Refuse sizes and numbers of a new model that are no counts."""
+    """Refuse sizes and numbers of a new model that are no counts.
+
+    ``architecture`` describes a model that starts from random weights.
+    """
     for key, value in recipe.architecture.items():
         is_count = key.startswith("num_") or key.endswith("_size")
         if is_count and (type(value) is not int or not 1 <= value <= MAX_COUNT):
@@ -86,7 +93,11 @@ def _check_architecture(recipe: Recipe) -> None:
 
 
 def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
-    """Refuse images for a model that can't see them: it would learn to guess."""
+    """Refuse images for a model that can't see them: it would learn to guess.
+
+    A model may start from another one of the study (``from_``), and so on: the first of them shows
+    whether there is a vision tower. If its folder is not there yet, nothing is refused.
+    """
     if recipe.problems is None:
         return
     problem_id = study.first_with_image(recipe.problems)
@@ -119,7 +130,8 @@ def algorithm_of(recipe: Recipe) -> Algorithm | None:
 def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
     """Settings of the loop: keys of the recipe, and those options that are not the algorithm's.
 
-    What a recipe leaves open has the defaults of a GPU, or of processors.
+    What a recipe leaves open has the defaults of a GPU, or of processors. ``from_options`` makes
+    the settings and refuses unknown names.
     """
     values: dict[str, Any] = dict(GPU_DEFAULTS) if gpu else {}
     for key in SHARED_KEYS:

@@ -152,7 +152,11 @@ class WeightedReward:
     options: Mapping[str, float]
 
     def __call__(self, judged: Judged) -> float:
-        """The weighted reward of a response; NaN if it cannot be scored."""
+        """The weighted reward of a response; NaN if it cannot be scored.
+
+        The function may be a user's own: whatever it raises is reported with its cause, and so is a
+        value that is no number.
+        """
         where = f"reward {self.name}: on a response to {judged.problem.id}:"
         try:
             value = self.function(judged, **self.options)
@@ -174,7 +178,10 @@ class WeightedReward:
 def make_reward(
     weights: Mapping[str, float | Mapping[str, float]],
 ) -> Callable[[Judged], float]:
-    """Weighted sum of the named rewards."""
+    """Weighted sum of the named rewards, as a function of a judged response.
+
+    ``weights`` has a weight for each name, or a mapping with a weight and options of the function.
+    """
     if not isinstance(weights, Mapping):
         raise UserError(
             f"rewards: found {shown(weights)}; allowed: a mapping from rewards to weights"
@@ -188,7 +195,10 @@ def make_reward(
 
 
 def _weighted_reward(name: str, given: float | Mapping[str, float]) -> WeightedReward:
-    """One reward with its weight and options, each checked."""
+    """One reward with its weight and options, each checked.
+
+    ``given`` is the weight, or a mapping with the weight and options of the reward function.
+    """
     function = _find_function(name)
     options = dict(given) if isinstance(given, Mapping) else {"weight": given}
     weight = options.pop("weight", 1.0)
@@ -199,7 +209,11 @@ def _weighted_reward(name: str, given: float | Mapping[str, float]) -> WeightedR
 
 
 def _check_options(name: str, signature: inspect.Signature, options: Mapping[str, float]) -> None:
-    """Refuse an option that the function does not have, and a function that takes no response."""
+    """Refuse an option that the function does not have, and a function that takes no response.
+
+    The first parameter of a reward function is the judged response; the others are its options. A
+    function whose parameters are named like those of TRL's rewards wants all responses at once.
+    """
     allowed = list(signature.parameters)[1:]
     for option, value in options.items():
         if option not in allowed:
@@ -219,7 +233,10 @@ def _check_options(name: str, signature: inspect.Signature, options: Mapping[str
 
 
 def _find_function(name: str) -> Callable[..., float]:
-    """The function of a reward: the package's own, or one that a study or a package brings."""
+    """The function of a reward: the package's own, or one that a study or a package brings.
+
+    A plugin is a function in a file of the study or in an installed package.
+    """
     if name in REWARDS:
         plugins.reject_own_name("rewards", name)
         return REWARDS[name]

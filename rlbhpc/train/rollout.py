@@ -89,7 +89,10 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """Digest of what must stay the same for a run to go on."""
+        """Digest of what must stay the same for a run to go on.
+
+        The settings' ``essence`` are those that change the result.
+        """
         parts = [self.name, self.settings.essence, repr(self.algorithm)]
         parts += [f"{prompt.problem.content_hash} {prompt.ids}" for prompt in self.prompts]
         parts.append((self.base / "config.json").read_text())
@@ -117,8 +120,10 @@ def collect(
 ) -> Collected:
     """Sample one step's rollout; new prompts take the place of groups that teach nothing.
 
-    Every group of which something was selected is used: a refill asks only for as many prompts as
-    are missing.
+    ``cursor`` counts the prompts drawn before; ``store`` is what the algorithm remembers from step
+    to step. A group is all responses to one prompt. The lessons are the responses that the
+    algorithm selects to learn from. Every group of which something was selected is used: a refill
+    asks only for as many prompts as are missing.
     """
     settings, algorithm = run.settings, run.algorithm
     sampler = StepSampler(run, engine, step, cursor, drain)
@@ -169,7 +174,10 @@ def _count_groups(rollouts: Sequence[Rollout]) -> int:
 
 
 def make_batch(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> Batch:
-    """Collect what an algorithm may look at of some rollouts."""
+    """Collect what an algorithm may look at of some rollouts, as arrays with one entry for each.
+
+    A rollout is one sampled and judged response.
+    """
     return Batch(
         rewards=torch.tensor([r.reward for r in rollouts], dtype=torch.float64),
         correct=torch.tensor([r.correct for r in rollouts]),
@@ -189,7 +197,7 @@ def make_batch(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> 
 
 
 def unanswered_batch(run: Run, scorer: Scorer) -> Batch:
-    """All prompts of a run, each with an empty response."""
+    """All prompts of a run, each with an empty response that is neither right nor wrong."""
     rollouts = [
         Rollout(
             problem=prompt.problem.id,
@@ -209,7 +217,11 @@ def unanswered_batch(run: Run, scorer: Scorer) -> Batch:
 
 
 def _select_lessons(run: Run, rollouts: list[Rollout], batch: Batch, store: Store) -> list[Rollout]:
-    """Responses with a reward that the algorithm selects, with the reward that it gives them."""
+    """Responses with a reward that the algorithm selects, with the reward that it gives them.
+
+    ``batch`` has the same responses as ``rollouts``, with the algorithm's rewards; NaN is no
+    reward.
+    """
     assert batch.greedy is not None
     has_reward = ~batch.rewards.isnan() & ~batch.greedy.isnan()
     is_selected = (run.algorithm.select(batch, store) & has_reward).tolist()
@@ -233,6 +245,11 @@ class StepSampler:
     """
 
     def __init__(self, run: Run, engine: Engine, step: int, cursor: int, drain: Drain) -> None:
+        """Get ready to sample the prompts of training step ``step`` with ``engine``.
+
+        ``cursor`` counts the prompts that the run has drawn before. ``drain`` tells whether the job
+        was asked to stop.
+        """
         self.cursor = cursor
         self.n_shortened = 0
         self._run = run
@@ -248,7 +265,13 @@ class StepSampler:
         return self._sample_on_all_ranks(prompts, run.settings.samples_per_prompt)
 
     def play_rounds(self, rounds: Rounds) -> list[Rollout]:
-        """Sample the rounds of tasks that an algorithm makes itself, and return its lessons."""
+        """Sample the rounds of tasks that an algorithm makes itself, and return its lessons.
+
+        ``rounds`` is a generator: it yields tasks, is sent the judged responses to them, and
+        returns the lessons, the responses to learn from. ``shorter`` has other wordings of a task,
+        each with less in it. A task that the model could not be asked comes back as an error
+        without text.
+        """
         tasks = next(rounds)
         while True:
             prompts = []
@@ -267,7 +290,11 @@ class StepSampler:
                 return lessons
 
     def _longest_prompt_that_fits(self, wordings: Sequence[Problem]) -> Prompt:
-        """The first wording that the model can hold beside its response, or the last one."""
+        """The first wording that the model can hold beside its response, or the last one.
+
+        ``wordings`` ask the same task, the longest first; ``ask`` puts one into the recipe's
+        prompt.
+        """
         assert self._run.ask is not None
         room = self._engine.max_length - self._run.settings.max_tokens
         for problem in wordings:
@@ -280,9 +307,11 @@ class StepSampler:
     def _sample_on_all_ranks(self, prompts: Sequence[Prompt], samples: int) -> list[Rollout]:
         """Sample prompts on all ranks; every rank gets all rollouts, in the order of the prompts.
 
-        Raises ``Interrupted`` on all ranks if any of them was asked to stop.
+        Each rank samples its share of the prompts, and then all exchange what they have. Raises
+        ``Interrupted`` on all ranks if any of them was asked to stop.
         """
         n_ranks = dist.get_world_size()
+        # The quotient rounded up.
         share = -(-len(prompts) // n_ranks)
         first = dist.get_rank() * share
         rank_rollouts: list[Rollout] | None = None
@@ -300,7 +329,11 @@ class StepSampler:
     def _sample_on_this_rank(
         self, prompts: Sequence[Prompt], samples: int, first_group: int
     ) -> list[Rollout]:
-        """Sample this rank's prompts, and their greedy responses where the algorithm needs them."""
+        """Sample this rank's prompts, and their greedy responses where the algorithm needs them.
+
+        ``first_group`` is the number of the first prompt among all that the run draws; the
+        responses to one prompt share that number as their group.
+        """
         run = self._run
         where = (run, self._engine, self._step, first_group, prompts)
         rollouts = roll_out(*where, samples, run.settings.temperature, self._drain)
@@ -325,7 +358,9 @@ def roll_out(
 
     ``first_group`` is the number of the first prompt among all that the run draws. It enters a
     response's seed beside the problem: a prompt that is drawn twice in one step must not give the
-    same responses twice.
+    same responses twice. A request's ``tag`` numbers the requests and comes back with its
+    completion. ``unanswered`` has each prompt as the policy reads it, its images expanded to their
+    tokens.
     """
     unanswered = [empty_response(prompt, run.image_processor) for prompt in prompts]
     requests: list[Request] = []
@@ -339,6 +374,7 @@ def roll_out(
     sampling = Sampling(temperature, 1.0, run.settings.max_tokens)
     rollouts: dict[int, Rollout] = {}
     for completion in engine.generate(requests, sampling):
+        # Tags count the samples of one prompt after the other.
         number = completion.tag // samples
         rollouts[completion.tag] = _judge_completion(
             run,
@@ -355,7 +391,10 @@ def roll_out(
 
 
 def empty_response(prompt: Prompt, processor: ImageProcessor | None) -> Response:
-    """A response without a token yet, behind a prompt as the policy reads it."""
+    """A response without a token yet, behind a prompt as the policy reads it.
+
+    An image in ``prompt.ids`` is one token; here it becomes as many as the model sees of it.
+    """
     no_tokens = np.array([], np.int32)
     images = prompt.problem.pictures
     if not images:
@@ -374,7 +413,12 @@ def empty_response(prompt: Prompt, processor: ImageProcessor | None) -> Response
 def _judge_completion(
     run: Run, problem: Problem, group: int, response: Response, completion: Completion, seed: int
 ) -> Rollout:
-    """Verify a completion and give it its reward; NaN where the model could not be asked."""
+    """Verify a completion and give it its reward; NaN where the model could not be asked.
+
+    ``group`` numbers the prompt within the run, and ``response`` has the tokens to train on.
+    ``finish`` says how the completion ended. Only an algorithm that makes its own tasks may go on
+    after one that could not be asked.
+    """
     reward = nan
     if completion.finish is not Finish.ERROR:
         ending = finish_name(completion.finish)
@@ -420,13 +464,15 @@ def strict_verdict(verdict: Verdict) -> Verdict:
 
 
 def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
-    """Indices of prompts number ``start`` … of an endless sequence of shuffled passes.
+    """Indices of the next ``count`` prompts in an endless sequence of shuffled passes.
 
-    A counter is all the state there is: pass number e is the permutation of the generator
-    (seed, e), whoever asks, and however often the run was interrupted.
+    ``start`` prompts were drawn before, of the ``n_prompts`` that each pass goes through. A counter
+    is all the state there is: pass number e is the permutation of the generator (seed, e), whoever
+    asks, and however often the run was interrupted.
     """
     drawn: list[int] = []
     while len(drawn) < count:
+        # Which pass the next prompt is in, and where.
         epoch, offset = divmod(start + len(drawn), n_prompts)
         generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         order = generator.permutation(n_prompts)
@@ -436,7 +482,10 @@ def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
 
 
 def rollout_engine(run: Run, rows: int) -> Engine:
-    """Make the engine of this rank, which samples at most ``rows`` responses side by side."""
+    """Make the engine of this rank, which samples at most ``rows`` responses side by side.
+
+    A rank never needs more rows than its share of a step's responses.
+    """
     settings = run.settings
     rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
     if settings.rollouts == "vllm":
@@ -449,7 +498,12 @@ def rollout_engine(run: Run, rows: int) -> Engine:
 
 
 def _vllm_engine(run: Run, rows: int) -> Engine:
-    """Make vLLM for the run's longest prompt and response."""
+    """Make vLLM for the run's longest prompt and response.
+
+    ``rows`` responses run side by side. ``steady_length`` is the most tokens that training and this
+    engine can both hold; less leaves memory for more rows. An algorithm that makes its own tasks
+    (``MAKES_TASKS``) may ask prompts of any length.
+    """
     settings = run.settings
     if run.image_processor is not None and importlib.util.find_spec("torchvision") is None:
         raise UserError(

@@ -106,7 +106,11 @@ class Settings:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run, with the numbers."""
+        """Refuse what cannot be run, with the numbers.
+
+        A band is a lower and an upper bound on a ratio of probabilities. A mini-batch must divide
+        the rollout, which is all responses of one step.
+        """
         check_values(self)
         for name in ("sampler_band", "sequence_band"):
             band = getattr(self, name)
@@ -141,9 +145,10 @@ class Settings:
 
     @property
     def essence(self) -> str:
-        """What must stay the same for a run to go on.
+        """What must stay the same for a run to go on, as text.
 
-        A setting at its default is left out, so that one that is added later changes no old run.
+        ``FREE`` are the settings that may change. A setting at its default is left out, so that one
+        that is added later changes no old run.
         """
         default = vars(Settings(self.steps))
         given = [

@@ -60,7 +60,11 @@ class Distillation:
 
     @property
     def identity(self) -> str:
-        """Digest of what must stay the same for a run to go on."""
+        """Digest of what must stay the same for a run to go on.
+
+        A pair is a prompt with the response to learn. Settings that do not change the result, such
+        as the size of a micro-batch, are left out.
+        """
         digest = hashlib.sha256((self.base / "config.json").read_bytes())
         s = self.settings
         rate = (s.learning_rate, s.warmup_steps, s.half_life)
@@ -74,7 +78,12 @@ class Distillation:
 
 
 def fine_tune(run: Distillation, drain: Drain, progress: Progress) -> int:
-    """Train to the last step, or until drained. Returns an exit code; again goes on from there."""
+    """Train to the last step, or until drained; return an exit code.
+
+    A further call goes on from the last saved state. ``drain`` tells whether the job was asked to
+    stop. ``pairs`` are prompts with the responses to learn; ``draw_order`` gives the indices of a
+    step's pairs in shuffled passes over all of them.
+    """
     s = run.settings
     learner = Learner(run.base, s, Algorithm())
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
@@ -112,8 +121,9 @@ def learning_pairs(
 ) -> Iterator[Response]:
     """Prompt and response tokens of everything that a recipe learns from.
 
-    A response ends with the token that ends the model's own. One that was cut off ends as it is:
-    an end behind it would teach to stop in the middle of a thought.
+    A lesson is a prompt and a response as text, from worked traces, a file or a teacher's stored
+    responses. A response ends with the token that ends the model's own. One that was cut off ends
+    as it is: an end behind it would teach to stop in the middle of a thought.
     """
     if "traces" in recipe.options:
         lessons = _trace_lessons(study, recipe, settings)
@@ -135,7 +145,8 @@ def learning_pairs(
 def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
     """Worked Countdown traces by the rules of the recipe's set, of which a part hits the target.
 
-    The set's own problems have no part in them.
+    A trace combines given numbers by random operations, one step a line. ``hit`` is the share of
+    traces that reach the target. The set's own problems have no part in them.
     """
     assert recipe.problems is not None and recipe.prompt is not None
     entry = study.problem_sets[recipe.problems]
@@ -149,6 +160,8 @@ def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator
 def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     """Stored responses of a teacher arm, each under the prompt that the teacher saw.
 
+    An arm is a model that the study samples in one way and whose responses it stores. At most
+    ``per_problem`` of them are taken for each problem, right ones alone unless ``keep`` is "all".
     Texts, not token ids: teacher and student may have different vocabularies.
     """
     template = study.prompts[study.arms[teacher.arm].prompt]
