@@ -53,7 +53,11 @@ class Judgement:
 
 
 def store_judgement(layout: Layout, judgement: Judgement) -> None:
-    """Append one line; of several on the same response the last one counts."""
+    """Append one line to the run's file of judgements; the last one on a response counts.
+
+    A judgement is what a person says of a response: right, wrong or unclear. ``layout``: knows the
+    paths of a run's files. ``key``: names the response by arm, step, problem and number.
+    """
     path = layout.judgements
     path.parent.mkdir(parents=True, exist_ok=True)
     record = judgement.key._asdict() | {
@@ -80,7 +84,9 @@ def _ends_with_newline(path: Path) -> bool:
 def load_judgements(layout: Layout) -> dict[SampleKey, Judgement]:
     """Read the last judgement of every response; nothing where nobody has judged.
 
-    A line that is no JSON was cut off by a kill: its response is shown again.
+    A judgement is what a person says of a response: right, wrong or unclear. The key names the
+    response: its arm (a model of the study), training step, problem, and number among the samples
+    of that problem. A line that is no JSON was cut off by a kill: its response is shown again.
     """
     judgements: dict[SampleKey, Judgement] = {}
     for line_number, record in read_lines(layout.judgements):
@@ -107,7 +113,10 @@ def load_judgements(layout: Layout) -> dict[SampleKey, Judgement]:
 
 
 def read_lines(path: Path) -> list[tuple[int, dict[str, Any]]]:
-    """Line number and content of each JSON object of a file; nothing where there is no file."""
+    """Return line number and content of each JSON object in a file; nothing where there is no file.
+
+    Lines that are no JSON, and values that are no objects, are skipped. Numbers start at 1.
+    """
     if not path.exists():
         return []
     records = []
@@ -194,7 +203,12 @@ class ErrorRates(NamedTuple):
 
 
 def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY) -> ErrorRate:
-    """Estimate the share of errors over strata; see the head of this module.
+    """Estimate which share of the responses has a false verdict, with its interval.
+
+    ``strata``: for each group of similar responses, how many there are, how many of them people
+    have read, and in how many they found an error. ``probability``: of the interval. If a group has
+    not been read at all, nothing is known: the rate is NaN between 0 and 1. ``audited`` is the size
+    of a simple random sample that says as much. The head of this module has the method.
 
     Examples
     --------
@@ -207,12 +221,14 @@ def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY)
     if not strata or any(stratum.read == 0 for stratum in strata):
         return ErrorRate(errors=0.0, audited=0.0, rate=math.nan, low=0.0, high=1.0, read=read)
     total = sum(stratum.size for stratum in strata)
+    # What one error in the stratum adds to the rate: its share of all, spread over those read.
     weights = [stratum.size / total / stratum.read for stratum in strata]
     errors = [stratum.errors for stratum in strata]
     rate = sum(map(mul, weights, errors))
     if rate <= 0.5:
         audited, low, high = _weighted_interval(weights, errors, probability)
     else:
+        # Above one half the interval is that of the share without errors, seen from the other side.
         correct = [stratum.read - stratum.errors for stratum in strata]
         audited, correct_low, correct_high = _weighted_interval(weights, correct, probability)
         low, high = 1 - correct_high, 1 - correct_low
@@ -224,10 +240,18 @@ def error_rate(strata: Iterable[StratumCount], probability: float = PROBABILITY)
 def _weighted_interval(
     weights: Sequence[float], counts: Sequence[int], probability: float
 ) -> tuple[float, float, float]:
-    """Effective sample size, and the lower and upper bound of the weighted sum of counts."""
+    """Return the effective sample size, and the bounds of the weighted sum of counts.
+
+    ``weights`` and ``counts``: one of each per stratum, a group of similar responses; a count is
+    how many errors were found in it, and a weight how much of the whole share one error makes. The
+    method is that of Fay and Feuer (1997): Clopper and Pearson's interval on the counts of a simple
+    random sample with the same mean and variance. ``betaincinv`` gives quantiles of the beta
+    distribution, from which that interval comes.
+    """
     tail = (1 - probability) / 2
     mean = sum(map(mul, weights, counts))
     variance = sum(weight**2 * count for weight, count in zip(weights, counts, strict=True))
+    # Size and count of events of the simple random sample with this mean and variance.
     low = 0.0
     if mean > 0:
         low_size = mean / variance
@@ -246,7 +270,13 @@ def _weighted_interval(
 def error_rates(
     strata: Iterable[Stratum], judgements: Mapping[SampleKey, Judgement]
 ) -> dict[Side, ErrorRates]:
-    """Error rates of every side of a sample, from the judgements of its responses."""
+    """Return the error rates of the verifier for every side of a sample.
+
+    A *side* is an arm (a model) at one training step on one problem set. A *stratum* holds
+    responses of one side that are alike, all accepted by the verifier or all refused, some of which
+    were drawn for people to read. ``judgements``: what people say of them. Accepted and refused
+    responses are counted apart, since a false yes and a false no are different errors.
+    """
     accepted: defaultdict[Side, list[StratumCount]] = defaultdict(list)
     refused: defaultdict[Side, list[StratumCount]] = defaultdict(list)
     sides: dict[Side, None] = {}
@@ -276,7 +306,12 @@ def _count_errors(stratum: Stratum, judgements: Mapping[SampleKey, Judgement]) -
 
 
 def write_sample(layout: Layout, strata: Iterable[Stratum]) -> None:
-    """Keep which responses were drawn, and out of how many."""
+    """Write to the run's folder which responses were drawn for reading, and out of how many.
+
+    A stratum holds responses that are alike: of one *side* (an arm, that is a model, at a training
+    step on a problem set) and all accepted by the verifier or all refused. ``drawn``: those to
+    read, each by problem and number, in the order in which they are shown.
+    """
     record = {
         "format": FORMAT,
         "strata": [
@@ -295,7 +330,10 @@ def write_sample(layout: Layout, strata: Iterable[Stratum]) -> None:
 
 
 def read_sample(layout: Layout) -> list[Stratum]:
-    """Read what :func:`write_sample` kept; nothing without an audit."""
+    """Return the strata that :func:`write_sample` kept; nothing if the run has no audit.
+
+    A stratum holds responses that are alike, and which of them were drawn for people to read.
+    """
     path = layout.audit_sample
     if not path.exists():
         return []
@@ -311,6 +349,11 @@ def read_sample(layout: Layout) -> list[Stratum]:
 
 
 def _parse_stratum(values: Mapping[str, Any]) -> Stratum:
+    """Return a stratum from one record of the file that :func:`write_sample` writes.
+
+    A stratum holds responses of one side (an arm at a step on a problem set) that are alike.
+    ``drawn`` has problem and sample number of each response to read; arm and step are the side's.
+    """
     side = Side(str(values["arm"]), int(values["step"]), str(values["problem_set"]))
     drawn = [SampleKey(side.arm, side.step, problem, sample) for problem, sample in values["drawn"]]
     return Stratum(

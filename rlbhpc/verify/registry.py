@@ -112,7 +112,12 @@ class OwnVerifier:
     def verify(
         self, gold: str, response: str, problem: Problem | None = None, finish: str = ""
     ) -> Verdict:
-        """Judge one response; true and false are verdicts too."""
+        """Judge one response by the function that the study or package brings.
+
+        ``gold``: the reference answer. ``finish``: how the response ended, empty if nobody knows.
+        If the verifier has a function ``distinct``, that returns the part of a response that alone
+        decides, and the verdict on an equal part of the same problem is used again.
+        """
         if self._distinct is None:
             return self._judge_one(gold, response, problem, finish)
         problem_key = f"{problem.content_hash} {problem.id}" if problem else ""
@@ -124,7 +129,13 @@ class OwnVerifier:
         return verdict
 
     def _judge_one(self, gold: str, response: str, problem: Problem | None, finish: str) -> Verdict:
-        """Call the function and turn what it returns into a verdict."""
+        """Call the function and turn what it returns into a verdict.
+
+        It may return a :class:`Verdict`, true or false; anything else raises ``TypeError``.
+        ``gold``: the reference answer. ``finish``: how the response ended, which is passed on only
+        if the function has a parameter of that name. ``GIVEN`` are the statuses that a verifier may
+        give.
+        """
         verdict = self._judge(gold, response, problem, **finish_argument(self._judge, finish))
         if isinstance(verdict, Verdict):
             texts = (verdict.answer, verdict.canonical, verdict.rule)
@@ -140,7 +151,11 @@ class OwnVerifier:
 
 
 def verifier(kind: str) -> Verifier:
-    """Return the verifier of one kind: a module of the package, or one that was brought."""
+    """Return the verifier of one kind: a module of the package, or one that was brought.
+
+    ``kind``: a key of ``KINDS``, which says in what module (or object of one, behind a colon) that
+    verifier is; or how a study names a verifier of its own.
+    """
     path = KINDS.get(kind)
     if path is None:
         return _load_own_verifier(kind)
@@ -151,7 +166,12 @@ def verifier(kind: str) -> Verifier:
 
 
 def _load_own_verifier(kind: str) -> OwnVerifier:
-    """Return the verifier of a study or an installed package, or say why it is none."""
+    """Load the verifier that a study or an installed package brings; refuse what is none.
+
+    ``plugin.value`` is the object found, which must be a function that takes the reference answer
+    first and the response second. Reward functions often take them the other way round, which the
+    names of the parameters give away.
+    """
     plugin = plugins.find("verifiers", kind)
     if plugin is None:
         kinds = ", ".join((*KINDS, *plugins.installed("verifiers")))
@@ -193,7 +213,13 @@ def verify(
 def guarded(
     module: Verifier, judge: Callable[..., Verdict], *arguments: object, finish: str = ""
 ) -> Verdict:
-    """Call a verifier; what it raises is its own fault, to be tried again, and no verdict."""
+    """Call a verifier, and turn what it raises into a verdict of status ERROR.
+
+    Raising is the verifier's own fault, so the response is tried again later. ``judge``: the
+    function of ``module`` to call. ``finish``: how the response ended, passed on only if the
+    function asks for it. The *fingerprint* says which version of the verifier it was; the verdict
+    gets it as its ``grader``.
+    """
     try:
         verdict = judge(*arguments, **finish_argument(judge, finish))
     except (Exception, SystemExit) as error:

@@ -125,12 +125,13 @@ def is_floats(value: Any) -> bool:
 def is_right(
     dataset: str, entry: str, arguments: list[Any], expected: Any, value: Any, tolerance: float
 ) -> bool:
-    """Judge one returned value.
+    """Return whether what one call of a program returned is right, by evalplus's rules.
 
     ``dataset``: ``humaneval`` or ``mbpp``; names of functions mean something within one only.
-    ``arguments``: what it was called with. ``expected``: what the reference returned. ``value``:
-    what the program returned: decoded, but hostile. ``tolerance``: absolute tolerance; 0 for
-    equality.
+    ``entry``: the function that was called. ``arguments``: what it was called with. ``expected``:
+    what the reference returned. ``value``: what the program returned: decoded, but hostile, so
+    comparing it may raise. ``tolerance``: absolute tolerance; 0 for equality. The task
+    ``find_zero`` asks for any zero of a polynomial, so the value is put into it.
     """
     try:
         if dataset == "humaneval" and entry == "find_zero":
@@ -145,7 +146,12 @@ def is_right(
 
 
 def _passes_special_rule(entry: str, arguments: list[Any], value: Any, tolerance: float) -> bool:
-    """Judge by the second reading of a task, which four tasks have."""
+    """Judge by the second reading of an MBPP task, which four tasks have.
+
+    Their texts are ambiguous, so evalplus takes another answer besides the reference's. ``entry``:
+    the task's function. ``arguments``: what it was called with. ``value``: what it returned. False
+    for all other tasks.
+    """
     if entry == "are_equivalent":
         return True
     if entry == "sum_div":
@@ -217,7 +223,13 @@ def extract(response: str, problem: Problem, strictness: Strictness) -> str:
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
-    """Run a program on the base and the plus inputs, up to the first that fails."""
+    """Run a program on the base and the plus inputs, up to the first that fails.
+
+    The base inputs are the benchmark's own, the plus inputs those that evalplus added. A sound
+    judgement makes each call in a process of its own. A compatible one (``COMPAT``) does as
+    evalplus does: all calls of one set in one process, and the program *pruned* to what its
+    function needs. ``before``: code that is run first for its names.
+    """
     task = _load_task(problem, sandbox)
     definition = rf"^[ \t]*(?:async )?def[ \t]+{re.escape(task.entry)}\b"
     if not re.search(definition, program, re.MULTILINE):
@@ -257,7 +269,12 @@ def _load_task(problem: Problem, sandbox: Sandbox) -> _Task:
 
 
 def _make_task(problem: Problem, sandbox: Sandbox) -> _Task:
-    """Run the reference on all inputs."""
+    """Run the reference solution on all inputs, and return the problem with what it returned.
+
+    ``shape``: how much of a returned value counts: all of it, its items as a set, or only that it
+    is not None. A reference that fails on an input makes the problem impossible to judge and raises
+    :class:`SandboxError`.
+    """
     extras = problem.extras
     entry = extras["entry_point"]
     task_id = problem.id.partition("/")[2]
@@ -304,7 +321,12 @@ def _raise_tolerance(tolerance: float, expected: Any) -> float:
 
 
 def _judge_each_call(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
-    """Make each call in a process of its own."""
+    """Judge a program by calling its function once per test, each time in a process of its own.
+
+    A test is an input with what the reference returned for it, its size in bytes when encoded, and
+    the seconds that a call may take. ``job``: the program and the function to call. Ends at the
+    first test that fails.
+    """
     tests = task.base + task.plus
     for index, test in enumerate(tests):
         limits = Limits(cpu=test.seconds, result=max(Limits.result, _RESULT_FACTOR * test.size))
@@ -326,7 +348,13 @@ def _judge_each_call(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
 def _judge_calls_together(
     job: Job, task: _Task, tests: Sequence[_Test], sandbox: Sandbox
 ) -> Judgement:
-    """Make all calls in one process, as evalplus does."""
+    """Judge a program by all calls in one process, as evalplus does, up to the first that fails.
+
+    A test is an input with what the reference returned for it, its size in bytes when encoded, and
+    the seconds that a call may take. Results come in the order of the tests; fewer than there are
+    tests mean that the process ended early. A tolerance that was raised once stays raised, as in
+    evalplus.
+    """
     max_call_seconds = max((test.seconds for test in tests), default=MIN_CALL_SECONDS)
     total_seconds = min(MAX_TOTAL_SECONDS, sum(test.seconds for test in tests)) + 1
     total_size = sum(test.size for test in tests)

@@ -77,9 +77,11 @@ class _PickleReader:
 
 
 def load_text(data: bytes) -> str:
-    """Return the string that ``data`` is a pickle of.
+    """Return the string that ``data`` is a pickle of, without unpickling it.
 
-    Raises :class:`ValueError` for a pickle of anything else.
+    Reads the few opcodes that a pickled string consists of. Each is one byte, followed by a number
+    of bytes that depends on it, which are skipped unless they hold the text. Raises
+    :class:`ValueError` for a pickle of anything else.
     """
     reader = _PickleReader(data)
     text = None
@@ -104,9 +106,10 @@ def load_text(data: bytes) -> str:
 
 
 def unpack(packed: str) -> str:
-    """Undo base64, zlib and pickling of a string.
+    """Return the text of a string that was pickled, compressed by zlib, and written in base64.
 
-    Raises :class:`ValueError` if it is not that.
+    That is how LiveCodeBench publishes its private tests. Raises :class:`ValueError` if ``packed``
+    is not that, or is larger than any published set of tests.
     """
     decompressor = zlib.decompressobj()
     try:
@@ -140,7 +143,12 @@ class Test(NamedTuple):
 
 
 def extract(response: str, problem: Problem, strictness: Strictness) -> str:
-    """Return the program of a response."""
+    """Return the program of a response; empty if there is none.
+
+    A problem with ``starter_code`` asks for a method of a class, one with ``func_name`` for a
+    function; the program is then the block that defines it. A compatible judgement (``COMPAT``)
+    takes the last block, as the benchmark's harness does.
+    """
     if strictness is Strictness.COMPAT:
         return programs.last_block(response)
     starter_code = problem.extras.get("starter_code") or ""
@@ -150,7 +158,13 @@ def extract(response: str, problem: Problem, strictness: Strictness) -> str:
 
 
 def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
-    """Run a program on the public and the private tests, up to the first that fails."""
+    """Run a program on the public and the private tests, up to the first that fails.
+
+    A problem without a function's name asks for a program that reads standard input and prints.
+    ``entry``: the function to call, or ``Class.method``. ``contest``: whether the program begins
+    with the names that contest sites import for it. A compatible judgement (``COMPAT``) makes all
+    calls in one process, as the benchmark's harness does, a sound one a process for each.
+    """
     tests = load_tests(problem)
     function = problem.extras.get("func_name")
     if not function:
@@ -183,7 +197,13 @@ def _unpack_tests(public: str, private: str) -> Sequence[Test]:
 def _judge_main(
     program: str, tests: Sequence[Test], sandbox: Sandbox, strictness: Strictness
 ) -> Judgement:
-    """Run a program on the input of each test, and compare what it prints."""
+    """Run a program on the input of each test and compare what it prints, up to the first failure.
+
+    A compatible judgement (``COMPAT``) runs it as the benchmark's harness does, on stand-ins for
+    the standard streams (mode ``SHIM``), whose output comes back as ``outcome.result``. A sound one
+    runs it as a main program (mode ``MAIN``). A program may print more than is expected, but within
+    limits.
+    """
     is_compat = strictness is Strictness.COMPAT
     job = Job(program, Mode.SHIM if is_compat else Mode.MAIN)
     outputs_match = same_output_exactly if is_compat else same_output
@@ -210,7 +230,10 @@ def same_output(output: str, expected: str) -> bool:
 
 
 def _lines_match(output: str, expected: str, same_values: Callable[[str, str], bool]) -> bool:
-    """Return whether both texts have the same lines, by text or by a comparison of values."""
+    """Return whether both texts have the same lines, but for space at their ends.
+
+    ``same_values``: compares two lines that differ as text, such as by the numbers in them.
+    """
     lines = [line.strip() for line in output.strip().split("\n")]
     expected_lines = [line.strip() for line in expected.strip().split("\n")]
     if len(lines) != len(expected_lines):
@@ -222,7 +245,10 @@ def _lines_match(output: str, expected: str, same_values: Callable[[str, str], b
 
 
 def _same_decimals(line: str, expected_line: str) -> bool:
-    """Return whether both lines hold the same decimals."""
+    """Return whether both lines hold nothing but numbers, the same in the same order.
+
+    Numbers are compared exactly, as decimals. Lines with very long ones count as different.
+    """
     tokens = line.split()
     if any(len(token) > _MAX_NUMBER_CHARACTERS for token in tokens):
         return False
@@ -242,7 +268,11 @@ def _same_numbers(line: str, expected_line: str) -> bool:
 
 
 def _same_number(token: str, expected_token: str) -> bool:
-    """Return whether two numbers are equal, or close where the expected one has a decimal point."""
+    """Return whether two numbers, given as text, are equal or close enough.
+
+    Closeness counts only if the expected number is written with a decimal point or an exponent. It
+    may then be off by the tolerance, absolute or relative to the expected number.
+    """
     if max(len(token), len(expected_token)) > _MAX_NUMBER_CHARACTERS:
         return False
     if not (_NUMBER.fullmatch(token) and _NUMBER.fullmatch(expected_token)):
@@ -272,7 +302,12 @@ def _arguments(test: Test) -> list[Any]:
 
 
 def _judge_each_call(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
-    """Make each call in a process of its own."""
+    """Judge a program by calling its function once per test, each time in a process of its own.
+
+    ``job``: the program and the function to call. A test holds its arguments and the expected value
+    as JSON text. Ends at the first test that fails. A returned value may be some times as long as
+    the expected one.
+    """
     for index, test in enumerate(tests):
         expected = _parse_json(test.output)
         limits = Limits(cpu=SECONDS, result=max(Limits.result, _OUTPUT_FACTOR * len(test.output)))
@@ -289,7 +324,12 @@ def _judge_each_call(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judge
 
 
 def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
-    """Make all calls on one object, as the harness does."""
+    """Judge a program by making all calls on one object, as the benchmark's harness does.
+
+    ``job``: the program and the function to call. Results come in the order of the tests; fewer
+    than there are tests mean that the process ended early. Values are compared exactly, but a tuple
+    counts as a list.
+    """
     calls = [_arguments(test) for test in tests]
     limits = Limits(cpu=(SECONDS + 1) * len(tests) + 5, result=64 << 20)
     outcome = sandbox.run(job.with_calls(calls, seconds=SECONDS), limits=limits)
@@ -318,7 +358,11 @@ def _is_equal(value: Any, expected: Any) -> bool:
 
 
 def same_value(value: Any, expected: Any) -> bool:
-    """Compare a returned value with JSON: any sequence is a list, floats within the tolerance."""
+    """Return whether a returned value equals the expected one, which is JSON data.
+
+    JSON has lists only, so any sequence may stand for one. Floats may differ by the tolerance,
+    absolute or relative. An *opaque* value is one that could not be sent out of the sandbox.
+    """
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(expected, list):

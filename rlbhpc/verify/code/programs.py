@@ -71,11 +71,12 @@ def answer_part(response: str) -> str:
 
 
 def code_blocks(response: str) -> list[Block]:
-    """Return all blocks of code in a response, in order.
+    """Return all blocks of code in a response, in order, each with the language it is marked with.
 
-    A response whose first fence can only be a closing one begins inside a block. The last block
-    may lack its closing fence. Without any fence the whole response is one block, if any line of it
-    may be code: prompts that open a fence often stop at the closing one.
+    A fence is a line of three backticks; they open and close blocks in turn. A response whose first
+    fence can only be a closing one begins inside a block, which the prompt has opened. The last
+    block may lack its closing fence. Without any fence the whole response is one block, if any line
+    of it may be code: prompts that open a fence often stop at the closing one.
     """
     text = _normalize_fences(answer_part(response))
     lines = [line.removeprefix("\ufeff") for line in text.split("\n")]
@@ -108,9 +109,11 @@ def _normalize_fences(text: str) -> str:
 
 
 def _find_fences(lines: list[str]) -> list[int]:
-    """Return the numbers of the lines that are fences.
+    """Return the numbers of the lines that are fences, that is, begin with three backticks.
 
-    A fence that is indented within a block belongs to a docstring.
+    They open and close blocks in turn. Within a block, a fence that is indented by four more than
+    the opening one belongs to a docstring and doesn't count. ``open_indent``: indentation of the
+    block that is open, None between blocks.
     """
     fence_lines: list[int] = []
     open_indent: int | None = None
@@ -127,7 +130,10 @@ def _find_fences(lines: list[str]) -> list[int]:
 
 
 def _outdent(lines: list[str], opening_fence: str) -> list[str]:
-    """Take the indentation of the opening fence off each line, as far as the line has it."""
+    """Return the lines of a block without the indentation that its opening fence has.
+
+    A line with less indentation loses what it has.
+    """
     indent = opening_fence[: len(opening_fence) - len(opening_fence.lstrip())]
     if not indent:
         return lines
@@ -154,7 +160,8 @@ def find_program(response: str, entry: str = "") -> str:
 
     ``entry``: name of a function or class that the program must define, if one is known. The last
     block that defines it wins over later ones, which show its use. Otherwise the last block that is
-    marked as Python is taken, or else the last unmarked one.
+    marked as Python is taken, or else the last unmarked one. Only blocks with a line that is
+    neither empty nor a comment count.
     """
     blocks = code_blocks(response)
     if entry:
@@ -186,7 +193,8 @@ def _dedent_program(program: str) -> str:
 def last_block(response: str) -> str:
     """Return the lines between the last two fences, as LiveCodeBench's harness takes them.
 
-    Where the prompt has opened the fence the response is read as if it had.
+    A fence is a line with three backticks. Where the prompt has opened the block, a single fence
+    closes it. A response without fences is a program if any line of it reads like a statement.
     """
     lines = answer_part(response).split("\n")
     fence_lines = [number for number, line in enumerate(lines) if _FENCE in line]
@@ -279,10 +287,12 @@ _MAX_NAME_CHARACTERS: Final = 200
 
 
 def read_call_results(data: bytes, sizes: Sequence[int]) -> list[CallResult]:
-    """Read what calls returned: one line each, up to the first that the driver can't have written.
+    """Return what calls returned, from the lines that the process with the program wrote.
 
-    ``sizes``: for each call, the length of what it is expected to return. It bounds the hash tables
-    in the value: a larger one can't be equal to it.
+    There is one line per call. The program shares that process and may have written anything, so
+    reading stops at the first line that is not of the expected form. ``sizes``: for each call, the
+    length of what it is expected to return. It bounds the hash tables in the value: a larger one
+    can't be equal to it.
     """
     results = []
     lines = data.split(b"\n")[:-1]
@@ -295,7 +305,11 @@ def read_call_results(data: bytes, sizes: Sequence[int]) -> list[CallResult]:
 
 
 def _read_call_result(line: bytes, max_hashed: int) -> CallResult:
-    """Read one line, which may be hostile, or raise ``ValueError``."""
+    """Return what one line says a call returned or raised; ``ValueError`` if it says neither.
+
+    The line ends with the processor time of the call. It may be hostile: ``max_hashed`` is the most
+    members that a set or dictionary in it may have, and names and numbers have limits too.
+    """
     report, _, cpu_text = line.rpartition(b',"cpu":')
     cpu = 0.0
     if len(cpu_text) < _MAX_CPU_CHARACTERS:

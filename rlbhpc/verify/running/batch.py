@@ -42,7 +42,10 @@ class Tally:
         return self.responses / max(1, self.judged)
 
     def add(self, verdict: Verdict) -> None:
-        """Count one judgement."""
+        """Count one judgement, and whether it ended without saying anything about the answer.
+
+        ``rule`` of such a verdict is the error's message; the last one is kept.
+        """
         self.judged += 1
         if verdict.status is Status.TIMEOUT:
             self.timeouts += 1
@@ -97,6 +100,14 @@ class BatchVerifier:
     """
 
     def __init__(self, kind: str, workers: int = 1, seconds: float = SECONDS) -> None:
+        """Look up the verifier of ``kind``, and what it offers besides ``verify``.
+
+        A verifier is a module that judges responses. It may offer ``extract`` and
+        ``judge_extracted``, which find the answer and judge it in two steps, and ``distinct``,
+        which returns the part of a response that alone decides. One that the study brings may hang,
+        so it is called in a process of its own. ``seconds``: processor time that it has for one
+        response.
+        """
         self.kind = kind
         self.workers = workers
         self.tally = Tally()
@@ -114,7 +125,11 @@ class BatchVerifier:
     def verify_many(self, items: Sequence[Item]) -> list[Verdict]:
         """Judge all items and return their verdicts in order.
 
-        Equal answers to one problem share one :class:`Verdict` object.
+        An item is a reference answer, a response, its problem and perhaps how the response ended.
+        Items with the same *key* (problem, reference answer and the deciding part of the response)
+        have the same verdict, so only one of them is judged, and later calls remember it: equal
+        answers share one :class:`Verdict` object. Timeouts and errors say nothing about the answer
+        and are forgotten again.
         """
         start = time.perf_counter()
         responses = [self._find_answer(*item) for item in items]
@@ -136,9 +151,12 @@ class BatchVerifier:
     def _find_answer(
         self, gold: str, text: str, problem: Problem | None, finish: str = ""
     ) -> _Response:
-        """Find the part of a response that decides its verdict.
+        """Find the part of a response that decides its verdict, and the key to remember that by.
 
-        ``finish``: how the response ended, which some verifiers take into account.
+        ``gold``: the reference answer. ``finish``: how the response ended, which some verifiers
+        take into account. The part is the extracted answer, or else what the verifier's
+        ``distinct`` returns, or else the whole text. ``stated``: whether the response stated that
+        answer, or it was only the last value in it.
         """
         extracted = None
         stated = True
@@ -172,7 +190,11 @@ class BatchVerifier:
             return list(threads.map(self._judge, responses))
 
     def _judge(self, response: _Response) -> Verdict:
-        """Judge one response: in another process, by its extracted answer, or as a text."""
+        """Judge one response: in another process, by its extracted answer, or as a text.
+
+        The other process is for verifiers that a study brings. ``guarded`` calls a verifier and
+        turns what it raises into a verdict of status ERROR.
+        """
         gold, problem, finish = response.gold, response.problem, response.finish
         if self._own_process is not None:
             return self._own_process.verdict(gold, response.text, problem, finish)

@@ -94,7 +94,14 @@ class _Worker:
         return self.process.stdout.fileno()
 
     def give(self, task: int, payload: Any, seconds: float) -> None:
-        """Send it a task that may use so many seconds of processor time."""
+        """Send the worker a task that may use so many seconds of processor time.
+
+        ``task``: its number. ``payload``: the JSON value that the worker's function gets. The sleep
+        clock measures how long the process sleeps from now on. ``deadline``: the earliest time at
+        which it can have slept for ``max_sleep`` seconds, which is too long. ``last_deadline``:
+        when it is given up, however busy the node was. If its pipe is broken, the deadline counts
+        as passed.
+        """
         self.task = task
         self.tasks_served += 1
         self.sleep_clock = SleepClock(self.process.pid)
@@ -122,7 +129,11 @@ class _Worker:
         return bool(_wait_for_replies([self], seconds=0.05))
 
     def read_reply(self) -> dict[str, Any] | None:
-        """Read what has arrived; the reply once it is complete, else None."""
+        """Read what has arrived of the reply; return it once it is complete, else None.
+
+        A reply is a frame: a header with its length, then a JSON object. Anything else, and the end
+        of the pipe, means that the worker is broken or dead.
+        """
         data = os.read(self.replies, MAX_REPLY)
         if not data:
             # A process may close its pipe and live on.
@@ -149,7 +160,7 @@ class _Worker:
         return reply
 
     def kill(self) -> None:
-        """Kill the process with everything that it may have started, and reap it."""
+        """Kill the process with everything that it may have started, and close its pipes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -198,6 +209,14 @@ class Pool:
         self, function: str, workers: int = 1, seconds: float = SECONDS, memory: int = 2 << 30,
         plugin: str = "",
     ) -> None:  # fmt: skip
+        """Prepare a pool; its workers start when they are needed.
+
+        ``function``: ``module:function``, called in the workers on one JSON value per task.
+        ``workers``: most at a time. ``seconds``: processor time of a task. ``memory``: bytes of
+        address space of a worker. ``plugin``: name of a verifier that the user brings, if the pool
+        is for one. The pool belongs to the process that made it: after a fork the workers are the
+        parent's.
+        """
         self.function = function
         self.plugin = plugin
         self.size = workers
@@ -222,10 +241,11 @@ class Pool:
         self._workers.clear()
 
     def run(self, payloads: Sequence[Any]) -> list[Result]:
-        """Run all tasks and return their results in order.
+        """Run the function on each payload and return the results in order.
 
-        Tasks that ran out of time are tried once more, one at a time, with four times the time: a
-        task that only a busy machine made slow is no timeout.
+        A payload is the JSON value that a task passes to the function. Tasks that ran out of time
+        are tried once more, one at a time, with ``RETRY_FACTOR`` times the time: a task that only a
+        busy machine made slow is no timeout.
         """
         with self._lock:
             if os.getpid() != self._owner_pid:
@@ -241,7 +261,11 @@ class Pool:
     def _run_tasks(
         self, payloads: Sequence[Any], tasks: list[int], seconds: float, max_busy: int
     ) -> dict[int, Result]:
-        """Run some tasks, given by their numbers, on at most ``max_busy`` workers at a time."""
+        """Run some tasks on at most ``max_busy`` workers at a time; return results by number.
+
+        ``tasks``: numbers of the payloads to run. A payload is the JSON value that the function
+        gets. ``seconds``: processor time of each.
+        """
         waiting = deque(tasks)
         results: dict[int, Result] = {}
         while len(results) < len(tasks):
@@ -260,7 +284,11 @@ class Pool:
         return [worker for worker in self._workers if worker.task is not None]
 
     def _find_idle_worker(self) -> _Worker:
-        """Return a live worker without a task; a new one if there is none."""
+        """Return a live worker without a task; a new one if there is none.
+
+        Workers that have died, or that have served so many tasks that a leak may have filled their
+        memory, are replaced.
+        """
         for worker in [worker for worker in self._workers if worker.task is None]:
             if worker.tasks_served < TASKS_PER_WORKER and worker.process.poll() is None:
                 return worker
@@ -270,7 +298,12 @@ class Pool:
         return worker
 
     def _start_worker(self) -> _Worker:
-        """Start a worker and wait until its imports are done."""
+        """Start a worker process and wait until it says that its imports are done.
+
+        A verifier that the user brings (``plugin``) is trusted: its process keeps our environment,
+        folder and standard error. Any other has none of these. The first reply says that the worker
+        is ready.
+        """
         is_trusted = bool(self.plugin)
         command = [sys.executable, "-P", "-m", _WORKER_MODULE]
         process = subprocess.Popen(
@@ -305,7 +338,13 @@ class Pool:
         return replied + late
 
     def _collect_result(self, worker: _Worker) -> Result | None:
-        """Read the result of a worker's task; None if the reply isn't complete yet."""
+        """Return the result of a worker's task; None if the reply isn't complete yet.
+
+        Called for a worker that has written something, has died, or is late. One that is late, died
+        or hit its limits is dropped, so a new one takes its place. A reply holds ``value``,
+        ``limit`` (memory or recursion) or ``error``. The signals SIGPROF and SIGXCPU are how the
+        kernel ends a process that has used up its processor time.
+        """
         now = time.monotonic()
         if now >= worker.deadline and not worker.has_reply():
             self._drop(worker)
@@ -333,7 +372,11 @@ class Pool:
 
 
 def _worker_environment(is_trusted: bool) -> dict[str, str]:
-    """Environment of a worker: all of ours if it is trusted, else no variable with a secret."""
+    """Return the environment of a worker: all of ours if it is trusted, else no secret.
+
+    The added variables let it import this package, make runs repeatable, and keep it from writing
+    bytecode and from starting threads.
+    """
     names = os.environ if is_trusted else ("PATH", "LANG", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in names if name in os.environ}
     python_path = [str(_PACKAGE_ROOT)]
@@ -350,7 +393,11 @@ def _worker_environment(is_trusted: bool) -> dict[str, str]:
 def shared_pool(
     function: str, workers: int = 1, seconds: float = SECONDS, plugin: str = ""
 ) -> Pool:
-    """Return this process's pool for a function; its workers start on first use."""
+    """Return this process's pool of workers for a function, made on the first call.
+
+    ``function``: ``module:function``. ``plugin``: name of a verifier that the user brings. The
+    workers start on first use and end with this process.
+    """
     pool = Pool(function, workers, seconds, plugin=plugin)
     atexit.register(pool.close)
     return pool
@@ -378,6 +425,13 @@ class OwnProcess:
     """
 
     def __init__(self, kind: str, fingerprint: str, seconds: float) -> None:
+        """Prepare to call the verifier; its process starts with the first response.
+
+        ``kind``: how the study names the verifier. ``fingerprint``: identifies its file by the
+        bytes that were first read. ``seconds``: processor time of one response. The pool tries a
+        response that took too long once more, with ``RETRY_FACTOR`` times the time, so that much is
+        named in the message.
+        """
         self._fingerprint = fingerprint
         self._name = _display_name(kind)
         self._pool: Pool = shared_pool(_LOAD_VERIFIER, seconds=seconds, plugin=kind)
@@ -391,7 +445,13 @@ class OwnProcess:
     def verdict(
         self, gold: str, response: str, problem: Problem | None, finish: str = ""
     ) -> Verdict:
-        """Judge one response; without a verdict it is neither right nor wrong."""
+        """Judge one response in the verifier's process; without a verdict the status is ERROR.
+
+        The *fingerprint* identifies the verifier's file by its bytes; a verdict names the one that
+        it was made with as its ``grader``. If the file has changed since the process read it, the
+        process is started again; if it differs from what was first read, that is an error of the
+        user. So are several responses in a row without a verdict.
+        """
         pickled_problem = base64.b64encode(pickle.dumps(problem)).decode()
         payload = [gold, response, pickled_problem, finish]
         (result,) = self._pool.run([payload])
@@ -425,7 +485,11 @@ def _display_name(kind: str) -> str:
 def verify_apart(
     problem: Problem, response: str, finish: str = "", seconds: float = SECONDS
 ) -> Verdict:
-    """Judge one response to a problem; a verifier that the study brings runs in its own process."""
+    """Judge one response to a problem; a verifier that the study brings runs in its own process.
+
+    ``finish``: how the response ended, empty if nobody knows. ``seconds``: processor time for such
+    a verifier. ``KINDS`` are the verifiers of this package, which are called directly.
+    """
     if problem.verifier in KINDS:
         return verify(problem.verifier, problem.gold, response, problem, finish)
     process = _own_process(problem.verifier, seconds)
@@ -438,7 +502,11 @@ def _own_process(kind: str, seconds: float) -> OwnProcess:
 
 
 def load_verifier(kind: str) -> Callable[[Any], Any]:
-    """Load a verifier in the worker process; the function that calls it on JSON values."""
+    """Return a function that calls the verifier of ``kind`` on JSON values; for the worker process.
+
+    Its argument is the reference answer, the response, the problem (pickled, in base64) and how the
+    response ended. It returns the fields of the verdict.
+    """
     module = verifier(kind)
 
     def judge(payload: Any) -> Any:
@@ -464,6 +532,11 @@ def reject_raising_verifier(problem: Problem) -> None:
 
 
 def _try_verifier(problem: Problem, place: str) -> None:
+    """Refuse a verifier that raises on a problem's reference answer or on an empty response.
+
+    ``isolated_plugin`` gives it a copy of its file in an empty folder, as jobs have it. ``place``:
+    how an error message begins. A verdict of status ERROR has what was raised as its ``rule``.
+    """
     responses = {"its reference answer": problem.gold, "an empty response": ""}
     with plugins.isolated_plugin(problem.verifier) as kind:
         for description, response in responses.items():

@@ -28,7 +28,11 @@ _NORMALIZATION: Final = NormalizationConfig(
 
 
 def decide(payload: Any) -> Any:
-    """Say whether two LaTeX answers are equal: ``{"equal": bool, "why": rule or veto}``."""
+    """Say whether two LaTeX answers are equal: ``{"equal": bool, "why": rule or veto}``.
+
+    Math-Verify compares both as SymPy expressions. A yes of it stands only if no *veto* speaks
+    against it: each is a function that knows one of the mistakes that Math-Verify makes.
+    """
     gold_text = str(payload["gold"])
     answer_text = str(payload["answer"])
     try:
@@ -109,7 +113,11 @@ def _words(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
 
 
 def _apart(gold: Any, answer: Any, gold_text: str, answer_text: str) -> bool:
-    """Refuse two values that differ by more than rounding: Math-Verify rounds absolutely."""
+    """Return whether two values differ by more than rounding: Math-Verify rounds absolutely.
+
+    ``gold`` and ``answer`` are SymPy expressions. Their values are compared relative to the larger
+    one; what has no value in numbers is left to Math-Verify.
+    """
     if not (isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr)):
         return False
     # Expressions with variables are compared at one point, of values that meet no special case.

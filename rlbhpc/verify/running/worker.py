@@ -26,8 +26,11 @@ _READY: Final = b'{"ready":true}'
 def main(target: str, memory: int, plugin: str = "") -> None:
     """Serve tasks until the parent closes the pipe.
 
-    ``target``: ``module:function``. ``memory``: bytes of address space. ``plugin``: name of a
-    verifier that the user brings; it is trusted, so nothing but its time is limited.
+    ``target``: ``module:function``, which is called on each task's JSON value. ``memory``: bytes of
+    address space. ``plugin``: name of a verifier that the user brings; it is trusted, so nothing
+    but its time is limited. Tasks come in on descriptor 0 and replies go out on 1, so both are
+    moved away first, where the function doesn't meet them. A timer of processor time ends the
+    process when a task takes too long.
     """
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
@@ -72,7 +75,10 @@ def _end_with_parent(parent_pid: int) -> None:
 
 
 def _call(function: Any, payload: Any) -> bytes:
-    """Call the function and encode its result, or what it raised."""
+    """Call the function and return its result, or what it raised, as JSON.
+
+    The reply has one key: ``value``, ``limit`` (memory or recursion was used up) or ``error``.
+    """
     try:
         reply = {"value": function(payload)}
     except MemoryError:
