@@ -180,7 +180,7 @@ def delta_se_interval(
     k: int = LARGE_K,
     prob: float = PROB,
 ) -> Interval:
-    """Interval of base pass@k minus trained pass@1, over problems like these.
+    """Sampling-efficiency gap with a paired population interval.
 
     Both arms list the same problems, so the difference is taken problem by problem and its spread
     is that of the differences. Nearly all noise of sampling is the base's, whose k is large. Where
@@ -188,6 +188,8 @@ def delta_se_interval(
     samples for), a note says so.
 
     ``weights``: bootstrap weights of the problems. ``prob``: nominal probability of the interval.
+
+    The gap is base pass@k minus trained pass@1; the interval is about problems like these.
 
     >>> from rlbhpc.stats.counts import pythia
     >>> models = pythia()
@@ -324,7 +326,7 @@ class Crossing:
 
 
 def crossing(curve: DifferenceCurve) -> Crossing:
-    """Where the difference of two curves changes sign, by estimate and with uncertainty.
+    """Find where the difference of two curves changes sign.
 
     ``curve``: difference of the curves, which brings its intervals and replicates.
 

@@ -485,8 +485,7 @@ class Side:
         return self.evidence > float(special.ndtri(1 - error / 4))
 
     def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
-        """Whether at least the share ``margin`` of problems was lost (or gained), or it is
-        undecided.
+        """Whether at least the share ``margin`` of problems was lost (or gained).
 
         "None was lost" is refuted by a one-sided likelihood-ratio test; then the estimate and its
         upper bound are held against the margin. Otherwise the answer is no only if the estimate
@@ -496,6 +495,8 @@ class Side:
         ``error``: error of the test of "none". ``prob``: probability of the interval.
         ``hidden_by_clusters``: the share that so few clusters may hide. No more fits are made than
         it takes.
+
+        The third answer is that it is undecided.
         """
         if self.refutes_none(error):
             high = self.interval(prob)[1]
