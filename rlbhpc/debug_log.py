@@ -30,6 +30,10 @@ class _PlainTracebackFormatter(logging.Formatter):
     """
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, the library's name
+        """Format a traceback, and those of its causes, without marks below the lines.
+
+        Without the number of its column, a frame gets no mark.
+        """
         exception = traceback.TracebackException(*ei, compact=True)
         in_chain: traceback.TracebackException | None = exception
         while in_chain is not None:
@@ -46,6 +50,10 @@ class DebugLog(logging.Handler):
     """
 
     def __init__(self) -> None:
+        """Take nothing yet; lines are taken while the object is used as a context manager.
+
+        ``_early_lines``: lines that come before it is known to which file they belong.
+        """
         super().__init__()
         self.setFormatter(_PlainTracebackFormatter(FORMAT))
         self.screen_level = logging.WARNING
@@ -69,7 +77,10 @@ class DebugLog(logging.Handler):
         self._close_file()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line to the screen and the file; a failure to write it is ignored."""
+        """Write a line to the screen and the file; a failure to write it is ignored.
+
+        Until the file is known, lines are kept in memory, the last ones if there are too many.
+        """
         line = self.format(record) + "\n"
         if record.levelno >= self.screen_level:
             with contextlib.suppress(OSError, ValueError):
@@ -105,6 +116,10 @@ class DebugLog(logging.Handler):
                 self._path.unlink()
 
     def _write(self, data: bytes) -> None:
+        """Append a line to the file, if there is one.
+
+        A file that would grow too large ends with a line that says so, and is closed.
+        """
         if self._descriptor is None:
             return
         self._written_bytes += len(data)

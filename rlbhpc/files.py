@@ -114,7 +114,7 @@ class Sink:
         self._buffer.clear()
 
     def close(self) -> None:
-        """Flush, sync and close the file, once."""
+        """Write what is left, wait until the disk has it, and close the file; done once."""
         if not self.closed:
             self.closed = True
             try:
@@ -131,7 +131,7 @@ class Sink:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive the loss of the node."""
+    """Wait until the names in a folder are on the disk: they then survive the loss of the node."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -150,7 +150,10 @@ def partial_path(folder: Path) -> Path:
 
 @contextmanager
 def temporary_path(folder: Path) -> Iterator[Path]:
-    """Give a name for a file that is still being written; it is removed unless it was published."""
+    """Give a name for a file that is still being written; the file is removed at the end.
+
+    One that was published has another name by then, so nothing is removed.
+    """
     path = partial_path(folder)
     try:
         yield path
@@ -161,7 +164,11 @@ def temporary_path(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[Sink]:
-    """Write a file that appears under its name complete and synced, or not at all."""
+    """Write a file that appears under its name complete and synced, or not at all.
+
+    Gives a :class:`Sink` to write to. It writes to a file under a temporary name, which is renamed
+    at the end of the block. Errors of the file system are told to the user.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_path(path.parent) as unpublished:
@@ -179,10 +186,11 @@ def put(path: Path, data: bytes) -> None:
 
 
 def publish(unpublished: Path, final_path: Path) -> None:
-    """Give a finished, synced file its final name.
+    """Give a finished, synced file its final name, and make that name last.
 
-    A failed rename counts as done if the target is the very file that was to be renamed: only the
-    file server's reply was lost.
+    A failed rename counts as done if the target is the very file that was to be renamed (the same
+    inode): only the file server's reply was lost. Errors that may pass are tried again, after a
+    wait.
     """
     inode = unpublished.stat().st_ino
     for attempt in range(_MAX_TRIES):
@@ -211,7 +219,10 @@ def _inode(path: Path) -> int | None:
 
 
 def retry_stale(read: Callable[[], T]) -> T:
-    """Read, and try again while the handle is stale (NFS, after the file was replaced)."""
+    """Call ``read`` and return its result; try again while the file's handle is stale.
+
+    On NFS a handle is stale for a moment after another node has replaced the file.
+    """
     for attempt in range(_MAX_TRIES):
         try:
             return read()
@@ -224,7 +235,7 @@ def retry_stale(read: Callable[[], T]) -> T:
 
 @contextmanager
 def open_descriptor(path: Path) -> Iterator[int]:
-    """Open a file for reading, and give its descriptor.
+    """Open a file for reading, and give its descriptor for the length of the block.
 
     Raises :class:`FileNotFoundError` when another node removes or replaces the file meanwhile: the
     handle is then stale for good (NFS).

@@ -101,7 +101,12 @@ def identity(reference: str) -> str:
 
 @cache
 def installed_identity(kind: str, name: str) -> str:
-    """Return what :func:`identity` says of an installed plugin, as it was when first looked up."""
+    """Return a text that says which plugin of an installed package this is, in which version.
+
+    It has the plugin's name, name and version of its package, and a digest of its module's bytes.
+    ``kind``: such as ``verifiers``. What a package registers is an *entry point*. Looked up once:
+    the identity is that of the code which this process has loaded.
+    """
     entry_point = _find_entry_point(kind, name)
     assert entry_point is not None, name
     plugin = f"{kind} {name!r} of {entry_point.value}"
@@ -138,7 +143,12 @@ def planned_identity(identities: Mapping[str, str], kind: str, name: str) -> str
 
 
 def reject_changed(identities: Mapping[str, str]) -> None:
-    """Refuse packages that are not those that a study was planned with; files have copies."""
+    """Refuse plugins of packages that are not those that a study was planned with.
+
+    ``identities``: by reference. A *reference* is how a study names a plugin: a file, of which
+    there is a copy that can't have changed, or ``kind:name`` for what an installed package
+    registers. An *identity* has a digest of the plugin's code, so it changes with it.
+    """
     for reference, planned in identities.items():
         if is_file(reference):
             continue
@@ -152,7 +162,9 @@ def reject_changed(identities: Mapping[str, str]) -> None:
 
 
 def find(kind: str, name: str) -> Plugin | None:
-    """Load the plugin that a study names: a file's, or an installed package's.
+    """Load the plugin that a study names: a file's, or an installed package's; None if none has it.
+
+    What a package registers under a name is an *entry point*.
 
     Parameters
     ----------
@@ -176,6 +188,11 @@ def find(kind: str, name: str) -> Plugin | None:
 
 
 def _load_from_file(kind: str, reference: str) -> Plugin:
+    """Load the plugin that a file holds, under the name in the reference or the usual one.
+
+    ``reference``: ``./mine.py`` or ``./mine.py:name``. ``kind``: such as ``verifiers``; it decides
+    the usual name, such as ``verify``.
+    """
     path, given_name = _split_reference(reference)
     module = _load_module(Path(path))
     name = given_name or DEFAULT_NAMES[kind]
@@ -187,7 +204,11 @@ def _load_from_file(kind: str, reference: str) -> Plugin:
 
 
 def reject_own_name(kind: str, name: str) -> None:
-    """Refuse a package that registers a plugin under a name of rlbhpc's own: which is meant?"""
+    """Refuse a package that registers a plugin under a name of rlbhpc's own: which is meant?
+
+    ``kind``: such as ``verifiers``. ``name``: one that rlbhpc has itself. What a package registers
+    is an *entry point*.
+    """
     entry_point = _find_entry_point(kind, name)
     if entry_point is not None:
         raise UserError(
@@ -198,7 +219,10 @@ def reject_own_name(kind: str, name: str) -> None:
 
 
 def _find_entry_point(kind: str, name: str) -> importlib.metadata.EntryPoint | None:
-    """Return what an installed package registers under a name; refused where two packages do."""
+    """Return what an installed package registers under a name; None if nothing.
+
+    ``kind``: such as ``verifiers``. A name that two packages register is refused.
+    """
     entry_points = installed(kind).get(name, ())
     if len(entry_points) > 1:
         packages = " and ".join(
@@ -226,7 +250,10 @@ all_entry_points: Final = cache(importlib.metadata.entry_points)
 
 @contextmanager
 def isolated_copy(path: Path) -> Iterator[Path]:
-    """Copy a file into an empty folder and work there, as jobs do; errors name the original."""
+    """Copy a file into an empty folder and work there, as jobs do; errors name the original.
+
+    So a plugin that needs other files beside it fails here and not only in a job.
+    """
     with TemporaryDirectory() as folder, chdir(folder):
         copy = Path(folder, path.name)
         copy.write_bytes(_read_bytes(path))
@@ -238,7 +265,11 @@ def isolated_copy(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def isolated_plugin(reference: str) -> Iterator[str]:
-    """Give a reference to such a copy of a plugin's file; that of a package stays as it is."""
+    """Give a reference to a copy of a plugin's file in an empty folder; errors name the original.
+
+    A *reference* is how a study names a plugin: a file, or the name of what a package registers,
+    which stays as it is. Jobs have such a copy too.
+    """
     if not is_file(reference):
         yield reference
         return
@@ -253,7 +284,12 @@ def names(path: Path) -> list[str]:
 
 
 def references(study: Mapping[str, Any]) -> list[str]:
-    """References to every plugin that a study's JSON-like values name, in order, each once."""
+    """Return references to every plugin that a study names, in order, each once.
+
+    A *reference* is a file as the study names it, or ``kind:name`` for what an installed package
+    registers. ``study``: its values as JSON-like data. A problem set may be named by the key of its
+    settings alone, so those are looked at apart.
+    """
     found: dict[str, None] = {}
 
     def add_reference(kind: str, name: str) -> None:
@@ -284,10 +320,12 @@ def _reference(kind: str, name: str) -> str:
 
 
 def _map_plugin_names(value: Any, change: Callable[[str, str], Any], kind: str = "") -> Any:
-    """Copy JSON-like values with each name of a plugin changed.
+    """Copy JSON-like values of a study with each name of a plugin changed.
 
-    ``change``: takes the kind of a plugin and its name. ``kind``: of plugins that ``value`` names,
-    as the key above it says; empty where it names none.
+    ``change``: takes the kind of a plugin (such as ``verifiers``) and its name, and returns what
+    replaces it. ``kind``: of the plugins that ``value`` names, as the key above it says; empty
+    where it names none. Under a key that isn't known, a text that names a Python file is a plugin
+    all the same.
     """
     if isinstance(value, dict):
         changed = {}
@@ -323,7 +361,11 @@ def _digest(content: bytes) -> str:
 
 
 def _load_module(path: Path) -> ModuleType:
-    """Run a file as a module with a name made from its bytes, once for the same bytes."""
+    """Run a Python file as a module, and return it; once for the same bytes.
+
+    The module's name is made from a digest of its bytes, so a changed file is another module. An
+    error in it is told with the line of the file that it comes from.
+    """
     content = _read_bytes(path)
     module_name = f"rlbhpc_plugin_{_digest(content)}"
     if module_name in sys.modules:

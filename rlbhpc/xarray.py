@@ -43,7 +43,10 @@ class RunBackend(BackendEntrypoint):
         return tree[group].to_dataset()
 
     def open_datatree(self, filename_or_obj: Any, *, drop_variables: Any = None) -> xr.DataTree:
-        """Open all groups."""
+        """Open all groups of a run, or of its cube, as a tree of Datasets.
+
+        ``filename_or_obj``: the folder. ``drop_variables``: names of variables to leave out.
+        """
         tree: xr.DataTree = import_module("rlbhpc.store.reader").open_cube(filename_or_obj)
         if drop_variables is not None:
             tree = tree.map_over_datasets(

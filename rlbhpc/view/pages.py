@@ -71,7 +71,12 @@ class Site:
         return f"problem?{urlencode({'problem': problem, **pair._asdict(), **query})}"
 
     def page(self, template_name: str, **values: Any) -> str:
-        """Render a page, which may load nothing and run nothing but its own script."""
+        """Render a page from a template; it may load nothing and run only its own script.
+
+        ``values``: what the template shows. The content security policy names the style and the
+        script by their digests, so the browser refuses any others, such as those that a model
+        wrote. Only a served page may send forms and requests, and only to its own server.
+        """
         folder = files("rlbhpc.view")
         css = folder.joinpath("page.css").read_text()
         script = folder.joinpath("page.js").read_text()
@@ -95,7 +100,13 @@ def _source_hash(content: str) -> str:
 
 
 def table_page(site: Site, run: OpenRun, pair: Pair, problems: Sequence[str]) -> str:
-    """Every problem with the rates of all arms, those that differ most first."""
+    """Return the page with all problems, each with its rates on every side.
+
+    A *side* is an arm (a model of the study) at a training step; ``pair`` holds the two that are
+    compared. ``problems``: those to list, in order. A *tally* counts the samples of a problem on
+    one side: judged, right, cut off and so on. *Strata* are what a problem set says of a problem,
+    such as its level; the page offers all values of each as filters.
+    """
     tallies = {side: run.tallies(side) for side in (*pair, *run.last_sides)}
     strata: dict[str, set[str]] = {}
     for problem_strata in run.strata.values():
@@ -116,9 +127,13 @@ def problem_page(
     site: Site, run: OpenRun, pair: Pair, problem: str, responses: Sequence[Sequence[StoredSample]],
     blind_pair: Pair | None = None,
 ) -> str:  # fmt: skip
-    """A problem with responses of both sides of a pair beside each other.
+    """Return the page of a problem, with responses of both sides of a pair beside each other.
 
-    ``blind_pair``: the sides in the order in which they are shown without their names.
+    A *side* is an arm (a model of the study) at a training step. ``responses``: those to show, of
+    the left and of the right side. ``blind_pair``: the sides in the order in which they are shown
+    without their names; None if they are named. Neighbours are the problems before and behind this
+    one, by how much the rates of both sides differ. *Strata* are what the problem set says of a
+    problem, *marks* the filters that find it. ``link`` leads back to its place in the table.
     """
     problems = run.by_difference(pair)
     index = problems.index(problem)
@@ -154,7 +169,10 @@ def problem_page(
 
 
 def _facts(sample: Sample) -> dict[str, Any]:
-    """What stands above a response; empty values are left out."""
+    """Return what stands above a response, by name; the template leaves out empty values.
+
+    The verdict may be read strictly or leniently; such a reading is named only where it differs.
+    """
     facts = {
         "rule": sample.rule,
         "answer": sample.answer,
@@ -174,9 +192,11 @@ def search_page(
     site: Site, run: OpenRun, pair: Pair, words: str, where: str, hits: Sequence[Hit],
     next_problem: int,
 ) -> str:  # fmt: skip
-    """What a search found, each with a link to where it stands.
+    """Return the page with what a search found, each hit with a link to where it stands.
 
-    ``next_problem``: number of the problem with which the search goes on, 0 at its end.
+    ``words``: what was searched for. ``where``: in what kind of text. ``pair``: the two sides that
+    are compared, each an arm at a training step. ``next_problem``: number of the problem with which
+    the search goes on, 0 at its end.
     """
     query = {"text": words, "where": where, "first": next_problem, **pair._asdict()}
     return site.page(
@@ -198,7 +218,12 @@ EXAMPLES: Final = 3
 
 
 def write_copy(run: OpenRun, folder: Path, chosen: Sequence[str] = ()) -> list[Path]:
-    """Write the table and a page of each chosen problem; those lost and gained by default."""
+    """Write the table and a page of each chosen problem as files; return their paths.
+
+    ``chosen``: ids of problems; by default those *lost* (solved on the left side alone) and
+    *gained* (on the right side alone). A *side* is an arm (a model of the study) at a training
+    step, and the run's ``pair`` holds the two that are compared.
+    """
     pair = run.pair
     problems = run.by_difference(pair)
     if chosen:
@@ -221,7 +246,11 @@ def write_copy(run: OpenRun, folder: Path, chosen: Sequence[str] = ()) -> list[P
 
 
 def _read_examples(run: OpenRun, problem: str, side: Side) -> list[StoredSample]:
-    """The first right responses of a side, and then the first others."""
+    """Return the first right responses of a side to a problem, and then the first others.
+
+    ``side``: an arm at a training step. ``verdicts`` has one for each sample of the problem, by
+    number; MISSING means that there is no such sample.
+    """
     verdicts = run.verdicts(problem, side)
     right = np.flatnonzero(verdicts == Status.RIGHT)[:EXAMPLES].tolist()
     is_not_right = (verdicts != Status.RIGHT) & (verdicts != Status.MISSING)

@@ -87,6 +87,12 @@ class Browser:
     """An opened run, narrowed to a choice: ``groups`` has the chosen problems of each arm."""
 
     def __init__(self, folder: Path, choice: Choice) -> None:
+        """Open the run in ``folder``, and narrow it to the problems that were chosen.
+
+        ``tree``: all that the run has stored. A *group* of it is one arm (a model) on one problem
+        set: a Dataset with the dimensions problem and step, and also sample if single samples are
+        stored and not only counts.
+        """
         self.layout = Layout(folder)
         self.tree = open_cube(folder)
         self._choice = choice
@@ -105,7 +111,12 @@ class Browser:
                 yield from self._chosen_rows(step_rows)
 
     def samples(self) -> Iterator[SampleRow]:
-        """Samples without their texts, by arm, step, problem and number."""
+        """Yield the chosen samples without their texts, by arm, step, problem and number.
+
+        A *group* has the samples of one arm on one problem set; one that stores only counts has no
+        single samples. Problems are read in batches, so that not too many values are in memory at
+        once.
+        """
         for group in self.groups:
             if "verdict" not in group:
                 continue
@@ -121,7 +132,12 @@ class Browser:
         return rows
 
     def _list_samples(self, group: xr.Dataset, rows: Sequence[ProblemRow]) -> Iterator[SampleRow]:
-        """Chosen samples of some problems at one step."""
+        """Yield the chosen samples of some problems at one step.
+
+        ``group``: one arm on one problem set, with dimensions problem, step and sample. ``rows``:
+        the problems, all of one step. The arrays taken from it have a row for each problem and a
+        column for each sample number; MISSING means that there is no such sample.
+        """
         cells = group.sel(problem=[row.problem for row in rows], step=rows[0].step)
         verdict = cells["verdict"].values
         finish = cells["finish"].values
@@ -153,7 +169,11 @@ class Browser:
         return self._questions[group_name].get(key.problem)
 
     def responses(self) -> list[StoredSample]:
-        """Complete samples of the chosen problem with the chosen number."""
+        """Return the chosen samples of the chosen problem with their texts.
+
+        ``_choice.sample``: the number of one sample, or None for all. A *group* has the samples of
+        one arm (a model) on one problem set; ids of problems begin with the set's name.
+        """
         number = self._choice.sample
         sample_numbers = None if number is None else {number}
         responses = []
@@ -173,7 +193,12 @@ class Browser:
 
 
 def _count_problems(group: xr.Dataset) -> Iterator[list[ProblemRow]]:
-    """Rows of the problems that have samples, for each step of a group."""
+    """Yield, for each step of a group, the rows of its problems that have samples.
+
+    A *group* is one arm (a model) on one problem set. ``n`` and ``right`` are the numbers of judged
+    and of right samples, ``failed`` of those that failed to be generated or judged. All three
+    arrays have the axes problem and step.
+    """
     counts = group.rlb.counts()
     n, right = counts["n"].values, counts["c"].values
     failed = np.zeros_like(n)
@@ -202,7 +227,11 @@ def _group_name(group: xr.Dataset) -> Group:
 
 
 def _select_groups(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]:
-    """Keep what was chosen of each group; a name that no group has is refused."""
+    """Keep what was chosen of each group; a name that no group has is refused.
+
+    A *group* is one arm (a model) on one problem set. ``choice``: names an arm, a step and a
+    problem; None leaves all in. Groups without a chosen problem are left out.
+    """
     if choice.arm is not None:
         arms = [_group_name(group).arm for group in groups]
         _require_name(f"no arm {choice.arm!r}", choice.arm, arms)
@@ -220,7 +249,11 @@ def _select_groups(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]
 
 
 def _select_problem(groups: list[xr.Dataset], problem: str) -> list[xr.Dataset]:
-    """Keep one problem of each group, by its id with or without the set."""
+    """Keep one problem of each group, by its id with or without the set.
+
+    A *group* is one arm (a model) on one problem set. Ids are ``set/name``, so the name alone may
+    match in several sets. A problem that no group has is refused.
+    """
     all_ids: list[str] = []
     selected = []
     for group in groups:
@@ -234,7 +267,10 @@ def _select_problem(groups: list[xr.Dataset], problem: str) -> list[xr.Dataset]:
 
 
 def _require_name(message: str, name: str, known_names: list[str]) -> None:
-    """Refuse a name that isn't known, and tell those that are like it."""
+    """Raise an error if ``name`` isn't a known name, and list those that are like it.
+
+    ``message``: how the error begins, such as "no arm 'x'".
+    """
     if name in known_names:
         return
     shown = difflib.get_close_matches(name, known_names, n=3) or known_names[:5]
@@ -328,6 +364,12 @@ class OpenRun(Browser):
     """An opened run. It is a snapshot: what arrives later is seen by opening again."""
 
     def __init__(self, folder: Path) -> None:
+        """Open all of a run; refuse one without any problem.
+
+        ``files_state`` tells later whether new samples have arrived. A *group* is one arm (a model)
+        on one problem set. *Tallies* are counts of samples by problem, made when a side (an arm at
+        a step) is first asked for.
+        """
         super().__init__(folder, Choice())
         self.folder = folder
         self.files_state = read_files_state(self.layout)
@@ -338,7 +380,11 @@ class OpenRun(Browser):
 
     @cached_property
     def sides(self) -> list[Side]:
-        """Every arm at every step, the arms in the order of the study."""
+        """Every arm at every training step that is stored, the arms in the order of the study.
+
+        An arm is a model of the study. A group has the samples of one arm on one problem set, at
+        one or more steps.
+        """
         study = study_of(self.layout)
         study_arms = list(study.arms) if study else []
         sides = {
@@ -363,7 +409,12 @@ class OpenRun(Browser):
 
     @cached_property
     def pair(self) -> Pair:
-        """The first comparison of the study, else the first two arms, or steps of the only one."""
+        """The two sides that are compared unless the user asks for others.
+
+        A *side* is an arm (a model of the study) at a training step; ``last_sides`` has each arm at
+        its last one. Taken are the arms of the study's first comparison of which both have samples,
+        else the first two arms, else the first and last step of the only one.
+        """
         last_by_arm = {side.arm: side for side in self.last_sides}
         study = study_of(self.layout)
         for base, trained in study.comparisons() if study else []:
@@ -383,7 +434,11 @@ class OpenRun(Browser):
 
     @cached_property
     def strata(self) -> dict[str, dict[str, str]]:
-        """For each problem, what its set says of it, such as the level and the subject."""
+        """For each problem, what its set says of it, such as the level and the subject.
+
+        A *group* has the samples of one arm (a model) on one problem set; ``STRATA`` are the names
+        that a set may give values for. Problems without any value have an empty mapping.
+        """
         strata: dict[str, dict[str, str]] = {}
         for group in self.groups:
             problems = group["problem"].values.tolist()
@@ -402,7 +457,12 @@ class OpenRun(Browser):
             _require_name(f"no problem {problem!r}", problem, list(self.strata))
 
     def tallies(self, side: Side) -> Mapping[str, Tally]:
-        """Count the samples of every problem that a side has."""
+        """Return counts of the samples of every problem that a side has; counted once, then kept.
+
+        A *side* is an arm (a model) at a training step. A *group* has the samples of one arm on one
+        problem set. A *tally* says how many samples of a problem are judged, right, cut off, and so
+        on.
+        """
         if side not in self._tallies:
             tallies: dict[str, Tally] = {}
             for name, group in self._groups_by_name.items():
@@ -412,7 +472,11 @@ class OpenRun(Browser):
         return self._tallies[side]
 
     def by_difference(self, pair: Pair) -> list[str]:
-        """Every problem, those first whose rates differ most; equal ones keep their order."""
+        """Every problem, those first whose rates differ most between the two sides of the pair.
+
+        A *rate* is the share of right samples among those that are judged, NaN if there are none.
+        Problems without a rate on both sides come last. Equal ones keep their order.
+        """
         left_tallies, right_tallies = self.tallies(pair.left), self.tallies(pair.right)
         difference = {}
         for problem in self.strata:
@@ -423,7 +487,14 @@ class OpenRun(Browser):
         return sorted(difference, key=difference.__getitem__, reverse=True)
 
     def marks(self, problem: str, pair: Pair) -> list[str]:
-        """Names of the filters that find a problem."""
+        """Return the names of the filters that find a problem when the pair is compared.
+
+        ``pair``: two sides, left and right, each an arm at a training step. A *tally* counts the
+        samples of a problem on one side: judged (``n``), right, cut off at the limit of tokens,
+        without an answer, and those on which the strict and the lenient verdict disagree. So
+        ``left.right`` is the number of right samples on the left side. *Thin* means solved, but
+        hardly ever.
+        """
         left = self.tallies(pair.left).get(problem, Tally())
         right = self.tallies(pair.right).get(problem, Tally())
         sampled = [tally for tally in (left, right) if tally.n]
@@ -443,7 +514,12 @@ class OpenRun(Browser):
         return [side.step for side in self.sides if side.arm == arm]
 
     def verdicts(self, problem: str, side: Side) -> NDArray[np.int8]:
-        """The verdict of every sample of a problem, by number; none where only counts are known."""
+        """The verdict of every sample of a problem on one side, by sample number.
+
+        ``side``: an arm at a training step. Empty where the side doesn't have the problem, or
+        stores only counts. MISSING means that there is no such sample. A problem's id begins with
+        the name of its set, and a group has the samples of one arm on one set.
+        """
         group = self._groups_by_name.get(Group(side.arm, problem.partition("/")[0]))
         if (
             group is None
@@ -466,7 +542,10 @@ class OpenRun(Browser):
         return samples.find_samples(self.layout, group, {problem: sample_numbers}, {side.step})
 
     def question(self, problem: str) -> Question | None:
-        """What a problem asks, by the first arm that stores it."""
+        """What a problem asks, by the first arm that stores it; None if none does.
+
+        A problem's id begins with the name of its set; step and sample number don't matter here.
+        """
         set_name = problem.partition("/")[0]
         for name in self._groups_by_name:
             if name.problem_set == set_name:
@@ -480,9 +559,10 @@ class OpenRun(Browser):
     ) -> tuple[list[Hit], int]:
         """Find words, in any case of letters, in questions, answers or responses of both sides.
 
-        ``where``: ``question``, ``answer`` or ``response``. Problems are searched from number
-        ``first_problem`` on until there are enough hits or the time is up. Returns the hits and the
-        number of the problem to go on with, 0 at the end.
+        ``pair``: the two sides, each an arm at a training step. ``where``: ``question``, ``answer``
+        or ``response``. Problems are searched in batches from number ``first_problem`` on, until
+        there are enough hits or the time is up. Returns the hits and the number of the problem to
+        go on with, 0 at the end.
         """
         hits: list[Hit] = []
         problems = self.by_difference(pair)
@@ -509,6 +589,12 @@ class OpenRun(Browser):
     def _search_samples(
         self, words: str, column: str, problems: list[str], side: Side
     ) -> Iterator[Hit]:
+        """Find words in the samples that one side has of some problems.
+
+        ``column``: ``answer`` or ``text``. ``side``: an arm at a training step. A problem's id
+        begins with the name of its set, and each name of a group is an arm and a set. Only so many
+        hits are taken of each set.
+        """
         for name in self._groups_by_name:
             set_problems = [
                 problem for problem in problems if problem.startswith(f"{name.problem_set}/")
@@ -525,7 +611,10 @@ class OpenRun(Browser):
 def _first_hit(
     problem: str, side: Side | None, sample: int, text: str, words: str
 ) -> Iterator[Hit]:
-    """Where a text has the words for the first time, if it has them."""
+    """Yield where a text has the words for the first time, with some text around it; or nothing.
+
+    ``side``: the arm and step that the text is from; None for the text of a question.
+    """
     match = re.search(re.escape(words), text, re.IGNORECASE)
     if match is not None:
         yield Hit(
@@ -539,7 +628,11 @@ def _first_hit(
 
 
 def read_files_state(layout: Layout) -> frozenset[tuple[str, int, int]]:
-    """Name, size and time of every file with samples; it changes whenever samples arrive."""
+    """Return name, size and time of every file with samples; it changes whenever samples arrive.
+
+    Jobs write samples to *journals*; finished ones are sealed into *parts*; *cubes* hold the arrays
+    that are made from them.
+    """
     folders = [layout.cubes]
     for arm, set_name in layout.groups():
         folders += [layout.journals(arm, set_name), layout.parts(arm, set_name)]
@@ -555,7 +648,12 @@ def read_files_state(layout: Layout) -> frozenset[tuple[str, int, int]]:
 
 
 def _tally_problems(group: xr.Dataset) -> dict[str, Tally]:
-    """Count the samples of every problem in a group of one step that has any."""
+    """Count the samples of every problem in a group of one step, and return those with any.
+
+    ``group``: one arm (a model) on one problem set. ``counts()`` gives ``n``, the judged samples,
+    and ``c``, the right ones. Each column has one number per problem, under the name of the field
+    of :class:`Tally` that it is for; single samples are counted where they are stored.
+    """
     counts = group.rlb.counts()
     columns = {"n": counts["n"].values.reshape(-1), "right": counts["c"].values.reshape(-1)}
     if "verdict" in group:

@@ -61,7 +61,12 @@ class Viewer:
         self._opening = threading.Lock()
 
     def table(self, query: Query) -> str:
-        """The table of problems, of the run as it is now."""
+        """Return the page with all problems, of the run as it is now.
+
+        ``query``: the parameters of the address; it may name the two sides to compare. If files
+        with samples have changed, the run is opened anew; the lock keeps two requests from doing
+        that at once.
+        """
         with self._opening:
             if read_files_state(self.run.layout) != self.run.files_state:
                 self.run = OpenRun(self.run.folder)
@@ -70,7 +75,13 @@ class Viewer:
         return table_page(self._site, run, pair, run.by_difference(pair))
 
     def problem(self, query: Query) -> str:
-        """One problem with a response of both sides."""
+        """Return the page of one problem with a response of both sides.
+
+        ``query``: the parameters of the address. They name the problem, the two *sides* (each an
+        arm at a training step), and under ``a`` and ``b`` the number of the sample to show in each
+        column, by default the first right one. A blind page shows the sides in a random order
+        without their names.
+        """
         run = self.run
         pair = _read_pair(run, query)
         problem = _read_problem(run, query)
@@ -85,7 +96,11 @@ class Viewer:
         return problem_page(self._site, run, pair, problem, responses, blind_pair)
 
     def search(self, query: Query) -> str:
-        """What a search found."""
+        """Return the page with what a search found.
+
+        ``query``: the parameters of the address: the words, where to look for them, the sides to
+        compare, and the number of the problem to begin with.
+        """
         run = self.run
         pair = _read_pair(run, query)
         words = query.get("text", "")
@@ -95,7 +110,12 @@ class Viewer:
         return search_page(self._site, run, pair, words, where, hits, next_problem)
 
     def judge(self, query: Query) -> str:
-        """Store what a reader says of a response."""
+        """Store what a reader says of a response (right, wrong or unclear), and return that word.
+
+        ``query``: the parameters of the request. ``place`` is the column of the page that shows the
+        response, ``a`` or ``b``. On a blind page the sides stand in a random order, so the column
+        is looked up in the order that was shown. A *side* is an arm at a training step.
+        """
         run = self.run
         pair = _read_pair(run, query)
         shown_pair = self._blind_pair(pair, query) or pair
@@ -169,6 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"judge": self.server.viewer.judge}, "text/plain")
 
     def _answer(self, pages: Mapping[str, Callable[[Query], str]], content_type: str) -> None:
+        """Send the page that the address names: an empty 404 to strangers, errors as a text.
+
+        ``pages``: by name, functions that take the parameters of the address and return the page.
+        Every address begins with the server's secret token.
+        """
         address = urlsplit(self.path)
         page_name = address.path.removeprefix(f"/{self.server.viewer.token}/")
         if not self._is_allowed(address.path) or page_name not in pages:
@@ -184,7 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"try again: {error}")
 
     def _is_allowed(self, path: str) -> bool:
-        """Return whether a request has the token, and comes from a page of this very server."""
+        """Return whether a request has the token, and comes from a page of this very server.
+
+        The token is compared in constant time. A page elsewhere, whose name was bound to this
+        machine, would send another ``Host`` or ``Origin``.
+        """
         expected_start = f"/{self.server.viewer.token}/".encode()
         path_start = path.encode(errors="replace")[: len(expected_start)]
         has_token = hmac.compare_digest(path_start, expected_start)
@@ -194,6 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
         return has_token and is_own_host and is_same_origin
 
     def _send(self, status: HTTPStatus, content_type: str, text: str) -> None:
+        """Send a whole response: status, headers and text."""
         body = text.encode(errors="replace")
         self.send_response(status)
         for name, value in _HEADERS.items():
@@ -229,7 +259,10 @@ class Server(ThreadingHTTPServer):
 
 
 def serve(run: OpenRun, port: int = 0) -> Server:
-    """Open a server of a run, which answers from ``serve_forever``; port 0 takes a free one."""
+    """Open a server that shows a run to this user; the caller starts it by ``serve_forever``.
+
+    ``port``: 0 takes a free one. One that is taken or forbidden is an error of the user.
+    """
     reader = os.environ.get("USER", "")
     try:
         return Server(Viewer(run, reader), port)

@@ -69,9 +69,11 @@ class Span(NamedTuple):
 
 
 def answer_span(text: str, answer: str) -> Span | None:
-    """Where a text states its answer: its last box, tag or marker, else where the answer is last.
+    """Return where a text states its answer; None if it doesn't seem to.
 
-    The store keeps the answer and the rule, not the place; so this is for the eye alone.
+    That is its last box, or else its last tag or marker, or else the last place where ``answer``,
+    the extracted one, stands. The store keeps the answer and not the place, so this is a guess for
+    the eye.
     """
     box = text.rfind("\\boxed{")
     if box >= 0:
@@ -85,7 +87,10 @@ def answer_span(text: str, answer: str) -> Span | None:
 
 
 def _find_closing_brace(text: str, opening_brace: int) -> int:
-    """The place behind the brace that closes another one; the end of the text if none does."""
+    """Return the place behind the brace that closes another one; the end of the text if none does.
+
+    ``opening_brace``: the place of that other one. Escaped braces don't count.
+    """
     depth = 0
     for match in _BRACES.finditer(text, opening_brace):
         if match[0] == "{":
@@ -98,9 +103,11 @@ def _find_closing_brace(text: str, opening_brace: int) -> int:
 
 
 def rich(text: str, answer: str | None = None) -> Markup:
-    """Show a question, or a response with its thoughts folded and its answer marked.
+    """Return a question or a response as markup, with its thoughts folded and its answer marked.
 
     ``answer``: the answer as it was read from a response; None for a text that answers nothing.
+    ``el`` makes an element from a tag and its content. A *passage* is a thought or the text between
+    thoughts; the answer is sought in the last one. All of the text is escaped.
     """
     passages = list(_split_thoughts(text[:MAX_CHARACTERS]))
     elements: list[ET.Element] = []
@@ -129,7 +136,11 @@ class _Passage(NamedTuple):
 
 
 def _split_thoughts(text: str) -> Iterator[_Passage]:
-    """Split a response at its think tags; a prompt may have opened the first thought."""
+    """Split a response at its think tags into passages, each a thought or not.
+
+    A closing tag without an opening one ends a thought that the prompt has opened. An opening tag
+    within a thought is text.
+    """
     start = 0
     is_thought = False
     for tag in _THINK.finditer(text):
@@ -142,7 +153,12 @@ def _split_thoughts(text: str) -> Iterator[_Passage]:
 
 
 def _render(text: str, mark: Span) -> Iterator[Node]:
-    """Plain text, formulas and programs in their order, with one stretch marked."""
+    """Yield plain text, formulas and programs in their order, with the stretch ``mark`` marked.
+
+    ``el`` makes an element from a tag and its content. Each match is a program in a fence, a
+    formula on its own (group ``bracket`` or ``dollars``) or one within a line (``round`` or
+    ``dollar``). A formula that can't be drawn, or is one too many, stands as it was written.
+    """
     end = 0
     formula_count = 0
     for match in _CODE_OR_FORMULA.finditer(text):
@@ -165,7 +181,10 @@ def _render(text: str, mark: Span) -> Iterator[Node]:
 
 
 def _render_plain(text: str, span: Span, mark: Span) -> Iterator[Node]:
-    """A stretch of plain text, cut where the mark begins and ends."""
+    """Yield the text of a span in up to three pieces: before the mark, marked, and behind it.
+
+    A span is a start and a stop in the text. The mark is cut to this span and may be empty.
+    """
     mark_start = min(max(mark.start, span.start), span.stop)
     mark_stop = min(max(mark.stop, mark_start), span.stop)
     yield text[span.start : mark_start]
@@ -180,7 +199,12 @@ _COLOURED_TOKENS: Final = set("ksmc")
 
 
 def _highlight(code: str, language: str) -> Iterator[Node]:
-    """Colour the tokens of a Python program; code of another language stays as it is."""
+    """Colour the tokens of a Python program; code of another language stays as it is.
+
+    ``el`` makes an element from a tag and its content. A token's type has a short name, such as
+    ``kn`` for a keyword, whose first letter decides the colour. Tokens of other types stay plain
+    text.
+    """
     if language.lower() not in _PYTHON_LANGUAGES or len(code) > _CODE_CHARACTERS:
         yield code
         return
@@ -191,7 +215,11 @@ def _highlight(code: str, language: str) -> Iterator[Node]:
 
 @lru_cache(maxsize=4096)
 def _draw_formula(source: str, is_block: bool) -> ET.Element | None:
-    """Turn a formula into MathML; None where the converter cannot read it."""
+    """Return a formula, written in LaTeX, as an element of MathML; None if it can't be read.
+
+    ``is_block``: whether it stands on its own rather than within a line. The converter knows no
+    aligned equations, so they are drawn as matrices.
+    """
     if len(source) > _FORMULA_CHARACTERS:
         return None
     readable = _ALIGNED_EQUATIONS.sub(r"\\\1{matrix}", source)
@@ -204,7 +232,11 @@ def _draw_formula(source: str, is_block: bool) -> ET.Element | None:
 
 
 def _copy_allowed(element: ET.Element, max_depth: int) -> ET.Element:
-    """Copy MathML without what isn't on the lists: addresses, styles and sizes stay out."""
+    """Copy a MathML element without what isn't on the lists: addresses, styles and sizes stay out.
+
+    An element that isn't allowed becomes a plain row (``mrow``) with the same content.
+    ``max_depth``: how many levels of elements may follow.
+    """
     if max_depth == 0:
         raise ValueError("nested too deep to be drawn")
     tag = element.tag if element.tag in _MATHML_ELEMENTS else "mrow"
