@@ -56,6 +56,10 @@ class Counts:
 
         Where sampling stopped and no ``n_max`` is given, nothing is claimed beyond n.
 
+        ``n, c``: samples of each problem, and right ones among them. ``stop_after``: right samples
+        at which sampling ends; 0 if it does not. ``n_max``: samples at which a problem that stopped
+        would have ended otherwise.
+
         >>> Counts.of(8, [0, 3, 8]).n
         array([8, 8, 8])
         """
@@ -134,13 +138,17 @@ class Counts:
     def without_errors(
         self, values: NDArray[np.float64], k: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        r"""Take the verifier's errors out of pass@k of verdicts, which stays unbiased.
+        """Take the verifier's errors out of pass@k of verdicts, which stays unbiased.
 
-        ``values``: (problems, sizes). A response to a problem of rate p is judged wrong with
-        probability :math:`(1-p)(1-f)`, where f is the rate of false rights and nothing is missed,
-        so that :math:`E[(1-p)^k]` is the verdicts' failure rate over :math:`(1-f)^k`. What is
-        missed, g, enters at k = 1 alone, :math:`p = (q-f)/(1-f-g)` for verdicts of rate q: at
-        larger k it is the same as a smaller k.
+        ``values``: pass@k of the verdicts (problems, sizes). ``k``: sizes.
+
+        A response to a problem of rate p is judged wrong with probability :math:`(1-p)(1-f)`, where
+        f is the rate of false rights (``false_right``) and nothing is missed. So :math:`E[(1-p)^k]`
+        is the verdicts' failure rate over :math:`(1-f)^k`. What is missed (``missed``), g, enters
+        at k = 1 alone, :math:`p = (q-f)/(1-f-g)` for verdicts of rate q: at larger k it is the same
+        as a smaller k.
+
+        The divisor is taken as a log, capped so that it does not overflow at large k.
         """
         if not self.false_right and not self.missed:
             return values

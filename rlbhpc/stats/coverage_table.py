@@ -62,6 +62,8 @@ def coverage(base: ArrayLike, trained: ArrayLike) -> Coverage:
     ``base, trained``: right samples per problem (or whether it was solved), the same problems in
     the same order and out of the same number of samples.
 
+    A cell of the result holds the positions of its problems.
+
     >>> table = coverage([3, 1, 0, 0], [5, 0, 2, 0])
     >>> table.counts
     {'both': 1, 'base_only': 1, 'trained_only': 1, 'neither': 1}

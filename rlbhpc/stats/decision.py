@@ -107,7 +107,13 @@ class Answer:
 
     @property
     def effective_problems(self) -> float:
-        """Problems drawn one by one that would tell as much as these, which share clusters."""
+        """Problems drawn one by one that would tell as much as these, which share clusters.
+
+        The variance of a mean falls as one over the number of problems. So the ratio of two
+        variances of the difference at K, one as if each problem were drawn alone and one with whole
+        clusters drawn, says how many of the problems count. Without clusters, and with several
+        trainings (``seeds``), all count.
+        """
         curve = self.scenario.curve
         net_differences = curve.differences[:, -1]
         clustered_error = float(curve.weights.standard_error(net_differences))
@@ -153,6 +159,10 @@ def answer(
     what is known of the verifier in base and trained model. ``clusters``: a label per problem,
     where problems share a source: a topic, a competition, a template.
 
+    ``problems_with_samples`` says which problems have k samples in all arms; only these are
+    compared. ``reach`` of counts is the largest k that all its problems have samples for.
+    ``k_grid`` gives the k of the curve, log-spaced.
+
     >>> from rlbhpc.stats import pythia
     >>> models = pythia()
     >>> found = answer(models["2.8B"], models["6.9B"])
@@ -178,11 +188,13 @@ def answer(
 def problems_with_samples(
     base: Counts, trained: Sequence[Counts], k: int | None = None
 ) -> NDArray[np.bool_]:
-    """Which problems have k samples in all arms.
+    """Which problems have k samples in all arms; without k, the largest k that nearly all have.
 
-    ``SUPPORT`` of all but the stragglers have the default k. A straggler has less than half of the
-    samples that nine in ten problems have: what a crash or an outage left behind. A problem that
-    lacks a few samples is none, and lowers k a little instead of being left out.
+    The *limit* of a problem is the largest k that its samples support, in the arm that has fewest.
+    The default k is the largest that the share ``SUPPORT`` of the problems supports, stragglers
+    aside. A straggler has less than half of the samples that nine in ten problems have: what a
+    crash or an outage left behind. A problem that lacks a few samples is none, and lowers k a
+    little instead of being left out.
     """
     if not trained:
         raise UserError("no trained model is given; compare the base with one at least")
@@ -293,9 +305,17 @@ def decide(
 def _finding(
     likely: Scenario, extremes: list[Scenario], name: str, looked: Finding | None
 ) -> Finding:
-    """Decide one side, with the bounds widened by what the audit leaves of the error rates.
+    """What is found of one side, with bounds widened by what the audit leaves of the error rates.
 
-    ``name``: ``lost`` or ``gained``. ``looked``: what earlier looks decided, if there were any.
+    A *scenario* is the two arms under one assumption about the verifier's errors. ``likely``: under
+    the estimated rates. ``extremes``: under the most unfavourable rates that the audit allows, one
+    for each direction; empty if nothing is open. ``name``: side, ``lost`` or ``gained``.
+    ``looked``: what earlier looks at the data decided, if there were any: it stands, and only the
+    count is new.
+
+    ``solved_by_one`` gives the numbers of problems that only the base, and only the trained model,
+    solves. ``widened`` adds the distance to the extremes' estimates to the bounds, in squares. A
+    "no" whose widened bound reaches the margin is undecided after all.
     """
     count = likely.solved_by_one[0 if name == "lost" else 1]
     if looked is not None:
@@ -313,9 +333,11 @@ def _finding(
 
 
 def _difference(likely: Interval, extremes: list[Scenario], column: int) -> Interval:
-    """Difference at one k, widened by what the audit leaves of the error rates.
+    """Difference of the arms at one k, widened by what the audit leaves of the error rates.
 
-    ``column``: position of k in the curves.
+    ``likely``: interval under the estimated error rates. ``extremes``: the same arms under the most
+    unfavourable rates that the audit allows; empty if nothing is open. ``column``: position of k in
+    the curves. ``widened`` adds the distance to the extremes' estimates to the bounds, in squares.
     """
     if not extremes:
         return likely
@@ -326,7 +348,11 @@ def _difference(likely: Interval, extremes: list[Scenario], column: int) -> Inte
 
 
 def _common_states(states: list[States]) -> States:
-    """Keep of each statement what holds under all error rates that an audit leaves."""
+    """Keep of each statement what holds under all error rates that an audit leaves.
+
+    ``states``: what is claimed under each assumption about the verifier. A verdict on which two
+    differ is undecided; a sign on which they differ (``net`` at K, ``first`` at k = 1) is 0.
+    """
     first, *others = states
     for other in others:
         first = States(
@@ -346,7 +372,12 @@ def _net_spread(curve: DifferenceCurve) -> Spread | None:
 
 
 def _last_crossing(curve: DifferenceCurve) -> Interval | None:
-    """Last k at which the curves cross, with the set of the crossing that holds it."""
+    """Interval of the last k at which the curves cross; None where they do not.
+
+    The bounds are the ends of the set, a range of k that may hold a crossing, in which the last
+    estimated crossing lies. A set that reaches the last k is open above, and its upper bound
+    infinite.
+    """
     crossing = curve.crossing
     if not len(crossing.points):
         return None
@@ -378,7 +409,12 @@ _SPEED: Final = {"lost": "slower", "gained": "quicker"}
 
 
 def answer_sentences(answer: Answer) -> tuple[str, ...]:
-    """Lost and gained first, then the net, then k = 1, then what was left out."""
+    """The answer in sentences: lost and gained first, then the net, k = 1, and what was left out.
+
+    The first sentence gives raw counts of samples; the others say what the fit of the true rates
+    says. If no problem was solved by either model, only the largest rate that so many samples may
+    all miss is told.
+    """
     problems = _number_of(answer.lost.problems, "problem")
     samples = _number_of(answer.k, "sample")
     if not answer.solved:
@@ -407,7 +443,11 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
 
 
 def _side_sentence(verb: str, side: Finding, answer: Answer) -> str:
-    """Say what the joint model says of one side; ``verb``: ``lost`` or ``gained``."""
+    """Sentence on the share of problems truly lost (or gained), by the fit of all rates.
+
+    ``verb``: ``lost`` or ``gained``. ``side``: verdict, estimate and bounds of that share. The
+    lower bound is NaN where too few trainings were made for an interval.
+    """
     high = f"{100 * side.high:.1f}"
     margin = f"{100 * answer.margin:g}"
     if side.verdict is Verdict.NO:
@@ -432,7 +472,10 @@ def _side_sentence(verb: str, side: Finding, answer: Answer) -> str:
 
 
 def _net_sentence(answer: Answer) -> str:
-    """Give the difference at K and at k = 1, and say where interval and test disagree."""
+    """Sentence on the difference of pass@k at K and at k = 1, in points (percent).
+
+    It also says where the interval and McNemar's test disagree on whether the arms differ.
+    """
     sentence = f"At k = {answer.k:,} trained minus base is {interval_in_points(answer.net)} points"
     if not math.isnan(answer.p_mcnemar) and not math.isnan(answer.net.low):
         test_rejects = answer.p_mcnemar < 1 - PROB
@@ -458,6 +501,7 @@ def _contrast_text(contrast: Contrast) -> str:
 
 
 def _crossing_sentence(answer: Answer) -> tuple[str, ...]:
+    """Sentence on the last k at which the curves cross, in a tuple that is empty if they do not."""
     if answer.crossing is None:
         return ()
     low, high = answer.crossing.low, answer.crossing.high
@@ -469,7 +513,10 @@ def _crossing_sentence(answer: Answer) -> tuple[str, ...]:
 
 
 def _trainings_sentence(answer: Answer) -> tuple[str, ...]:
-    """Tell the components of the variance, where a recipe was trained several times."""
+    """Sentence on the spread of the difference between trainings, problems and the rest, in points.
+
+    The tuple is empty where there was only one training.
+    """
     if answer.spread is None:
         return ()
     return (
@@ -481,7 +528,12 @@ def _trainings_sentence(answer: Answer) -> tuple[str, ...]:
 
 
 def _verifier_sentences(answer: Answer) -> tuple[str, ...]:
-    """Say which error rates of the verifier are known, and which ones would change the answer."""
+    """Sentences on the verifier's error rates: known ones, and what would change the answer.
+
+    ``answer.false_right`` holds the audited rate in the base and in the trained model, None where
+    nobody knows it. A *tip* is the largest rate of false right verdicts in one arm that a statement
+    survives.
+    """
     sentences = []
     known_rates = [
         f"{rate_text(rates.estimate)} [{rate_text(rates.low)}, {rate_text(rates.high)}] of the "
@@ -506,6 +558,10 @@ def _verifier_sentences(answer: Answer) -> tuple[str, ...]:
 
 
 def _clusters_sentence(answer: Answer) -> tuple[str, ...]:
+    """Sentence on how many sources the problems come from, and as how many problems they count.
+
+    The tuple is empty where no problems share a source.
+    """
     if not answer.scenario.curve.clustered:
         return ()
     return (
@@ -536,7 +592,11 @@ def rate_text(rate: float) -> str:
 
 
 def interval_in_points(interval: Interval, form: str = "+.1f") -> str:
-    """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none."""
+    """``+2.3 [-1.7, +6.4]``, with ``?`` behind unsound bounds; alone where there are none.
+
+    A point is a hundredth of a rate. ``in_points`` gives "–" for NaN, which bounds are where they
+    would not hold.
+    """
     estimate, low, high = (
         in_points(float(value), form)
         for value in (interval.estimate, interval.lower, interval.upper)

@@ -82,6 +82,12 @@ def smallest_loss(
     share the error. ``rates``: success rates of the base to draw from, such as c/n of its first
     samples; where not given, 15 % are 0 and the rest from Beta(0.3, 2). ``stop_after``: right
     samples at which a problem ends, in the base and in what is compared with it; 0 where none does.
+
+    The *deviance of none* is twice the log-likelihood ratio against "none is lost"; its root must
+    exceed ``threshold``, a normal quantile, for a loss to be called. It must lie above by the
+    quantile of the power to do so in 80 % of studies. The deviance grows in proportion to the share
+    lost, so the share is scaled by what is needed over what was simulated, twice. A large study is
+    simulated with fewer problems; the share then falls as one over their number.
     """
     if problems < 1 or n < 1:
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")
@@ -112,8 +118,13 @@ def _deviance_of_none(
 ) -> float:
     """Twice the log of the likelihood ratio of "none is lost" in one simulated study.
 
-    The study loses ``share`` of its problems; the other arguments are those of
-    :func:`smallest_loss`.
+    The base's rates are drawn, and copied to the trained model but for the share that is lost,
+    whose rate becomes 0. Counts are drawn from both. The joint distribution of the two rates is
+    fitted to them freely, and again with no mass on lost problems.
+
+    ``problems, n``: size of the study. ``share``: problems that it loses. ``rates``: rates of a
+    base to draw from; without them 15 % are 0 and the others from a Beta. ``stop_after``: right
+    samples at which a problem ends, in the base and in the trained model; 0 for never.
     """
     if rates is None:
         base_rates = np.where(rng.random(problems) < NEVER, 0.0, rng.beta(*SHAPE, problems))
@@ -132,7 +143,12 @@ def _deviance_of_none(
 def _draw_counts(
     rates: NDArray[np.float64], n: int, stop_after: int, rng: np.random.Generator
 ) -> Counts:
-    """Counts of an arm that ends each problem at its n-th sample or ``stop_after``-th right one."""
+    """Counts of an arm that ends each problem at its n-th sample or ``stop_after``-th right one.
+
+    ``rates``: success rate of each problem. ``right_so_far`` has, for each problem and sample
+    (problems, n), the right ones up to there; the first that reaches ``stop_after`` is the last one
+    drawn.
+    """
     if not stop_after:
         return Counts.of(n, rng.binomial(n, rates))
     right_so_far = (rng.random((len(rates), n)) < rates[:, None]).cumsum(axis=1)
@@ -177,6 +193,12 @@ def look(
     number. ``k``: samples that the answer speaks about, whatever was drawn. ``number``: 1 for the
     first look at this comparison, 2 for the second. ``margin``: share of problems below which
     nothing is lost or gained. ``comparisons``: how many share the error.
+
+    ``JointRates`` is the grid of pairs of rates (base, trained), ``best`` the masses fitted to it,
+    and a *group* says which pairs are of lost (gained) problems. ``finding`` decides one side and
+    bounds its share. Looks at growing data share the error: look j has 1/(j(j + 1)) of it, so that
+    any number of looks together keep to it. The chances say of each problem how likely it is lost
+    or gained, which tells where more samples help.
 
     >>> base = Counts.of(64, [0, 30, 60] * 20)
     >>> trained = Counts.of(64, [0, 0, 60] * 20)

@@ -182,14 +182,13 @@ def delta_se_interval(
 ) -> Interval:
     """Sampling-efficiency gap with a paired population interval.
 
-    Both arms list the same problems, so the difference is taken problem by problem and its spread
-    is that of the differences. Nearly all noise of sampling is the base's, whose k is large. Where
-    k is above a quarter of the base's samples (``reach``: the largest k that every problem has
+    The gap is base pass@k minus trained pass@1; the interval is about problems like these. Both
+    arms list the same problems, so the difference is taken problem by problem and its spread is
+    that of the differences. Nearly all noise of sampling is the base's, whose k is large. Where k
+    is above a quarter of the base's samples (``reach``: the largest k that every problem has
     samples for), a note says so.
 
     ``weights``: bootstrap weights of the problems. ``prob``: nominal probability of the interval.
-
-    The gap is base pass@k minus trained pass@1; the interval is about problems like these.
 
     >>> from rlbhpc.stats.counts import pythia
     >>> models = pythia()

@@ -55,7 +55,7 @@ def detection_threshold(n: ArrayLike, prob: float = PROB) -> NDArray[np.float64]
 def _successes_and_trials(
     c: ArrayLike, n: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Give c and n as arrays of one shape; refuse more successes than trials."""
+    """Give c and n as float arrays of one shape; refuse more successes than trials."""
     c_, n_ = np.broadcast_arrays(np.asarray(c, np.float64), np.asarray(n, np.float64))
     if ((c_ < 0) | (c_ > n_)).any():
         raise UserError("a rate needs 0 <= successes <= trials; count anew")
@@ -158,7 +158,11 @@ class BayesScore:
     pull: float
 
     def interval(self, low: float = 0.0, high: float = 1.0, prob: float = PROB) -> Interval:
-        """Give the normal credible interval, cut to the range of the score, low to high."""
+        """Give the normal credible interval, cut to the range of the score, low to high.
+
+        ``pull`` is how far the flat prior moved the mean: where that is much beside the deviation,
+        the interval is marked as unsound, and a note says what to do.
+        """
         half_width = special.ndtri((1 + check_prob(prob)) / 2) * self.deviation
         sound = abs(self.pull) <= _LARGEST_PULL * self.deviation
         return Interval(
@@ -195,6 +199,9 @@ def bayes_at_n(
 
     Hariri et al. (2026), "Don't pass@k", arXiv:2510.04265.
 
+    ``concentration`` (problems, categories) is the parameter of each problem's Dirichlet posterior:
+    the counts plus one each.
+
     >>> score = bayes_at_n([[0, 1, 2, 2, 1], [1, 1, 0, 2, 2]], [0, 0.5, 1])
     >>> round(score.mean, 4), round(score.deviation, 6)
     (0.5625, 0.091998)
@@ -220,7 +227,10 @@ def bayes_at_n(
 
 
 def _count_categories(outcomes: ArrayLike, categories: int) -> NDArray[np.float64]:
-    """Count each category of outcomes (problems, samples) by problem (problems, categories)."""
+    """Number of samples in each category: outcomes (problems, samples) to (problems, categories).
+
+    ``categories``: how many there are; outcomes are whole numbers from 0 below it.
+    """
     table = np.asarray(outcomes)
     if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
         raise UserError("outcomes are whole numbers by problem and sample, in two dimensions")

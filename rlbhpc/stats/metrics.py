@@ -192,6 +192,9 @@ METRICS: Final = (
 def metric(name: str) -> Metric:
     """Find a metric by name or alias, whatever the case.
 
+    ``METRICS`` lists all metrics; each has a name and may have aliases. An unknown name is refused
+    with the names that look like it.
+
     >>> metric("cons@k").name
     'maj@k'
     """

@@ -29,6 +29,9 @@ def perplexity(logprob_sum: ArrayLike, n_tokens: ArrayLike) -> NDArray[np.float6
 
     Gives NaN where there are no tokens or no log-probability.
 
+    ``logprob_sum``: natural logs of the token probabilities, summed over the response. The
+    perplexity is the exponential of minus their mean per token.
+
     >>> perplexity([-10.0, -1.0], [10, 0]).round(3)
     array([2.718,   nan])
     """
@@ -92,7 +95,10 @@ def summarize_perplexities(perplexities: ArrayLike) -> PerplexitySummary:
 def _geometric_mean_interval(table: NDArray[np.float64]) -> tuple[float, float]:
     """95 % interval over problems of the geometric mean of a table (problems, responses).
 
-    NaN where responses are not given by problem, or where there are too few problems.
+    The mean log of all responses is a ratio of two sums over problems, of logs and of responses, so
+    that its interval knows that responses to one problem are alike. Its exponential is the
+    geometric mean. NaN in the table is no response; both bounds are NaN where responses are not
+    given by problem, or where there are too few problems.
     """
     if table.ndim != 2:
         return float("nan"), float("nan")

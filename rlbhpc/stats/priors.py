@@ -114,6 +114,12 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 
     Kazdan et al. (2025), arXiv:2510.05197; Levi (2024), arXiv:2410.16377.
 
+    ``theta`` holds the parameters: log a, log b and, with zeros, the logit of :math:`\pi_0`. The
+    search starts from several points and ends near the maximum; Newton steps go on to it. Their
+    information (second derivatives of the negative log-likelihood) gives the covariance, and tells
+    whether the counts decide the parameters: they do not where some direction is flat, or where a
+    or b ends on the edge of its range.
+
     >>> from rlbhpc.stats.counts import pythia
     >>> prior = fit_prior(pythia()["2.8B"], zero_inflated=False)
     >>> round(prior.a, 4), round(prior.b, 2)
@@ -149,7 +155,11 @@ def fit_prior(counts: Counts, zero_inflated: bool) -> RatePrior:
 
 
 def _negative_log_likelihood(counts: Counts) -> Loss:
-    """Function of the parameters that gives the negative log-likelihood and its derivatives."""
+    """Function of the parameters that gives the negative log-likelihood and its derivatives.
+
+    The parameters are those of the distribution of rates over problems. Problems with equal counts
+    (n samples, c right) share one term, weighed by ``problems``, how many they are.
+    """
     pairs, problems = np.unique(np.stack([counts.n, counts.c]), axis=1, return_counts=True)
     n, c = pairs.astype(np.float64)
 
@@ -161,7 +171,14 @@ def _negative_log_likelihood(counts: Counts) -> Loss:
 
 
 def _search(loss: Loss, mean_rate: float, zero_inflated: bool) -> NDArray[np.float64]:
-    """Find the parameters of the least loss from one start for each hill."""
+    """Parameters of the least loss, by a bounded search from one start for each hill.
+
+    ``loss``: gives the negative log-likelihood of the parameters and its derivatives. The
+    parameters are log a and log b of the Beta distribution of rates and, with ``zero_inflated``,
+    the logit of the share of problems with rate 0; the likelihood may then have two maxima, so that
+    two starts are taken. ``mean_rate``: of all samples; the first b puts the mean of the Beta about
+    there.
+    """
     from scipy import optimize  # a third of a second, which most who import this never need
 
     first_b = _FIRST_A / max(mean_rate, _LEAST_MEAN)
@@ -185,7 +202,11 @@ def _search(loss: Loss, mean_rate: float, zero_inflated: bool) -> NDArray[np.flo
 def _climb_to_maximum(loss: Loss, theta: NDArray[np.float64], flat: float) -> NDArray[np.float64]:
     """Take Newton steps from where a search ended to the maximum itself, where there is one.
 
-    ``flat``: information below which the likelihood is flat. Parameters on an edge stay there.
+    The place where a search ends depends on the processor; the maximum does not. ``loss`` gives the
+    negative log-likelihood of the parameters ``theta`` and its derivatives; ``_information`` its
+    second derivatives. ``flat``: information below which the likelihood has no maximum to go to in
+    some direction. Parameters on the edge of their range stay there. A step that does not make the
+    slope smaller ends it.
     """
     inside = _inside_edges(theta)
     for _ in range(_NEWTON_STEPS):
@@ -240,7 +261,12 @@ def mean_fail(
 
 
 def gradient(prior: RatePrior, counts: Counts, k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Differentiate :func:`mean_fail` by each parameter (parameters, sizes)."""
+    """Derivative of :func:`mean_fail` by each parameter of the prior (parameters, sizes).
+
+    The prior is the fitted distribution of rates over problems; ``mean_fail`` is the mean over
+    problems of the posterior mean of (1 − p)^k. Each parameter is moved a little up and down, and
+    the difference is divided by the distance.
+    """
     theta = prior.parameters
     differences = [
         mean_fail(theta + step, counts, k) - mean_fail(theta - step, counts, k)
@@ -263,6 +289,11 @@ def posterior_above(
     fitted distribution (Beta with zeros where none is given), which matters for τ below about 3/n.
 
     Dragoi et al. (2025), arXiv:2510.08325.
+
+    A *prior* is the distribution of rates over problems. Given a rate above 0, the posterior of a
+    problem with c of n right is Beta(a + c, b + n − c); ``fitted.never`` is the posterior
+    probability of rate 0. Distinct counts are computed once, and ``row_of_problem`` says which a
+    problem has.
     """
     thresholds = np.atleast_1d(np.asarray(tau, np.float64))
     if not ((thresholds >= 0) & (thresholds <= 1)).all():
@@ -295,7 +326,15 @@ def flip_probability(
 def _log_marginal(
     theta: NDArray[np.float64], n: NDArray[np.float64], c: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log marginal likelihood of each count, and its derivatives (parameters, counts)."""
+    """Log marginal likelihood of each count, and its derivatives (parameters, counts).
+
+    Marginal means over the distribution of rates: Beta(a, b), or with a third parameter rate 0 for
+    a share π₀ of the problems. ``theta`` is log a, log b and the logit of π₀. ``n, c``: samples and
+    right ones. The binomial coefficient is left out.
+
+    ``by_…`` are derivatives by a parameter. With zeros, a count of 0 may come from either part; the
+    share that is the Beta part's weighs its derivatives.
+    """
     a, b = np.exp(theta[0]), np.exp(theta[1])
     beta = special.betaln(a + c, b + n - c) - special.betaln(a, b)
     by_sum = special.digamma(a + b) - special.digamma(a + b + n)
@@ -319,7 +358,12 @@ def _posterior_fail(
     c: NDArray[np.float64],
     k: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Posterior mean of (1 − p)^k after c right samples of n, for parameters ``theta``."""
+    """Posterior mean of (1 − p)^k for the rate p of a problem with c right samples of n.
+
+    ``theta``: parameters of the distribution of rates over problems: log a and log b of a Beta and,
+    if rate 0 has a share of its own, the logit of that share. The arrays broadcast. With a rate
+    above 0 the mean is a ratio of Beta functions; with rate 0 it is 1.
+    """
     a, b = np.exp(theta[0]), np.exp(theta[1])
     fail_if_nonzero = np.exp(
         special.betaln(a + c, b + n - c + k) - special.betaln(a + c, b + n - c)
@@ -331,7 +375,13 @@ def _posterior_fail(
 def _posterior_zero(
     theta: NDArray[np.float64], n: NDArray[np.float64], c: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Posterior probability of a rate of 0 after c right samples of n."""
+    """Posterior probability that the rate of a problem with c right samples of n is exactly 0.
+
+    ``theta``: log a and log b of the Beta distribution of rates and, if rate 0 has a share of its
+    own, the logit of that share; without it the result is 0. By Bayes' rule the logit grows by
+    minus the log of the chance that a rate from the Beta gives no right sample of n; a right sample
+    rules rate 0 out.
+    """
     if len(theta) < 3:
         return np.zeros(np.broadcast(n, c).shape)
     a, b = np.exp(theta[0]), np.exp(theta[1])

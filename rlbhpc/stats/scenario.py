@@ -71,7 +71,15 @@ class States:
     first: int
 
     def word(self, any_solved: bool) -> Word:
-        """Say it in a word if both sides are decided."""
+        """The answer in a word, if both sides are decided: were problems lost, were problems
+        gained.
+
+        ``net`` and ``first`` are the claimed signs of trained minus base pass@k at K and at k = 1.
+        A net that goes against the only decided side shows that the other side moved too: then
+        training trades. If neither was lost nor gained, the sign at k = 1 decides.
+
+        ``any_solved``: whether any model solved any problem.
+        """
         if not any_solved:
             return Word.NOTHING_SOLVED
         if Verdict.UNDECIDED in (self.lost, self.gained):
@@ -89,7 +97,11 @@ class States:
 
     @property
     def direction(self) -> str:
-        """Which way it went at K: ``lost``, ``gained``, ``both``, ``same`` or ``open``."""
+        """Which way it went at K: ``lost``, ``gained``, ``both``, ``same`` or ``open``.
+
+        A decided loss and a negative difference (``net``) both count as a fall, a decided gain and
+        a positive one as a rise. ``same`` needs both losses and gains to be ruled out.
+        """
         if (self.lost, self.gained) == (Verdict.NO, Verdict.NO):
             return "same"
         fell = self.lost is Verdict.YES or self.net < 0
@@ -101,7 +113,12 @@ class States:
         return "gained" if rose else "open"
 
     def decided_text(self, name_of_k: str) -> str:
-        """Say what is decided where a side is open; ``name_of_k`` is what K is called."""
+        """Say what is decided where a side is open.
+
+        ``name_of_k``: what K is called. ``net`` and ``first`` are the claimed signs of trained
+        minus base at K and at k = 1. Where lost and gained stand alike, both undecided, only a sign
+        is left to tell; else the decided side comes first.
+        """
         net = {0: "", 1: f"ahead at {name_of_k}", -1: f"behind at {name_of_k}"}[self.net]
         if self.lost is self.gained:
             first = {0: "undecided", 1: "ahead at k = 1", -1: "behind at k = 1"}[self.first]
@@ -162,7 +179,12 @@ class Scenario:
 
     @cached_property
     def solved_by_one(self) -> tuple[float, float]:
-        """Unbiased number of problems that only base, and only the trained model, solve in K."""
+        """Unbiased numbers of problems that only the base, and only the trained model, solve in K.
+
+        Both are of verdicts as they are: the verifier's error rates are set to 0. A problem's
+        pass@K of one arm times the chance that the other fails is its chance of being solved by one
+        alone.
+        """
         base, trained = (
             replace(arm, false_right=0.0, missed=0.0).pass_at_k(self.k)[:, 0]
             for arm in (self.curve.base, self.curve.trained)
@@ -171,7 +193,11 @@ class Scenario:
 
     @property
     def net(self) -> Interval:
-        """Trained minus base at K; at K = 1 only where that has an interval."""
+        """Trained minus base pass@k at K; at K = 1 only where that has an interval.
+
+        Bounds are NaN where few clusters of problems carry the spread (``carriers``), or where the
+        interval does not hold its probability (``sound``).
+        """
         net = self.first if self.k == 1 else self.curve.pointwise[len(self.curve.k) - 1]
         few_carry = self.curve.carriers[-1] < _LEAST_CARRYING_CLUSTERS
         if self.curve.clustered and (few_carry or not net.sound):
@@ -185,7 +211,12 @@ class Scenario:
 
     @cached_property
     def p_mcnemar(self) -> float:
-        """McNemar's exact test; NaN where it is none of "nothing moved"."""
+        """P-value of McNemar's exact test; NaN where it does not test "nothing moved".
+
+        The test counts problems that only one arm solved. It holds only where every problem has
+        exactly K samples in both arms (``limit``), the verifier errs alike in both, and problems
+        are independent: not with several trainings (``seeds``) and not in clusters.
+        """
         base, trained = self.curve.base, self.curve.trained
         if not (base.limit == self.k).all() or not (trained.limit == self.k).all():
             return math.nan
@@ -211,7 +242,12 @@ class Scenario:
         return net if statement == "net" else first
 
     def signs(self) -> tuple[int, int]:
-        """Signs of the differences at K and at k = 1 that are claimed."""
+        """Signs of trained minus base at K and at k = 1 that are claimed: +1, −1, or 0 for none.
+
+        The two tests share the error. McNemar's exact test decides at K where it applies
+        (``p_mcnemar`` is not NaN), else the interval or sign flips (``_sign``). Its p-value takes
+        few values, so it uses less than its share, and ``attained_level`` is what it can use.
+        """
         error_of_net = NET_SHARE * self.error
         last = len(self.curve.k) - 1
         if math.isnan(self.p_mcnemar):
@@ -244,7 +280,12 @@ def recount(curve: DifferenceCurve, base: Counts, trained: Counts) -> Difference
 
 
 def tipping_points(scenario: Scenario, states: States) -> tuple[Tip, ...]:
-    """Find for each statement the largest rate of false rights in one arm that it survives."""
+    """For each statement that is claimed, the largest rate of false rights that it survives.
+
+    A *false right* is a wrong response judged right. ``scenario``: the arms under the assumed error
+    rates of the verifier. ``states``: the statements that are claimed, by name; a verdict that is
+    undecided or a sign of 0 claims nothing.
+    """
     states_of_counts = scenario.states()
     tips = []
     for statement, claim in vars(states).items():
@@ -256,10 +297,16 @@ def tipping_points(scenario: Scenario, states: States) -> tuple[Tip, ...]:
 
 
 def _tipping_point(scenario: Scenario, statement: str, claim: Verdict | int) -> Tip:
-    """Find the largest rate of false rights that a claim survives in the arm that explains it.
+    """Largest rate of false rights that a claim survives in the arm that could explain it.
 
-    False rights of the base explain what it alone seems to solve, and hide what the trained model
-    gained; those of the trained model do the opposite.
+    A *false right* is a wrong response judged right. Those of the base explain what it alone seems
+    to solve, and hide what the trained model gained; those of the trained model do the opposite.
+    ``scenario``: the arms under the assumed error rates. ``statement, claim``: name of the
+    statement, and its verdict or sign.
+
+    ``largest_false_right`` is the largest rate that the counts allow. If the claim survives it, it
+    is the result; otherwise bisection finds, on a grid of 1, 2 and 5 times powers of ten, the last
+    rate that the claim survives.
     """
     claims_less_solved = claim in (Verdict.YES, -1)
     if statement == "gained":

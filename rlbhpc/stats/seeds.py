@@ -37,7 +37,11 @@ class Spread:
 
 
 def spread(differences: NDArray[np.float64]) -> Spread:
-    """Split the variance of differences (seeds, problems).
+    """Standard deviations of differences (seeds, problems), split into three components.
+
+    A difference is the mean, plus what is particular to the problem, to the training (seed), and a
+    rest. A mean square holds the rest too, and each component as often as values are averaged:
+    hence the subtraction and the division. A negative component is taken as 0.
 
     >>> found = spread(np.array([[0.1, 0.3], [0.2, 0.4]]))
     >>> round(found.problems, 3), round(found.seeds, 3), round(found.rest, 3)
@@ -81,6 +85,10 @@ def seeds_curve(
     ``base, trainings``: counts of the base and of each training, the same problems in the same
     order. ``rng, replicates``: of the bootstrap, which takes whole problems. ``k, prob``: as for
     one training. ``clusters``: a label per problem, where problems share a source.
+
+    The trainings are laid under each other, with a copy of the base beside each: row i of training
+    j is problem i. All copies of a problem have one label, so that the bootstrap draws them
+    together.
     """
     stacked_base, stacked_trained = stacked(base, trainings)
     labels = np.arange(len(base)) if clusters is None else np.asarray(clusters)
@@ -97,7 +105,16 @@ def pooled_curve(
     k: ArrayLike | None = None,
     prob: float = PROB,
 ) -> DifferenceCurve:
-    """Trained minus base, with so many trainings under each other in the counts and weights."""
+    """Trained minus base, with so many trainings under each other in the counts and weights.
+
+    ``base, trained``: counts of (seeds × problems) rows, all problems of the first training first;
+    the base is repeated. ``weights``: bootstrap weights of these rows; those of the first training
+    are those of the problems. ``k``: draw sizes. ``prob``: nominal probability of the interval.
+
+    The mean over trainings is treated as one arm; the variance between trainings is added to its
+    interval, since another training would come out otherwise. ``paired_error`` gives the standard
+    error over problems, ``carriers`` as how many equal problems the spread counts.
+    """
     curve = difference_curve(base, trained, weights, k, prob)
     problems = len(base) // seeds
     weights_of_problems = replace(
@@ -130,6 +147,10 @@ def seed_variance(values: NDArray[np.float64], prob: float = PROB) -> NDArray[np
     """Variance of the mean that the spread between seeds brings, widened to a normal variable's.
 
     ``values``: (seeds, problems, sizes). ``prob``: of the interval that it goes into.
+
+    The mean square between seeds holds the rest too, which is taken off. Few seeds know their
+    variance badly: Student's quantile over the normal one widens it, so that whoever multiplies by
+    a normal quantile gets Student's.
     """
     seeds, problems = values.shape[:2]
     student = special.stdtrit(max(seeds - 1, 1), (1 + prob) / 2)
@@ -144,7 +165,9 @@ def _mean_squares(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Mean squares of a two-way analysis of variance: by problem, by seed, and of the rest.
 
-    ``values``: (seeds, problems, sizes).
+    ``values``: (seeds, problems, sizes); each mean square is (sizes,). A mean square is a sum of
+    squared deviations over its degrees of freedom; the rest is what neither the problem's nor the
+    seed's mean explains.
     """
     seeds, problems = values.shape[:2]
     mean = values.mean(axis=(0, 1))

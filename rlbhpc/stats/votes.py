@@ -40,6 +40,10 @@ def maj_at_k_by_votes(
     the sample gave none. Equal answers vote together only if their ids are equal. ``right``:
     whether each sample was judged right. ``k``: draw sizes; NaN where one is above the number of
     samples. ``rng``: generator that shuffles.
+
+    A *ballot* is a sample's answer as a small code, odd if the answer is right, 0 if there is none.
+    ``copies`` (problems, shuffles, samples) holds shuffled ballots; the shuffles of each size
+    follow one another.
     """
     ids, judged_right = np.asarray(answers), np.asarray(right, bool)
     if ids.shape != judged_right.shape or ids.ndim != 2:
@@ -72,9 +76,12 @@ def maj_at_k_by_votes(
 def _ballots(ids: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.unsignedinteger]:
     """Turn answers into small codes, odd for right answers and 0 for samples without an answer.
 
-    Right and wrong samples of one answer stay together: its verdict is that of its first sample.
+    ``ids``: number of each sample's answer, negative if it gave none; ``right``: whether it was
+    judged right; both (problems, samples), as is the result.
 
-    ``ids, right``: (problems, samples).
+    A row is sorted by id, so that equal answers form a run; the number of the run, doubled, is the
+    code, plus 1 if the answer is right. Right and wrong samples of one answer stay together: its
+    verdict is that of its first sample, as the sort is stable.
     """
     samples = ids.shape[1]
     order = np.argsort(ids, axis=1, kind="stable")
@@ -92,9 +99,12 @@ def _ballots(ids: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.uns
 
 
 def _share_won(groups: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
-    """Count the vote of each group: 1 where a right answer leads, a share where several are level.
+    """Vote of each group: 1 where a right answer leads, 0 where a wrong one, a share in a tie.
 
-    ``groups``: ballots (groups, voters).
+    ``groups``: ballots (groups, voters), codes of answers: odd for right ones, 0 for no answer,
+    which gets no votes. Sorted, equal ballots form a run, whose length is the number of votes.
+    ``reduceat`` takes the largest number, and the count of leaders, over the runs of each group. In
+    a tie, the share of right answers among the leaders counts.
     """
     sorted_ballots = np.sort(groups, axis=1)
     # Runs of equal ballots within a group are its tally.
@@ -147,6 +157,9 @@ def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     entropy is 0 where none gave one.
 
     Miller (1955), "Note on the bias of information estimates".
+
+    In sorted rows equal answers form a run; its length is the number of votes, and ``problem`` the
+    row it lies in.
 
     >>> entropy_by_problem([[5, 5, 7, 7], [3, 3, 3, -1]])
     (array([0.818147..., 0.        ]), array([2, 1]))
