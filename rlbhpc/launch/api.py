@@ -89,7 +89,11 @@ def write_prepared(prepared: Prepared) -> Launch:
 
 
 def find(run: str | Path, number: int | None = None) -> Launch:
-    """A launch of a run or study file: the newest, or that of a number."""
+    """A launch of a run or study file: the newest, or that of a number.
+
+    ``run`` is the folder of results, or the study file that names it. A launch is one numbered
+    folder of batch scripts, such as `launches/0003`, so its number is the name of its folder.
+    """
     layout = layout_of(Path(run))
     launches = list_launches(layout)
     if number is not None:
@@ -104,7 +108,13 @@ class SiteExecutor(SlurmExecutor):
     """submitit's executor with a site filled in, over which wins what its user sets."""
 
     def update_parameters(self, **parameters: Any) -> None:
-        """Set parameters; what the site says of the same options, or of rivals, goes."""
+        """Set parameters; what the site says of the same options, or of rivals, goes.
+
+        ``additional_parameters`` are options of sbatch by their long names; the other parameters
+        are submitit's. Rivals say the same in two ways, such as mem and mem-per-cpu, of which Slurm
+        refuses some pairs. `merge_options` drops the rivals of the names that it is given, so the
+        names alone are merged here, with empty values that are taken out again.
+        """
         site_options = self.parameters.get("additional_parameters", {})
         own_options = parameters.pop("additional_parameters", {})
         set_names = {*own_options, *(name.replace("_", "-") for name in parameters)}
@@ -122,6 +132,9 @@ def executor(
 
     What you set with ``update_parameters`` wins over the site's values. Functions and results are
     pickled, and run in this very environment outside any container.
+
+    ``cluster`` is as in `write`; without one, the host's name decides. ``kind`` says which of the
+    site's requests for time and hardware the jobs make, and ``folder`` keeps submitit's files.
     """
     name, site = choose(cluster)
     if name == HERE:
@@ -152,6 +165,11 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
 
     What is there may be read, edited and submitted by hand; nothing is submitted here. A launch
     that was written before, not submitted, and would have the same bytes now, is that launch.
+
+    ``draft`` is what all scripts share: study, plan, cluster and options. The texts are the files
+    that follow from it alone: scripts, submit.sh and the study. Their digests go into the record,
+    so that an edit is seen later. "counted" names the scripts of other launches whose jobs were
+    taken into account when this one was planned.
     """
     image = describe_image(draft)
     draft = replace(draft, image=image, last=jobs[-1].name)
@@ -198,7 +216,11 @@ def _write_record(folder: Path, record: dict[str, Any]) -> None:
 
 
 def make_texts(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
-    """Every text of a launch by the name of its file; the same whenever it is written."""
+    """Every text of a launch by the name of its file; the same whenever it is written.
+
+    The texts are a batch script for each job, submit.sh, and the study as it is now (`SNAPSHOT`),
+    with all that it refers to, so that a later edit of the study file changes no job.
+    """
     if "\n" in str(draft.folder):
         raise UserError(
             f"{str(draft.folder)!r}: no batch script can name a folder with a line break; choose"
@@ -215,7 +237,10 @@ def _digest_of(text: str) -> str:
 
 
 def _read_texts(launch: LaunchFolder) -> dict[str, str]:
-    """The texts of a launch as they are now; one that somebody removed is left out."""
+    """The texts of a launch as they are now; one that somebody removed is left out.
+
+    The record of a launch has the digest of each text that was written, by the name of its file.
+    """
     texts = {}
     for name in launch.record["texts"]:
         path = launch.path / name
@@ -225,7 +250,10 @@ def _read_texts(launch: LaunchFolder) -> dict[str, str]:
 
 
 def _find_unsubmitted(layout: Layout) -> LaunchFolder | None:
-    """The newest launch, if this user wrote it, nothing of it was submitted and it may still be."""
+    """The newest launch, if this user wrote it, nothing of it was submitted and it may still be.
+
+    The file `submitted` in a launch's folder lists what was handed to sbatch.
+    """
     launches = list_launches(layout)
     if not launches:
         return None
@@ -235,7 +263,11 @@ def _find_unsubmitted(layout: Layout) -> LaunchFolder | None:
 
 
 def _reject_edited(launch: LaunchFolder) -> None:
-    """What somebody wrote into a script is theirs: another launch would drop it without a word."""
+    """Refuse to replace a launch in which a text differs from what was written.
+
+    What somebody wrote into a script is theirs: another launch would drop it without a word. The
+    record has the digest of each text as it was written.
+    """
     for name, text in _read_texts(launch).items():
         if _digest_of(text) != launch.record["texts"][name]:
             raise UserError(
@@ -255,7 +287,9 @@ def write_host(folder: Path) -> None:
 def describe_image(draft: Draft) -> dict[str, Any]:
     """Path, size, time and SHA-256 of the image that jobs run in; empty without a container.
 
-    Images have gigabytes: one that an earlier launch has read is not read again.
+    The image is the container's one file. It has gigabytes: one that an earlier launch has read,
+    and whose size and time are the same since, is not read again. Where the file is not on this
+    machine, only its path is known.
     """
     if draft.cluster.container is None:
         return {}
@@ -273,7 +307,10 @@ def describe_image(draft: Draft) -> dict[str, Any]:
 
 
 def make_next_folder(layout: Layout) -> Path:
-    """Make the next numbered folder; two launches at the same moment get two."""
+    """Make the next numbered folder of a study's launches, such as 0004, and return it.
+
+    Two launches at the same moment get two: the one that finds a number taken tries the next.
+    """
     try:
         layout.launches.mkdir(parents=True, exist_ok=True)
         numbers = [int(path.name) for path in layout.launches.iterdir() if path.name.isdigit()]

@@ -65,7 +65,14 @@ def draft(
     base: str, trained: str, sets: str | None, cluster: str | None, n: int | None = None,
     prompt: str | None = None,
 ) -> Draft:  # fmt: skip
-    """What to ask about two models, at the size of where it will run."""
+    """A draft of the study that compares two models: what to ask, at a size for where it will run.
+
+    ``base`` and ``trained`` are folders, or names on the hub. ``sets`` are problem sets separated
+    by commas, ``n`` is samples per problem. ``cluster`` is an entry of the cluster table, or
+    `HERE`, this machine; without one, the work runs here where there is no Slurm. The size (numbers
+    of samples and tokens) is that for processors where the work runs here and there is no GPU, else
+    that for GPUs.
+    """
     base_model = ModelSource.read("--base", base)
     trained_model = ModelSource.read("--trained", trained)
     if base_model.folder == trained_model.folder:
@@ -89,7 +96,10 @@ def draft(
 
 
 def _default_cluster() -> str | None:
-    """Where a study runs that names no cluster: here without Slurm, else None: by host name."""
+    """Where a study runs that names no cluster: `HERE`, this machine, where there is no Slurm.
+
+    None where there is one: the host's name then decides which entry of the cluster table it is.
+    """
     if shutil.which("sbatch") is None:
         return HERE
     # A login node must not do the work because its Slurm is away for a moment.
@@ -103,7 +113,11 @@ def _default_cluster() -> str | None:
 
 
 def fetch(study: Draft, say: Say) -> None:
-    """Fetch models and problem sets that are not here."""
+    """Fetch the models and problem sets of a study that are not here.
+
+    `stage_model` says whether it had to fetch a model. `stage` gives the manifest of a set, which
+    lists the set's parts with their numbers of problems.
+    """
     for model in (study.base, study.trained):
         if model.hub is not None and stage_model(model.hub, model.folder):
             say(f"fetched {model.hub} into {model.folder}")
@@ -114,7 +128,11 @@ def fetch(study: Draft, say: Say) -> None:
 
 
 def _absent_sets(study: Draft) -> list[str]:
-    """Public problem sets of a study that were not fetched yet."""
+    """Names of a study's public problem sets that were not fetched yet.
+
+    A `FileSet` comes as files from the hub. Sets that the user wrote, and sets that are generated,
+    need no fetching.
+    """
     absent = []
     for name in study.problem_sets:
         is_public = not is_own_file(name) and isinstance(get_set(name), FileSet)
@@ -124,7 +142,12 @@ def _absent_sets(study: Draft) -> list[str]:
 
 
 def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
-    """Say what `ask` would fetch, or else what it would draw; nothing is written or sent."""
+    """Say what `ask` would fetch, or else what it would draw; nothing is fetched, kept or sent.
+
+    The cost is known only once all models and sets are here. The study is then loaded from a file
+    that exists for a moment. A plan lists the samples that are missing of each block, which is one
+    model's answers to one problem set, split into shards of about `SHARD_TOKENS` tokens.
+    """
     models = (study.base, study.trained)
     absent = [model.hub for model in models if model.hub and not model.folder.is_dir()]
     absent += _absent_sets(study)
@@ -142,6 +165,9 @@ def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
 
 def find_study(study: Draft, target: Path | None) -> Path:
     """Write the study file, or take the one that the same words have written.
+
+    ``study`` is the draft that this call's words make, ``target`` the file that the user named. The
+    first line of a file that `ask` wrote is the command that wrote it.
 
     A file that other words wrote, and nobody edited, gives way where nothing is lost by it: while
     nothing was drawn or sent, or where the new words only add problem sets.
@@ -180,7 +206,11 @@ def _adds_problem_sets(earlier: Draft, study: Draft) -> bool:
 
 
 def _is_begun(layout: Layout) -> bool:
-    """Whether anything of a study was sent to Slurm, or drawn."""
+    """Whether anything of a study was sent to Slurm, or drawn.
+
+    A group is an arm (a model as it is sampled) and a problem set that it answers. Its samples are
+    in journals and, once sealed, in parts.
+    """
     if any(launch.attempted_scripts for launch in list_launches(layout)):
         return True
     for group in layout.groups():
@@ -245,7 +275,11 @@ def _describe_launch_cost(study: Study, prepared: Prepared) -> str:
 
 
 def _describe_cost(study: Study, plan: Plan) -> str:
-    """What a plan takes: tokens, and hours of GPUs at the measured or an ordinary rate."""
+    """What a plan takes, in words: tokens, and hours of GPUs at the measured or an ordinary rate.
+
+    A rate is tokens per second of one copy of the model, and a copy has ``tensor_parallel`` GPUs.
+    On processors of which nothing was measured, only the tokens are told.
+    """
     tokens = f"about {plan.tokens:,} tokens"
     runs_here = study.file.cluster == HERE or shutil.which("sbatch") is None
     rates = measured_rates(study.layout)
@@ -263,7 +297,11 @@ def _describe_cost(study: Study, plan: Plan) -> str:
 
 
 def _reject_absent_engines(study: Study) -> None:
-    """Refuse what this environment cannot draw; jobs of a cluster have one of their own."""
+    """Refuse a study whose engines are not installed in this environment.
+
+    An engine is what samples from a model, such as vllm. Only work on this machine is checked: jobs
+    of a cluster have an environment of their own.
+    """
     for engine in {study.engine(arm) for arm in study.arms}:
         if engine not in MODULE_AND_EXTRA:
             continue
@@ -287,7 +325,8 @@ def _wait_for_earlier(layout: Layout, say: Say) -> None:
 def _wait_for_queue(layout: Layout, say: Say) -> None:
     """Wait until no job of the run is in the queue; one line where something has changed.
 
-    For jobs that Slurm hides nobody waits: they may be gone.
+    The queue of a status counts the jobs by their state in words; it is None where Slurm does not
+    answer. For jobs that Slurm hides nobody waits: they may be gone.
     """
     last_line = ""
     while True:
@@ -316,7 +355,11 @@ def _cancelled_launches(layout: Layout) -> set[str]:
 
 
 def _no_progress_error(layout: Layout, run_status: Status, notes: Sequence[str]) -> UserError:
-    """Say why launching again would not help; ``notes`` name launches that may still run."""
+    """An error that says why launching again would not help.
+
+    ``run_status`` has the number of missing samples and the failures of jobs, each with its cause
+    and what to do. ``notes`` name launches that may still run.
+    """
     what = "no report was made"
     if run_status.missing:
         what = f"{run_status.missing:,} samples are missing"

@@ -163,7 +163,12 @@ def table_folders() -> list[Path]:
 
 
 def this_machine() -> Cluster:
-    """Describe this machine without a scheduler: sampling takes all its GPUs, training one."""
+    """Describe this machine as a cluster without a scheduler.
+
+    Sampling takes all its GPUs, training one. `devices` lists the GPUs. A time limit of 100 days
+    stands for none. ``kill_wait`` is the seconds that the work has to finish once it is told to
+    end.
+    """
     gpus = len(devices())
     return Cluster(
         sample=Resources(gpus=gpus, time="100-0"),
@@ -174,7 +179,11 @@ def this_machine() -> Cluster:
 
 
 def table() -> dict[str, Path]:
-    """File of every known cluster by name; the first folder that has a name wins."""
+    """The file of every known cluster by its name; the first folder that has a name wins.
+
+    The cluster table is several folders of YAML files, one file per cluster, named after it. The
+    user's own folders come first.
+    """
     paths: dict[str, Path] = {}
     for folder in table_folders():
         # A folder that may not be read, such as one of a home on another machine, has none.
@@ -185,7 +194,12 @@ def table() -> dict[str, Path]:
 
 
 def choose(name_or_file: str | None) -> tuple[str, Cluster]:
-    """Name and entry of the cluster to launch on: a name, a path that ends in .yaml, or by host."""
+    """Name and entry of the cluster to launch on.
+
+    The argument is a name of the cluster table, a path that ends in .yaml, or `HERE` for this
+    machine; without one, the host's name decides. `DEFAULT` is a plain Slurm, for which no file is
+    needed.
+    """
     if name_or_file is None:
         return _choose_by_host()
     if name_or_file == HERE:
@@ -204,7 +218,10 @@ def choose(name_or_file: str | None) -> tuple[str, Cluster]:
 
 
 def _choose_by_host() -> tuple[str, Cluster]:
-    """The first cluster whose patterns match this host's name, else the default one."""
+    """The first cluster whose patterns match this host's name, else the default one.
+
+    A cluster's ``hosts`` are patterns such as login*.example.org.
+    """
     host_names = [socket.gethostname(), socket.getfqdn()]
     for name, path in table().items():
         cluster = load_cluster(path)

@@ -38,7 +38,12 @@ LINE_WIDTH: Final = 92
 
 
 def export_lines(variables: Iterable[str]) -> str:
-    """Shell lines that let variables into the container by name."""
+    """Shell lines that let variables into the container by name.
+
+    A container starts with a clean environment. Apptainer sets NAME inside from APPTAINERENV_NAME
+    outside, Singularity from SINGULARITYENV_NAME. The lines do that for each variable that is set:
+    ``variables``, and those of Slurm, the GPUs and the network that all work reads.
+    """
     names = " ".join([*sorted({*variables, *PASSED_VARIABLES}), *PASSED_PREFIXES])
     name_lines = " \\\n    ".join(textwrap.wrap(names, LINE_WIDTH))
     return (
@@ -49,9 +54,11 @@ def export_lines(variables: Iterable[str]) -> str:
 
 
 def exec_lines(cluster: Cluster, folders: Iterable[Path]) -> list[str]:
-    """Lines of the command that all work of a job runs under; none without a container.
+    """Lines of the shell command that starts a container; none where the cluster has no container.
 
-    The work reads or writes the ``folders``.
+    All work of a job runs under it. ``folders`` are those that the work reads or writes: with the
+    scratch folder and the staging folder of the node, they are bound, which makes them visible
+    inside.
     """
     settings = cluster.container
     if settings is None:
@@ -66,7 +73,12 @@ def exec_lines(cluster: Cluster, folders: Iterable[Path]) -> list[str]:
 
 
 def study_folders(study: Study) -> list[Path]:
-    """Folders that the work on a study reads or writes."""
+    """Folders that the work on a study reads or writes.
+
+    These are the folder of its results and those of its models, problem files and texts. A model's
+    path has `{step}` in it where it stands for a line of checkpoints: the folder above is then
+    taken.
+    """
     folders: list[Path] = [study.layout.root]
     model_paths = [model.path for model in study.models.values() if model.path]
     folders += [Path(path.partition("{step}")[0]) for path in model_paths]
@@ -77,9 +89,11 @@ def study_folders(study: Study) -> list[Path]:
 
 
 def _bound_folders(settings: Container, folders: Iterable[Path]) -> list[Path]:
-    """Some folders, and those of the cluster table, as they are bound.
+    """The folders to bind into the container, sorted, none inside another one.
 
-    Symbolic links are followed, since inside the image they would lead nowhere.
+    ``settings`` name more folders than ``folders``, as the cluster's file has them. A folder is
+    bound under its own name and, where symbolic links lead to it, under its real one too, since
+    inside the image the links would lead nowhere.
     """
     paths: set[Path] = set()
     for folder in (*folders, *map(expand_path, settings.binds)):
@@ -124,9 +138,10 @@ def find_program() -> str:
 
 
 def build_image(kind: str, target: Path) -> Path:
-    """Build an image from `containers/` of a checkout into ``target``.
+    """Build a container image into ``target``, and return that path.
 
-    The file appears under its name when it is whole.
+    ``kind`` names a definition file in `containers/` of the source checkout. The file appears under
+    its name only when it is whole: it is built as `.partial` and renamed.
     """
     definition = CHECKOUT / "containers" / f"{kind}.def"
     if not definition.is_file():
@@ -153,7 +168,10 @@ def build_image(kind: str, target: Path) -> Path:
 
 
 def find_debian_mirror() -> str:
-    """The Debian mirror that this machine takes its own packages from, else Debian's."""
+    """The URL of the Debian mirror that this machine takes its own packages from, else Debian's.
+
+    The answer of `query` is the command's output, None where it fails or is not there.
+    """
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
     for line in (query(*command) or "").splitlines():
         url = line.rstrip("/")
@@ -163,7 +181,10 @@ def find_debian_mirror() -> str:
 
 
 def read_revision() -> str:
-    """The checkout's git revision, marked when files were changed since."""
+    """The git revision of the checkout, with "-changed" behind it when files were changed since.
+
+    `query` gives a command's output, None where git fails or is too slow.
+    """
     git = ("git", "-C", str(CHECKOUT))
     head = query(*git, "rev-parse", "HEAD")
     if head is None:
@@ -175,7 +196,11 @@ def read_revision() -> str:
 
 
 def verify_image(path: Path) -> dict[str, Any]:
-    """Labels and digest of an image, and the version of the rlbhpc that starts in it."""
+    """Path, digest and labels of an image, and the version of the rlbhpc that starts in it.
+
+    Refuses a file that is no image of rlbhpc, and one in which rlbhpc does not start. Labels are
+    what the build wrote into the image.
+    """
     if not path.is_file():
         raise UserError(f"{path}: no such image; build it with `rlbhpc image build`")
     labels = _read_labels(path)
@@ -196,7 +221,10 @@ def verify_image(path: Path) -> dict[str, Any]:
 
 
 def _read_labels(path: Path) -> dict[str, str]:
-    """Labels that an image was built with."""
+    """Names and values of the labels that an image was built with.
+
+    `find_program` gives the command that runs images here, apptainer or singularity.
+    """
     command = [find_program(), "inspect", "--json", "--labels", str(path)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     try:

@@ -63,7 +63,10 @@ class Finding:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Everything that can be known without a job; ``folder`` is where runs will be kept."""
+    """All findings about this site that need no job; ``folder`` is where runs will be kept.
+
+    A finding is one thing that was looked at, a verdict on it, and advice where something is wrong.
+    """
     return [
         *examine_slurm(),
         *examine_python(),
@@ -74,7 +77,13 @@ def examine(folder: Path) -> list[Finding]:
 
 
 def examine_slurm() -> Iterator[Finding]:
-    """Slurm's version, limits and preemption."""
+    """Findings on Slurm: its version, limits, and what it does to jobs that are preempted.
+
+    `query` gives a command's output, None where it fails. `SETTINGS` are the names of the settings
+    that a launch depends on. A finding's fields are: what was looked at, what was found, the
+    verdict ("ok" unless given) and advice. An association is an account that the user may run jobs
+    under, with its limits; an empty limit is none.
+    """
     version = query("sbatch", "--version")
     if version is None:
         yield Finding("Slurm", "no sbatch here", "bad", "run this on a login node")
@@ -109,7 +118,7 @@ def examine_slurm() -> Iterator[Finding]:
 
 
 def read_settings() -> dict[str, str]:
-    """Slurm's settings; empty without an answer."""
+    """Slurm's settings by name, from `scontrol show config`; empty without an answer."""
     settings = {}
     for line in (query("scontrol", "show", "config") or "").splitlines():
         name, equals, value = line.partition("=")
@@ -119,7 +128,10 @@ def read_settings() -> dict[str, str]:
 
 
 def read_partitions() -> dict[str, dict[str, str]]:
-    """Settings of each partition."""
+    """Settings of each partition, by its name; empty where Slurm does not answer.
+
+    `parse_fields` reads the words NAME=VALUE of a line; scontrol prints one line per partition.
+    """
     answer = query("scontrol", "--oneliner", "show", "partition") or ""
     partitions = {}
     for line in answer.splitlines():
@@ -130,7 +142,10 @@ def read_partitions() -> dict[str, dict[str, str]]:
 
 
 def read_associations() -> list[dict[str, str]]:
-    """Accounts of the user with their limits, as far as the accounting tells."""
+    """Accounts of the user with their limits, as far as Slurm's accounting tells.
+
+    Each has a value, perhaps an empty one, for every name in `ASSOCIATION_COLUMNS`.
+    """
     user = os.environ.get("USER", "") or os.getuid()
     answer = query(
         "sacctmgr", "--noheader", "--parsable2", "show", "association",
@@ -145,7 +160,11 @@ def read_associations() -> list[dict[str, str]]:
 
 
 def examine_python() -> Iterator[Finding]:
-    """The Python that will run the parents of jobs: the cluster's, or the one that launches."""
+    """A finding on the Python that runs the parents of jobs: the cluster's, or this one.
+
+    The parent of a job is a small program outside any container that starts the work and ends it in
+    time. It needs Python 3.9.
+    """
     try:
         _, cluster = choose(None)
     except UserError as error:
@@ -165,7 +184,11 @@ def examine_python() -> Iterator[Finding]:
 
 
 def examine_containers() -> Iterator[Finding]:
-    """Apptainer, and by which means it mounts images."""
+    """Findings on Apptainer or Singularity: whether one is here, and how it mounts images.
+
+    An installation with the setuid program `starter-suid` lets the kernel mount an image, which is
+    faster than FUSE.
+    """
     for name in ("apptainer", "singularity"):
         path = shutil.which(name)
         if path is None:
@@ -182,7 +205,11 @@ def examine_containers() -> Iterator[Finding]:
 
 
 def examine_confinement() -> Iterator[Finding]:
-    """What the sandbox for programs that a model wrote may use."""
+    """Findings on what the sandbox for programs that a model wrote may use on this machine.
+
+    `unshare -Ur true` works only where users may make namespaces. The kernel lists its security
+    modules, of which Landlock is one, in a file that is not always readable.
+    """
     has_namespaces = query("unshare", "-Ur", "true") is not None
     advice = "verifying code falls back to a weaker sandbox, see docs/security.md"
     found = "yes" if has_namespaces else "no"
@@ -195,7 +222,11 @@ def examine_confinement() -> Iterator[Finding]:
 
 
 def examine_files(folder: Path) -> Iterator[Finding]:
-    """How the file system under a folder behaves where our writing depends on it."""
+    """Findings on how the file system under a folder behaves where our writing depends on it.
+
+    The probes write into a folder of their own, which is removed. Some file systems keep no count
+    of files, and then report zero.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe_folder = folder / f".rlbhpc-doctor-{socket.gethostname()}-{os.getpid()}"
@@ -214,6 +245,12 @@ def examine_files(folder: Path) -> Iterator[Finding]:
 
 
 def _probe_files(folder: Path) -> Iterator[Finding]:
+    """Findings from writing small files into an empty folder.
+
+    Tried are: creating a file that must not exist, replacing a file by a rename, seeing what was
+    appended, listing many files, and the clock of the file server against that of this host.
+    `_judge` makes a finding that carries the advice only if its test failed.
+    """
     advice = "keep runs on another file system"
     yield _try("exclusive create", _creates_exclusively, folder, advice)
     yield _try("rename replaces whole files", _renames_whole_files, folder, advice)
@@ -249,6 +286,11 @@ def _creates_exclusively(folder: Path) -> bool:
 
 
 def _renames_whole_files(folder: Path) -> bool:
+    """Whether a rename replaces a file in one go.
+
+    The name must show the new content at once, and a reader that has the old file open must still
+    read the old.
+    """
     old = folder / "old"
     new = folder / "new"
     old.write_text("old")
@@ -271,7 +313,12 @@ def _judge(what: str, found: str, is_good: bool, advice: str, verdict: Verdict =
 
 
 def first_entry() -> dict[str, Any]:
-    """A table entry for this site, as far as Slurm tells; to be read and filled in."""
+    """A first entry of the cluster table for this site, to be read and filled in by a person.
+
+    The keys are those of a cluster's file, filled in as far as Slurm tells: the account and its
+    limit where the user has one account only, limits of the site, and what the three kinds of job
+    ask for (`sample`, `train`, `light`).
+    """
     config = read_settings()
     entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
     associations = read_associations()
@@ -302,7 +349,12 @@ def first_entry() -> dict[str, Any]:
 
 
 def _request(partition: dict[str, str], time_limit: str, cpus: int) -> dict[str, Any]:
-    """Ask for what the partition has at most: a job that asks for more never starts."""
+    """What a kind of job asks for, as keys of a cluster's file, within what the partition has.
+
+    ``partition`` has the settings that scontrol prints. A job that asks for more than the partition
+    has never starts, so ``time_limit`` and ``cpus`` are lowered to its MaxTime and to the cores of
+    one node. `span_seconds` is infinite for UNLIMITED.
+    """
     longest = partition.get("MaxTime", "UNLIMITED")
     cpus_per_node = int(partition.get("TotalCPUs", cpus)) // int(partition.get("TotalNodes", 1))
     return {
@@ -345,7 +397,9 @@ def rehearse(
 ) -> bool:
     """Run the rehearsal under ``folder``, or go on with one in the queue; whether all worked.
 
-    ``options`` are those of sbatch.
+    A rehearsal is a small job of two tasks: one is warned and must come back by itself, the other
+    is cancelled and must stay away. ``options`` are those of sbatch. "clusters" is set where the
+    site has several. The file `job` in the rehearsal's folder has its id.
     """
     clusters = _rehearsal_options(folder, cluster, options).get("clusters", "")
     own_folder = _find_rehearsal(folder, clusters) or _submit_rehearsal(folder, cluster, options)
@@ -374,7 +428,12 @@ class _Rehearsal:
         return f"The same command goes on with job {self.job_id}, and scancel {self.job_id} ends it"
 
     def run(self) -> bool:
-        """Wait for each step; Slurm is asked to act twice and no more."""
+        """Wait for each step, and warn and cancel the tasks between them; whether all steps came.
+
+        Each task writes what happens to it into a file of its own: started, drained (told to end,
+        and ended), resumed (started again). `_await` waits for a step, and is False if it does not
+        come. Slurm is asked to act twice and no more.
+        """
         if not self._await(
             "both tasks started, with rlbhpc in them",
             lambda: (
@@ -409,7 +468,12 @@ class _Rehearsal:
         return True
 
     def _await(self, step: str, happened: Callable[[], bool], is_queued: bool = False) -> bool:
-        """Wait for a step: for as long as a task ``is_queued``, then for `STEP_SECONDS`."""
+        """Wait until ``happened`` is true, and say so; False if it does not become true in time.
+
+        ``step`` names what is waited for. Where ``is_queued``, the tasks may still wait in the
+        queue: the `STEP_SECONDS` count only from when no task is pending there. The queue is asked
+        seldom; None is no answer.
+        """
         reason_said = ""
         deadline = time.monotonic() + STEP_SECONDS
         next_look = 0.0
@@ -433,7 +497,11 @@ class _Rehearsal:
         return True
 
     def _say_reason(self, reason: str, reason_said: str) -> str:
-        """Say why a task waits, once; refuse to wait for what its turn alone does not bring."""
+        """Say why a task waits, unless that was said already; gives the reason for the next call.
+
+        ``reason`` is Slurm's word for it. Where it is one that waiting for its turn does not mend,
+        such as a limit of the partition, that is an error with advice.
+        """
         advice = advise_blocked(reason)
         if advice:
             raise UserError(f"cannot start: {reason}; {advice}. {self.how_to_go_on}", TRY_AGAIN)
@@ -471,7 +539,13 @@ def _find_rehearsal(folder: Path, clusters: str) -> Path | None:
 
 
 def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -> Path:
-    """Submit a rehearsal and give its folder, in which the file `job` has its id."""
+    """Submit a rehearsal and give its folder, in which the file `job` has its id.
+
+    The script is like that of a launch: set-up lines of the site, then the parent (`host`), which
+    runs the work, `work.sh`, with the command of rlbhpc as its arguments, in the container if there
+    is one. The parent gives the work ``--drain`` seconds after a warning and ``--last`` after a
+    TERM.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         own_folder = Path(tempfile.mkdtemp(prefix="rehearsal-", dir=folder.absolute()))
@@ -509,7 +583,12 @@ def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -
 def _rehearsal_options(
     folder: Path, cluster: Cluster, command_line_options: dict[str, str]
 ) -> dict[str, str]:
-    """Options of sbatch for a small job that is like the site's light ones."""
+    """Options of sbatch, by long name, for a small job that is like the site's light ones.
+
+    Light jobs are those without a GPU. `merge_options` lets later options replace earlier ones. Of
+    the options of the command line only `SHARED_OPTIONS`, such as account and partition, are taken
+    over: others size work that is not done here.
+    """
     resources = Resources(partition=cluster.light.partition, time="5", cpus=1)
     options = {
         "array": f"{WARNED_TASK}-{CANCELLED_TASK}",

@@ -75,7 +75,11 @@ class _ShardGroup:
 def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None) -> list[Job]:
     """All jobs of one launch, each after those that it waits for.
 
-    ``width`` is the most array tasks in all; a task then works several shards, one after the other.
+    ``plan`` has the samples to draw as shards, numbered units of work of one model. ``width`` is
+    the most array tasks in all; a task then works several shards, one after the other. A group is
+    the shards that wait for the same checkpoint, if any: they make one array job. A task has room
+    for several copies of the model, each of which works a shard. Closing jobs are compact and
+    report.
     """
     models = untrained_models(study, study.models)
     groups = _group_shards(study, plan.shards)
@@ -107,7 +111,12 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
 def _sampling_jobs(
     study: Study, cluster: Cluster, group: _ShardGroup, task_count: int
 ) -> list[Job]:
-    """Arrays of tasks that work a group of shards, none larger than the site allows."""
+    """Array jobs whose tasks work a group of shards, none larger than the site allows.
+
+    ``group`` has the numbers of the shards that wait for one checkpoint, or for none.
+    ``task_count`` is how many array tasks share them; each takes neighbours. Where a group needs
+    several arrays, their names end in a number.
+    """
     after = (f"train-{trained_by(study, group.needs)}",) if group.needs else ()
     # Neighbours have one model, which a task then loads once.
     tasks = [tuple(part.tolist()) for part in np.array_split(group.shards, task_count)]
@@ -129,7 +138,13 @@ def closing_jobs(after: tuple[str, ...] = ()) -> list[Job]:
 
 
 def list_outdated_jobs(layout: Layout) -> list[str]:
-    """Names of the closing jobs whose result is missing or older than what it is made from."""
+    """Names of the closing jobs whose result is missing or older than what it is made from.
+
+    Closing jobs turn samples into an answer: compact derives the cube, the array of all verdicts,
+    from the samples on disk, and report makes a page from the cube. A cube has a record of the
+    files that it was derived from (``sources``), which is compared with the files that are there
+    now.
+    """
     if not layout.groups():
         return []
     try:
@@ -154,7 +169,12 @@ def _sort_by_dependency(jobs: list[Job]) -> list[Job]:
 
 
 def _group_shards(study: Study, shards: Sequence[Shard]) -> list[_ShardGroup]:
-    """Shards by the checkpoint that they wait for, and by whether they need a GPU."""
+    """Groups of shards that wait for the same checkpoint, if any, and all need a GPU or none.
+
+    A shard is a unit of work of a plan: samples of one model at one step. It waits while the
+    checkpoint of that step does not exist yet. Work on an endpoint, which is a server, needs no
+    GPU.
+    """
     groups: dict[tuple[Checkpoint | None, bool], _ShardGroup] = {}
     for shard in shards:
         checkpoint = Checkpoint(shard.model, shard.step)
@@ -168,7 +188,12 @@ def _group_shards(study: Study, shards: Sequence[Shard]) -> list[_ShardGroup]:
 def _limit_tasks(
     cluster: Cluster, width: int | None, other_jobs: int, group_count: int
 ) -> int | None:
-    """Most array tasks in all, so that the whole launch fits into the queue; None is no limit."""
+    """Most array tasks in all, so that the whole launch fits into the queue; None is no limit.
+
+    ``cluster.max_jobs`` is how many jobs a user may have there, each array task counted. ``width``
+    is what the user asked for, ``other_jobs`` the jobs of the launch that are no array, and
+    ``group_count`` the arrays, each of which needs a task at least.
+    """
     if cluster.max_jobs is None:
         return width
     free_places = cluster.max_jobs - other_jobs
@@ -183,7 +208,11 @@ def _limit_tasks(
 
 
 def trained_by(study: Study, checkpoint: Checkpoint) -> str:
-    """The model whose training makes a checkpoint; step 0 of a line is its base's last one."""
+    """The model whose training makes a checkpoint.
+
+    Step 0 of a model that has several steps is where its training began: the last step of its base,
+    which may be trained by the study, too.
+    """
     model, step = checkpoint
     while step == 0 and study.models[model].steps is not None:
         base = study.base(model)
@@ -196,7 +225,10 @@ def trained_by(study: Study, checkpoint: Checkpoint) -> str:
 def _train_job(study: Study, model: str, models: list[str], sampling: list[Job]) -> Job:
     """The job that trains a model, after its base is trained and its teacher has answered.
 
-    ``models`` are all that the launch trains, ``sampling`` all its jobs that sample.
+    ``models`` are all that the launch trains, ``sampling`` all its jobs that sample. A teacher is
+    an arm (a model as it is sampled) whose answers the training learns from, so the jobs that
+    sample it come first; a job that waits for no checkpoint may be one of these. ``grows`` are
+    patterns of the saved states and checkpoints, whose number shows that the training goes on.
     """
     training = study.models[model].train
     assert training is not None

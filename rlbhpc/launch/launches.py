@@ -48,7 +48,11 @@ RECORD = "launch.json"
 
 
 def describe_sender(layout: Layout) -> str:
-    """Who submits or runs a launch, in words; empty if nobody but this process does."""
+    """Who submits or runs a launch, in words; empty if nobody but this process does.
+
+    Whoever does holds the claim `SENDING`, a file with the holder's host, process and user. A claim
+    counts while `is_held`, which is while its holder may be alive.
+    """
     generation, holder = read_newest_claim(layout.launches, SENDING)
     path = layout.launches / f"{SENDING}.{generation}"
     if not holder or holder.startswith(f"{_this_process()} "):
@@ -59,7 +63,10 @@ def describe_sender(layout: Layout) -> str:
 
 
 def describe_worker(layout: Layout) -> str:
-    """Who submits or runs a launch, or which job on this machine outlived its launcher."""
+    """Who submits or runs a launch, or which job on this machine outlived its launcher, in words.
+
+    Empty if nobody does.
+    """
     sender = describe_sender(layout)
     if sender:
         return sender
@@ -69,7 +76,10 @@ def describe_worker(layout: Layout) -> str:
 
 
 def local_workers(layout: Layout) -> dict[str, str]:
-    """Processes of this machine that work a shard: their ids by the name of the claim."""
+    """Ids of the processes of this machine that work on a run, by the name of their claim.
+
+    A claim is the file NAME.GENERATION that says who works it: here `local HOST PID START`.
+    """
     pids = {}
     for name, generation in sorted(list_generations(layout.claims).items()):
         try:
@@ -85,7 +95,8 @@ def local_workers(layout: Layout) -> dict[str, str]:
 def claim_sending(folder: Path, activity: str) -> Iterator[None]:
     """Be the only one who submits or runs in the folder of all launches; refuse a second one.
 
-    ``activity`` says in words what this process does.
+    ``activity`` says in words what this process does. The claim is a file that names this process.
+    It is touched from time to time, which shows that the process is alive, and removed at the end.
     """
     claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} {activity}")
     try:
@@ -104,8 +115,9 @@ def claim_sending(folder: Path, activity: str) -> Iterator[None]:
 def announce(folder: Path, verb: str) -> Iterator[list[str]]:
     """Say in a folder that this process runs a verb; gives who else says so, in words.
 
-    The announcement keeps nobody from anything. It is there before the others are read, so of two
-    who begin at once one sees the other. What a killed process left is removed.
+    The announcement is a file that names this process, and keeps nobody from anything. It is there
+    before the others are read, so of two who begin at once one sees the other. What a killed
+    process left is removed: `is_held` says whether the process that a file names may be alive.
     """
     claims = Claims(folder.absolute(), f"{_this_process()} {getpass.getuser()} `rlbhpc {verb}`")
     own_path = claims.folder / f"{verb}-{secrets.token_hex(4)}"
@@ -128,7 +140,11 @@ def announce(folder: Path, verb: str) -> Iterator[list[str]]:
 
 @contextmanager
 def _showing_life(claims: Claims) -> Iterator[None]:
-    """Touch claims from time to time, and give them back at the end."""
+    """Touch claims from time to time, and give them back at the end.
+
+    Other hosts cannot see this process, and take a claim that is not touched for that of a dead
+    one.
+    """
     ended = threading.Event()
 
     def touch_claims() -> None:
@@ -196,7 +212,11 @@ class LaunchFolder:
 
     @property
     def shards_by_task(self) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Shards by job id and array task."""
+        """Shards of the plan that each array task works, by job id and number of the task.
+
+        ``tasks`` in the record has the shards of each task of an array. A script that was submitted
+        again has several job ids.
+        """
         shards_by_task = {}
         for name, job in self.jobs.items():
             for job_id in self.submitted.get(name, ()):
@@ -218,7 +238,11 @@ class LaunchFolder:
                 yield row, shards
 
     def find_script(self, job_id: str) -> tuple[str, int]:
-        """Script and array task of one of its jobs; a local one is known by its log."""
+        """Script and array task of one of its jobs; an empty name for a job of another launch.
+
+        ``job_id`` is 12, or 12_3 for a task of an array. A job on this machine is a process, and is
+        known by the name of its log.
+        """
         for log in self.path.glob(f"logs/*/{job_id}_0_log.out"):
             script, _, task = log.parent.name.rpartition("-")
             return script, int(task)
@@ -259,7 +283,11 @@ class LaunchFolder:
         return slurm.find_job_by_name(f"{self.record['prefix']}-{script}", user, self.clusters)
 
     def record_submission(self, script: str, job_id: str) -> None:
-        """Write into `submitted`: `SCRIPT ?` before a call of sbatch, `SCRIPT ID` after it."""
+        """Write into `submitted`: `SCRIPT ?` before a call of sbatch, `SCRIPT ID` after it.
+
+        The line is forced to disk, so that whoever comes after a crash knows that Slurm may have
+        the job.
+        """
         if job_id.isdigit():
             self.submitted.setdefault(script, []).append(int(job_id))
         with (self.path / "submitted").open("a") as out:
@@ -268,7 +296,11 @@ class LaunchFolder:
             os.fsync(out.fileno())
 
     def submitted_jobs(self) -> dict[str, list[slurm.StudyJob]]:
-        """What was submitted, as submitit's jobs, by script: one, or each task of an array."""
+        """What was submitted, as submitit's jobs, by script: one, or each task of an array.
+
+        Only the newest submission of a script counts. A script whose record has no ``tasks`` is no
+        array.
+        """
         jobs = {}
         for script, job_ids in self.submitted.items():
             newest_id = job_ids[-1]
@@ -291,7 +323,11 @@ class LaunchFolder:
 
 
 def layout_of(run: Path) -> Layout:
-    """The results folder of a study file, or the folder itself."""
+    """Paths of the results of a study file or of a run's folder; refuses what holds no run.
+
+    `Layout` gives every path below the folder of results. ``layout.study`` is the study as it was
+    last run; imported results have none.
+    """
     if not run.exists():
         raise UserError(f"{run}: no such file or folder; give a study file or the folder of a run")
     layout = Layout(run)
@@ -310,7 +346,11 @@ def layout_of(run: Path) -> Layout:
 
 
 def reject_namesake(study: Study) -> None:
-    """Refuse a study whose folder has the results of another one of the same name."""
+    """Refuse a study whose folder has the results of another one of the same name.
+
+    ``stored`` is the study that the folder was made by. The two are taken for the same while an arm
+    (a model as it is sampled) of the same name has the same model in both.
+    """
     try:
         stored = study_of(study.layout)
     except UserError:  # it is damaged, which whoever needs it says
@@ -328,7 +368,10 @@ def reject_namesake(study: Study) -> None:
 
 
 def _have_same_model(stored: Study, study: Study, arm: str) -> bool:
-    """Whether two studies have an arm of one model, or of one that both train."""
+    """Whether an arm has the same model in two studies, or one that both train.
+
+    Digests are of the model's files at each step; one that is common to both is enough.
+    """
     stored_model = stored.arms[arm].model
     model = study.arms[arm].model
     if stored.models[stored_model].train is not None and study.models[model].train is not None:
@@ -338,7 +381,10 @@ def _have_same_model(stored: Study, study: Study, arm: str) -> bool:
 
 
 def list_launches(layout: Layout) -> list[LaunchFolder]:
-    """All launches of a run, oldest first; what a kill left half-written is passed over."""
+    """All launches of a run, oldest first; what a kill left half-written is passed over.
+
+    A launch is a numbered folder of scripts. Its record, `RECORD`, is written last.
+    """
     launches = []
     for path in sorted(layout.launches.glob("[0-9]*")):
         with suppress(OSError, ValueError, KeyError):
@@ -363,6 +409,11 @@ class MissingSamples:
     """Counts how many samples of a shard are not there."""
 
     def __init__(self, blocks: Iterable[Presence]) -> None:
+        """Index the blocks by arm, problem set and step, and each block's problems by row.
+
+        A block is the samples of one arm on one problem set at one step. A `Presence` says which of
+        them are stored, in a table with a row for each problem.
+        """
         self._blocks: dict[tuple[str, str, int], Presence] = {}
         self._row_of_problem: dict[tuple[str, str, int], dict[str, int]] = {}
         for block_presence in blocks:
@@ -372,7 +423,11 @@ class MissingSamples:
             self._row_of_problem[key] = {name: row for row, name in enumerate(block.problems)}
 
     def count_in(self, shard: Shard) -> int:
-        """Samples of a shard that are not there; the study may ask for less by now."""
+        """Samples of a shard that are not there.
+
+        A shard is a list of spans: samples ``start`` to before ``stop`` of one problem. What the
+        study no longer asks for does not count.
+        """
         count = 0
         for span in shard.spans:
             key = (span.arm, span.set_name, span.step)
@@ -389,7 +444,11 @@ def _load_shards(plan: Path) -> tuple[Shard, ...]:
 
 
 def is_made(study: Study, launch: LaunchFolder, job_id: str, missing: MissingSamples) -> bool:
-    """Whether what a job was to make is there by now, whoever made it."""
+    """Whether what a job was to make is there by now, whoever made it.
+
+    A job samples the shards of its array task, trains a model (its script is train-MODEL), or
+    compacts or reports. ``missing`` counts the samples of a shard that are not stored.
+    """
     script, task = launch.find_script(job_id)
     tasks = launch.jobs.get(script, {}).get("tasks")
     if tasks:
@@ -411,7 +470,8 @@ def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     """Submit or run a launch as the only one of its study; gives it as it is from then on.
 
     It was planned before it came to this. Jobs in the queue that were not counted then may make the
-    same samples.
+    same samples, so they are refused while something of the launch is still to be submitted.
+    ``folder`` is RUN/launches/NUMBER; ``verb`` is "submits" or "runs".
     """
     layout = Layout(folder.resolve().parents[1])
     with claim_sending(layout.launches, f"{verb} launch {folder.resolve().name}"):
@@ -424,7 +484,12 @@ def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
 
 
 def _reject_uncounted_jobs(launch: LaunchFolder, launches: Iterable[LaunchFolder]) -> None:
-    """Refuse a launch where jobs of others are in the queue that its plan has not counted."""
+    """Refuse a launch where jobs of others are in the queue that its plan has not counted.
+
+    The plan left out what the jobs in the queue were making when it was written. Their scripts, as
+    LAUNCH/NAME, are in the record under "counted". Jobs that were submitted since may make the same
+    samples. The rows of the queue are None where Slurm does not answer.
+    """
     counted = set(launch.record.get("counted", ()))
     others = [other for other in launches if other.path != launch.path]
     later = [other for other in others if other.submitted_scripts - counted]
@@ -452,7 +517,12 @@ def _reject_uncounted_jobs(launch: LaunchFolder, launches: Iterable[LaunchFolder
 
 
 def recover_launches(layout: Layout) -> list[LaunchFolder]:
-    """All launches, with the ids of jobs of which a kill during sbatch left the name alone."""
+    """All launches of a run, with the job ids that a kill in the middle of sbatch left unwritten.
+
+    The name of a script is written down before sbatch is called, and the job's id after it. Where
+    the id is missing, Slurm is asked for the job by its name, unless somebody is submitting right
+    now.
+    """
     launches = list_launches(layout)
     if describe_sender(layout):
         return launches
@@ -467,7 +537,10 @@ def recover_launches(layout: Layout) -> list[LaunchFolder]:
 
 
 def read_queue_of(launches: Iterable[LaunchFolder]) -> list[QueueRow] | None:
-    """Jobs of some launches that are in the queue; None if Slurm does not answer."""
+    """Jobs of some launches that are in the queue; None if Slurm does not answer.
+
+    ``clusters`` is empty, or names those of a site with several. Each value is asked separately.
+    """
     ids_by_clusters: dict[str, set[int]] = {}
     for launch in launches:
         ids_by_clusters.setdefault(launch.clusters, set()).update(launch.job_ids)
@@ -483,7 +556,12 @@ def read_queue_of(launches: Iterable[LaunchFolder]) -> list[QueueRow] | None:
 def hidden_launches(
     launches: Iterable[LaunchFolder], rows: Sequence[QueueRow]
 ) -> list[LaunchFolder]:
-    """Launches of others of which Slurm shows no job, and would show none if there were some."""
+    """Launches of other users whose jobs may be in the queue although Slurm shows none of them.
+
+    ``rows`` are the jobs that Slurm shows. Some sites hide the jobs of other users; there, the
+    lack of a row proves nothing. `slurm.hides_jobs` tells whether a site does, asked once for each
+    value of ``clusters``.
+    """
     unseen_launches = []
     for launch in launches:
         is_foreign = launch.user != getpass.getuser()
@@ -500,7 +578,8 @@ def find_live_jobs(study: Study, launches: Sequence[LaunchFolder]) -> list[Queue
     """Jobs of a study's launches that are in the queue, or may be; None if Slurm does not answer.
 
     Jobs that Slurm may hide count as long as something that they make is not there: nobody can say
-    whether they wait, run or are gone.
+    whether they wait, run or are gone. They are added to the rows that Slurm shows, with the state
+    `HIDDEN`.
     """
     rows = read_queue_of(launches)
     hidden = hidden_launches(launches, rows or ())
@@ -517,7 +596,10 @@ def find_live_jobs(study: Study, launches: Sequence[LaunchFolder]) -> list[Queue
 
 
 def _submitted_work(launch: LaunchFolder) -> Iterator[QueueRow]:
-    """Jobs of a launch that train or sample, as rows of a queue that shows none of them."""
+    """Rows of a queue, in the state HIDDEN, for all jobs of a launch that train or sample.
+
+    They stand for jobs that Slurm may hide. Each task of an array has a row; a training is one job.
+    """
     for script, job_ids in launch.submitted.items():
         tasks: Sequence[int] = range(len(launch.jobs[script]["tasks"]))
         if script.startswith("train-"):
@@ -542,8 +624,11 @@ class Cancelled:
 def cancel(layout: Layout) -> Cancelled:
     """Mark every launch of a run as cancelled, then end its jobs, whoever owns them.
 
-    The mark comes first: a parent that is told to end looks for it before it requeues. Jobs get
-    TERM, keep what is finished and end within the site's KillWait.
+    The mark comes first: a parent, the program that runs a job's work, looks for it before it
+    requeues the job. Jobs get TERM, keep what is finished and end within the site's KillWait.
+
+    ``rows`` are the jobs in the queue, None where Slurm does not answer. A worker is a process that
+    submits or runs a launch. A launch without live jobs that nobody works on is not marked.
     """
     launches = recover_launches(layout)
     rows = read_queue_of(launches)
@@ -570,7 +655,8 @@ def cancel(layout: Layout) -> Cancelled:
 def _run_scancel(job_ids: Iterable[int], clusters: str) -> str:
     """End jobs with one request, since every request counts on a busy controller.
 
-    Returns what scancel said if it failed.
+    ``clusters`` names those of a site with several, or is empty. Returns what scancel said if it
+    failed.
     """
     command = ["scancel", *map(str, sorted(job_ids))]
     if clusters:

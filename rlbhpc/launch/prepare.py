@@ -82,7 +82,10 @@ def prepare(
 ) -> Prepared:
     """Plan a launch; writes the plan and the study's snapshot, and no script.
 
-    ``options`` are those of sbatch by their long names, ``only`` is the kind of job to keep.
+    ``options`` are those of sbatch by their long names, ``only`` is the kind of job to keep. The
+    rows are the jobs in the queue, None where Slurm does not answer. A block is the samples of one
+    arm on one problem set, and ``present`` says which of them are stored. What jobs in the queue
+    are making is counted as stored, so that the plan does not ask for it again.
     """
     study = load_study(study_file, overrides)
     reject_namesake(study)
@@ -140,7 +143,8 @@ def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
     """Refuse what a job of a cluster would; gives the models to train.
 
     Models, engines, verifiers, recipes and parts of the user's own are looked at, and whether the
-    GPUs hold what is loaded.
+    GPUs hold what is loaded: ``gpu_memory`` is GiB of one GPU, and a rank is the process of one GPU
+    in a training.
     """
     models = untrained_models(study, study.models)
     check_engines(study)
@@ -164,7 +168,12 @@ def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
 
 
 def _reject_large_copies(study: Study, cluster: Cluster) -> None:
-    """Refuse to sample from a model that the GPUs of its copy are too small for."""
+    """Refuse to sample from a model that the GPUs of its copy are too small for.
+
+    A copy is a model loaded once; with vLLM it is spread over ``tensor_parallel`` GPUs of one node.
+    ``gpu_memory`` is GiB of one GPU, of which vLLM uses a share. A model that is not trained yet is
+    as large as what it is trained from. An endpoint is a server elsewhere.
+    """
     engine = study.file.engine
     gpus_per_node = max(GPUS_OF_LARGE_NODE, cluster.sample.gpus, cluster.train.gpus)
     if engine.tensor_parallel > gpus_per_node:
@@ -227,7 +236,11 @@ def _try_own_verifiers(study: Study) -> None:
 
 
 def try_own_rewards(study: Study, models: Sequence[str]) -> None:
-    """Call the rewards that are none of rlbhpc's on responses to a problem of their recipe."""
+    """Call the rewards that are none of rlbhpc's on responses to a problem of their recipe.
+
+    A user's reward that raises an error is so found before any job is sent. `REWARDS` are rlbhpc's
+    own, and a recipe's "rewards" are weights by name.
+    """
     trainings = [study.models[model].train for model in models]
     recipe_names = {training.recipe for training in trainings if training is not None}
     for recipe_name in sorted(recipe_names):
@@ -241,7 +254,12 @@ def try_own_rewards(study: Study, models: Sequence[str]) -> None:
 
 
 def _call_rewards(problem: Problem, weights: Mapping[str, float]) -> None:
-    """Reward a right response and an empty one, each reward in a copy of its plugin."""
+    """Reward a right response and an empty one, each reward in a copy of its plugin.
+
+    ``weights`` has the weight of each reward by its name. The plugin is a Python file of the
+    user's; a copy is loaded so that the call leaves nothing behind in the real one.
+    ``problem.gold`` is the right answer.
+    """
     logprobs = np.zeros(1, np.float32)
     with ExitStack() as stack:
         weights_of_copies = {}
@@ -262,7 +280,7 @@ class _RunningLaunch:
 
     @property
     def note(self) -> str:
-        """What a user is told of it."""
+        """What a user is told of the launch, such as "launch 0003 is in the queue"."""
         first_row = self.rows[0]
         is_foreign = first_row.user not in ("", getpass.getuser())
         owner = f" of {first_row.user}" if is_foreign else ""
@@ -277,7 +295,7 @@ class _RunningLaunch:
 def _pair_with_rows(
     launches: Sequence[LaunchFolder], rows: Sequence[QueueRow]
 ) -> list[_RunningLaunch]:
-    """The launches that have jobs in the queue."""
+    """The launches that have jobs in the queue, each with these jobs as squeue prints them."""
     running_launches = []
     for launch in launches:
         own_rows = launch.own_rows(rows)
@@ -287,7 +305,7 @@ def _pair_with_rows(
 
 
 def _retire_models(study: Study, running_launches: Sequence[_RunningLaunch]) -> list[str]:
-    """Set aside what another recipe has trained, unless jobs may be using it."""
+    """Set aside what another recipe has trained, unless jobs may be using it; gives notes on it."""
     if running_launches:
         raise UserError(
             f"{running_launches[0].note}; --retrain would move weights away under it. Wait for it,"
@@ -299,7 +317,11 @@ def _retire_models(study: Study, running_launches: Sequence[_RunningLaunch]) -> 
 def _reject_second_training(
     running_launches: Sequence[_RunningLaunch], models: Sequence[str]
 ) -> None:
-    """A model is trained by one job; samples of it are that launch's, too."""
+    """Refuse to train a model that a job in the queue trains.
+
+    ``models`` are those that the new launch would train. Samples of them are made by that job's
+    launch, too.
+    """
     for launch in running_launches:
         for model in models:
             job_ids = launch.folder.submitted.get(f"train-{model}", [])
@@ -313,7 +335,12 @@ def _reject_second_training(
 def _count_running_as_present(
     study: Study, present: Sequence[Presence], running_launches: Sequence[_RunningLaunch]
 ) -> list[Presence]:
-    """What is there, with what live jobs are making counted as there."""
+    """What is there, with what live jobs are making counted as there.
+
+    A block is the samples of one arm on one problem set at one step; ``present`` says for each
+    which of them are stored. The shards of a launch that have a job in the queue are looked up in
+    its plan. A shard is a list of spans: samples ``start`` to before ``stop`` of one problem.
+    """
     ranges_of_block: dict[tuple[str, str, int], list[tuple[str, int, int]]] = {}
     for launch in running_launches:
         plan = Plan.load(study.layout.plans / f"{launch.folder.plan}.json")
@@ -334,7 +361,7 @@ def _count_running_as_present(
 
 
 def _keep_jobs(jobs: list[Job], names: Collection[str]) -> list[Job]:
-    """Some of the jobs; those that they waited for are gone, so they wait for fewer."""
+    """The jobs of these names; those that they waited for may be gone, so they wait for fewer."""
     kept_jobs = []
     for job in jobs:
         if job.name in names:
@@ -359,7 +386,12 @@ class Rates:
 
 
 def measured_rates(layout: Layout) -> Rates | None:
-    """Rates of the workers that have ended, over all launches of a run."""
+    """How fast the workers of a run were, over all its launches; None if none has ended.
+
+    An attempt is the record of one worker: when it started, had loaded its model and ended, in
+    seconds, and how many response tokens it made. `Rates` has tokens per second after loading, and
+    the mean seconds of loading.
+    """
     load_seconds = []
     tokens = 0
     work_seconds = 0.0

@@ -85,7 +85,11 @@ REFUSED_SHORT_OPTIONS: Final[Mapping[str, str]] = {
 
 
 def read_options(words: Sequence[str]) -> dict[str, str]:
-    """Long names and values of the sbatch options among ``words``; refuse what cannot be given."""
+    """Long names and values of the sbatch options among ``words``; refuse what cannot be given.
+
+    Those in `REFUSED_OPTIONS` a launch decides itself. A flag is an option that needs no value. For
+    one that is given in two words, such as -p gpu, the value is the next word.
+    """
     options: dict[str, str] = {}
     waiting_words = list(words)
     while waiting_words:
@@ -106,7 +110,10 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
 
 
 def _split_option(word: str) -> tuple[str, str | None]:
-    """Long name of an option, and its value if that stands in the same word."""
+    """Long name of an option, and its value if that stands in the same word.
+
+    Examples: --time=1:00 and -t1:00 have a value, --time and -t have none.
+    """
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         return name, value if equals else None
@@ -119,6 +126,7 @@ def _split_option(word: str) -> tuple[str, str | None]:
 
 
 def _unknown_option_error(word: str, name: str) -> UserError:
+    """An error that lists the options that a launch passes on, with the nearest one to ``name``."""
     passed_options = SHARED_OPTIONS | SIZE_OPTIONS | ADDED_OPTIONS
     allowed = [f"--{option}" for option in sorted(passed_options)]
     return UserError(
@@ -128,7 +136,11 @@ def _unknown_option_error(word: str, name: str) -> UserError:
 
 
 def merge_options(options: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Options with ``more`` of them, which win; what they rival goes."""
+    """Options of sbatch by long name, with those of ``more`` in place of the ones they replace.
+
+    Rivals are options that say the same, such as mem and mem-per-cpu. Slurm refuses some pairs and
+    adds others up, so one in ``more`` also removes its rivals.
+    """
     replaced = set(more)
     for rivals in RIVAL_OPTIONS:
         if rivals & replaced:
@@ -138,7 +150,11 @@ def merge_options(options: Mapping[str, str], more: Mapping[str, str]) -> dict[s
 
 
 def with_requested_gpus(cluster: Cluster, options: Mapping[str, str]) -> Cluster:
-    """The cluster with as many GPUs a node as options ask for, such as --gres=gpu:a100:4."""
+    """The cluster with as many GPUs a node as options ask for, such as --gres=gpu:a100:4.
+
+    ``options`` are those of sbatch by long name. The number goes into what sampling and training
+    jobs ask for, from which it is worked out how many copies of a model a job holds.
+    """
     for name in ("gres", "gpus", "gpus-per-node", "gpus-per-task"):
         # --gres also names what is no GPU, such as lscratch:100.
         prefix = "(?:^|,)gpu:" if name == "gres" else "^"
@@ -216,7 +232,7 @@ class Draft:
 
 
 def script_of(draft: Draft, job: Job) -> str:
-    """The batch script of one job."""
+    """The batch script of one job, as text."""
     comment = (
         f"# Written by rlbhpc {__version__}: {job.name} of study {draft.study.name}"
         f" ({draft.study.hash}), plan {draft.plan},\n"
@@ -228,7 +244,10 @@ def script_of(draft: Draft, job: Job) -> str:
 
 
 def script_text(comment: str, options: Mapping[str, str], setup: list[str], command: str) -> str:
-    """A whole batch script, with options of sbatch by their long names."""
+    """A whole batch script: a comment, sbatch's options, shell lines of set-up, and the command.
+
+    ``options`` have long names; an option without a value, a flag, has an empty one.
+    """
     directives = []
     for name, value in sorted(options.items()):
         assignment = f"={shlex.quote(value)}" if value else ""
@@ -239,7 +258,12 @@ def script_text(comment: str, options: Mapping[str, str], setup: list[str], comm
 
 
 def sbatch_options(draft: Draft, job: Job) -> dict[str, str]:
-    """Options of sbatch for one job, by long name; those of the command line win."""
+    """Options of sbatch for one job, by long name; those of the command line win.
+
+    ``job.tasks`` are the tasks of an array, empty for a job that is none. The throttle is the most
+    tasks that run at once. The signal is sent to the script's shell, "B:", ``warning`` seconds
+    before the time limit. ``resources.options`` are further ones from the cluster's file.
+    """
     cluster = draft.cluster
     resources = resources_of(draft, job)
     options = {
@@ -268,7 +292,11 @@ def sbatch_options(draft: Draft, job: Job) -> dict[str, str]:
 
 
 def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
-    """Options of sbatch for what a kind of job asks for, without those that the site adds."""
+    """Options of sbatch for the hardware and time that a kind of job asks for.
+
+    ``resources`` is one of the cluster's three requests: to sample, to train, or for light jobs.
+    Options that the cluster's file adds by name are not among these.
+    """
     options = {
         "cpus-per-task": str(resources.cpus),
         "nodes": str(resources.nodes),
@@ -293,7 +321,11 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
 
 
 def _command_line_options(draft: Draft, job: Job) -> dict[str, str]:
-    """Options of the command line that replace those of this job."""
+    """Those options of the command line that apply to this job; they replace the cluster's.
+
+    Jobs of the kind "light" only compact or report: options that size the work are not for them.
+    ``draft.last`` is the name of the job that ends the launch.
+    """
     options = {}
     for name, value in draft.options.items():
         is_for_large_jobs = name in SIZE_OPTIONS and job.kind == "light"
@@ -314,7 +346,11 @@ def _reject_short_time(job: Job, time_limit: str, warning_seconds: int) -> None:
 
 
 def resources_of(draft: Draft, job: Job) -> Resources:
-    """What a job asks for."""
+    """The hardware and time that a job asks for, from the cluster's request for its kind.
+
+    The kinds are "sample", "train" and "light". Sampling jobs are arrays, which have tasks; a
+    scoring job is of the same kind and has none. A copy of a model takes ``tensor_parallel`` GPUs.
+    """
     resources: Resources = getattr(draft.cluster, job.kind)
     if not job.gpu:
         return resources.model_copy(update={"gpus": 0, "nodes": 1})
@@ -329,7 +365,12 @@ def resources_of(draft: Draft, job: Job) -> Resources:
 
 
 def setup_lines(draft: Draft, job: Job) -> list[str]:
-    """Lines of shell before the command."""
+    """Lines of shell before a script's command: variables, caches, checks, and the table of shards.
+
+    ``variables`` collects the names that the container must let in, since it starts with a clean
+    environment. Caches of compilers go to the node's scratch folder. ``cluster.stage`` is a folder
+    on the node to which models are copied, where the site has one.
+    """
     cluster = draft.cluster
     lines = [*site_setup_lines(cluster, draft.folder), 'export TMPDIR="$scratch"']
     for variable, folder in CACHE_FOLDERS.items():
@@ -361,7 +402,11 @@ def setup_lines(draft: Draft, job: Job) -> list[str]:
 
 
 def site_setup_lines(cluster: Cluster, folder: Path) -> list[str]:
-    """Lines of shell that every job of a site begins with, in the launch's ``folder``."""
+    """Lines of shell that every job of a site begins with, in the launch's ``folder``.
+
+    ``cluster.setup`` are lines of the site's own, such as module load; ``cluster.scratch`` is a
+    folder on the node, in which each job makes one of its own.
+    """
     lines = [f"cd {shlex.quote(str(folder))} || exit 64"]
     if cluster.setup:
         # The parent calls Slurm, which `module purge` may take out of PATH.
@@ -378,7 +423,9 @@ def site_setup_lines(cluster: Cluster, folder: Path) -> list[str]:
 def _check_image_lines(image: Mapping[str, Any]) -> list[str]:
     """Lines that end the job where another image lies in the place of the one that was launched.
 
-    Images have gigabytes: one of the same size and time is not read.
+    ``image`` has the path, size, time and SHA-256 of the container image as it was. Images have
+    gigabytes: one of the same size and time is not read. sha256sum reads lines of DIGEST, two
+    blanks, FILE.
     """
     if "sha256" not in image:
         return []
@@ -400,7 +447,13 @@ def _drain_seconds(cluster: Cluster) -> int:
 
 
 def job_command(draft: Draft, job: Job) -> str:
-    """The last lines of a script: they hand over to the parent, which runs the work."""
+    """The last lines of a script: they hand over to the parent, which runs the work.
+
+    The parent is the program `host`. It gives the work ``drain`` seconds to finish after a warning
+    and ``last`` after a TERM. It replaces "{}" by the shards that the task works; where a job has
+    several nodes, `host.node` shares them out, and "{share}" is those of one node. ``job.needs`` is
+    the checkpoint without which a job has nothing to do.
+    """
     cluster = draft.cluster
     drain = _drain_seconds(cluster)
     last = max(1, cluster.kill_wait - RESERVE_SECONDS // 2)
@@ -438,7 +491,11 @@ def rlbhpc_words(draft: Draft, job: Job) -> list[str]:
 
 
 def _work_command(draft: Draft, job: Job, rlbhpc_arguments: list[str]) -> str:
-    """The command of rlbhpc itself, under torchrun where several ranks train."""
+    """The command of rlbhpc itself, under torchrun where several ranks train.
+
+    A rank is a process of a training, one for each GPU. Ranks of several nodes meet at an address,
+    the rendezvous. "{head}" is filled in by the job's parent, with the name of its first node.
+    """
     resources = draft.cluster.train
     rlbhpc = rlbhpc_command(draft.cluster)
     # What the parent fills in needs no quotes.

@@ -35,7 +35,7 @@ OWNER_FILE = ".owner"
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Read the command line of a job's parent, the program that starts and ends the job's work."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--drain", type=float, required=True, help="seconds after USR1 or USR2")
     parser.add_argument("--last", type=float, required=True, help="seconds after TERM")
@@ -49,7 +49,13 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Run one command as the work of this job; the exit code of the batch script."""
+    """Run one command as the work of this job; returns the exit code of the batch script.
+
+    A claim is a file that says who works a shard, in words such as `slurm 101_3`, its holder, so
+    that no two jobs work the same. Progress is whether a file of ``options.progress`` has grown in
+    this run. A job that comes back is requeued where Slurm runs it; a local one is run again here,
+    in the loop.
+    """
     options = parse_arguments(words)
     signal.pthread_sigmask(signal.SIG_BLOCK, CAUGHT_SIGNALS)
     task = this_task()
@@ -88,7 +94,12 @@ def main(words: list[str]) -> int:
 def claim_work(
     options: argparse.Namespace, claims: Claims, task: SlurmTask | LocalTask | None
 ) -> list[str]:
-    """Claim what this job works, and give its command; empty where others work all of it."""
+    """Claim what this job works, and give its command; empty where others work all of it.
+
+    Shards are numbered parts of a plan, given as text such as "1,2". `take` is False for a shard
+    that another job works. In the command, "{}" stands for the shards that are left to this job,
+    and "{head}" for the first node of several.
+    """
     command: list[str] = options.command
     shards = [shard for shard in options.shards.split(",") if shard]
     if shards:
@@ -109,7 +120,13 @@ def claim_work(
 
 
 def run_work(options: argparse.Namespace, command: list[str], claims: Claims) -> tuple[int, str]:
-    """Run the work to its end; its exit code, and the name of the last warning signal if any."""
+    """Run the work to its end; its exit code, and the name of the last warning signal if any.
+
+    After a warning the work has ``options.drain`` seconds to finish, after a TERM ``options.last``.
+    ``options.scratch`` is a folder on the node, made before the work and removed after it.
+    ``claims.show_life`` touches the job's claims, so that others see it is alive. 127 is a shell's
+    exit code for a command that cannot be started.
+    """
     try:
         if options.scratch:
             make_scratch(options.scratch)
@@ -137,7 +154,9 @@ def make_scratch(scratch: Path) -> None:
 def remove_abandoned(folder: Path) -> None:
     """Remove scratch folders of this user's parents that were killed on this node.
 
-    A folder whose owner lives, or of whose owner nothing is known, stays.
+    A parent is the program that starts a job's work. It writes into `OWNER_FILE` of its scratch
+    folder which process it is. A folder whose owner lives, or of whose owner nothing is known,
+    stays.
     """
     for owner_file in folder.glob(f"rlbhpc-*/{OWNER_FILE}"):
         scratch = owner_file.parent
@@ -153,6 +172,12 @@ class Work:
     """The child process that does the work, and its process group."""
 
     def __init__(self, command: list[str]) -> None:
+        """Start the command as a child process, which dies if this process is killed.
+
+        The kernel sends the child KILL when its parent ends (PR_SET_PDEATHSIG). A parent that ended
+        before that was set is not noticed, so the child looks once itself whether its parent is
+        still the same.
+        """
         self.is_on_several_nodes = command[0] == "srun"
         libc = ctypes.CDLL(None, use_errno=True)
         parent_pid = os.getpid()
@@ -169,7 +194,11 @@ class Work:
         )
 
     def warn(self) -> None:
-        """Ask the work to finish: the one process, since its helpers are its own to end."""
+        """Ask the work to finish: the one process, since its helpers are its own to end.
+
+        On several nodes srun is the child. TERM would end srun itself, so Slurm sends URG to all
+        processes of the work's step instead.
+        """
         if self.process.poll() is not None:
             return
         if not self.is_on_several_nodes:
@@ -192,8 +221,10 @@ def wait_for_end(
 ) -> str:
     """Wait for the end of the work; returns the name of the last warning signal, if one came.
 
-    After a warning the work has ``drain_seconds``, after a TERM ``last_seconds``. Meanwhile
-    ``show_life`` is called.
+    After a warning the work has ``drain_seconds``, after a TERM ``last_seconds``, and is then
+    killed. The signals are blocked, so each waits until it is taken up here. SIGCHLD says that the
+    work ended. At least once a minute ``show_life`` is called, which shows other jobs that this one
+    is alive.
     """
     warning = ""
     deadline = float("inf")
@@ -225,7 +256,11 @@ def decide_end(
     """Decide what becomes of the job: the exit code of the script, and whether it comes back.
 
     ``code`` is the exit code of the work, ``warning`` the signal that it was warned by, and
-    ``progress`` says whether this run made anything new.
+    ``progress`` says whether this run made anything new. ``task`` is what the job is to Slurm, or
+    to a launch on this machine; None where somebody started the script by hand.
+
+    Stalls are runs in a row that made nothing new: after `MAX_STALLS` of them a job stays away. The
+    file `cancelled` marks a launch that somebody ended.
     """
     if code in (DONE, NOTHING_TO_DO):
         record.forget_stalls(ended=True)
@@ -260,7 +295,10 @@ def decide_end(
 
 
 def requeue(task: SlurmTask, record: FailureRecord) -> tuple[int, bool]:
-    """Put the job back into the queue: its exit code, and whether it comes back."""
+    """Put the job back into Slurm's queue: its exit code, and whether it comes back.
+
+    Where that is not possible the reason is written into the job's record of failures.
+    """
     say(f"requeue {task.job_id}")
     try:
         task.requeue(REQUEUE_TRIES)
@@ -273,7 +311,11 @@ def requeue(task: SlurmTask, record: FailureRecord) -> tuple[int, bool]:
 
 
 def measure_files(patterns: list[str]) -> dict[Path, int]:
-    """Sizes of the files that only grow, or appear, when something new was made."""
+    """Size of each file that matches a pattern, by its path.
+
+    The patterns name files that only grow, or appear, when something new was made, so two
+    measurements show whether a run has got on.
+    """
     sizes = {}
     for pattern in patterns:
         for path in Path().glob(pattern):
@@ -289,6 +331,7 @@ class FailureRecord:
     """
 
     def __init__(self, job_id: str) -> None:
+        """Read what earlier runs of the job wrote down, if the file is there and whole."""
         self.path = Path("failures") / f"{job_id}.json"
         try:
             stored = json.loads(self.path.read_text())
@@ -298,7 +341,10 @@ class FailureRecord:
         self.stalls: int = stored.get("stalls", 0)
 
     def add(self, code: int, cause: str, progress: bool) -> None:
-        """Write down a run that ended badly, and whether it made anything new."""
+        """Write down a run that ended badly, and whether it made anything new.
+
+        ``code`` is its exit code and ``cause`` the reason in words.
+        """
         self.stalls = 0 if progress else self.stalls + 1
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         run = {
@@ -317,7 +363,11 @@ class FailureRecord:
             self._write(recovered=ended)
 
     def _write(self, recovered: bool) -> bool:
-        """Replace the file; False where a full disk has no room for it."""
+        """Replace the record's file; False where it cannot be written, as on a full disk.
+
+        ``recovered`` says that the job has ended well after all, so that its failures no longer
+        count.
+        """
         record = {"stalls": self.stalls, "recovered": recovered, "runs": self.runs}
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
@@ -331,7 +381,11 @@ class FailureRecord:
 
 
 def describe_exit_code(code: int) -> str:
-    """Say in words what an exit code means."""
+    """Say in words what the exit code of the work means; a negative one is the signal it died of.
+
+    A shell gives 128 and the number of the signal instead, and 126, 127 or 255 where it could not
+    start the command.
+    """
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "killed, most likely for its memory"
     if code == USAGE:

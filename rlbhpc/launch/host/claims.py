@@ -32,7 +32,11 @@ class Claims:
         self.own_paths: list[Path] = []
 
     def take(self, name: str) -> bool:
-        """Claim something, or say who works it; without a claim where no file can be written."""
+        """Claim something, or say who works it; whether this job may work it.
+
+        `claim` gives the holder, which is who works it in words, if that is somebody else. Where no
+        file can be written the job works without a claim.
+        """
         try:
             holder = self.claim(name)
         except OSError as error:
@@ -43,7 +47,12 @@ class Claims:
         return not holder
 
     def claim(self, name: str) -> str:
-        """Claim something; returns who else holds it, if somebody does."""
+        """Claim something by its name; returns who else holds it, or nothing if it is ours now.
+
+        A claim is the file NAME.GENERATION with its holder as text. A holder that is gone is not
+        removed: the next generation is created, which only one job can do. If another was faster,
+        look again.
+        """
         while True:
             generation, holder = read_newest_claim(self.folder, name)
             path = self.folder / f"{name}.{generation}"
@@ -71,7 +80,11 @@ class Claims:
 
 
 def list_generations(folder: Path, name: str = "*") -> dict[str, int]:
-    """Generation of the newest claim of each name."""
+    """Generation of the newest claim of each name.
+
+    A claim is the file NAME.GENERATION; a name gets a new generation when the holder of the old one
+    is gone.
+    """
     newest: dict[str, int] = {}
     for path in folder.glob(f"{name}.[0-9]*"):
         number = path.suffix[1:]
@@ -81,7 +94,11 @@ def list_generations(folder: Path, name: str = "*") -> dict[str, int]:
 
 
 def read_newest_claim(folder: Path, name: str) -> tuple[int, str]:
-    """Generation and holder of the newest claim of this name; −1 and nobody if there is none."""
+    """Generation and holder of the newest claim of this name; −1 and nobody if there is none.
+
+    A claim is the file NAME.GENERATION, whose text says who holds it. One that cannot be read, or
+    was written to a moment ago and is still empty, counts as held by somebody unknown.
+    """
     while True:
         generation = list_generations(folder, name).get(name, -1)
         if generation < 0:
@@ -105,7 +122,7 @@ def describe_unknown_holder(path: Path, reason: str) -> str:
 
 
 def create_claim(path: Path, holder: str) -> bool:
-    """Make a claim, unless somebody else was faster."""
+    """Make a claim, a file with its holder as text; False if somebody else was faster."""
     # Only what ends in a number is a claim, so nobody reads this file before it is whole.
     partial = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
     path.parent.mkdir(exist_ok=True)
@@ -155,7 +172,9 @@ def is_held(path: Path, holder: str, is_ours: bool) -> bool:
 def is_alive(holder: str, is_ours: bool) -> bool | None:
     """Whether a holder may still work: `slurm 101_3`, or `local HOST PID START` and more words.
 
-    None where that cannot be seen from here, and where the text names no holder.
+    A holder is a job of Slurm, or a process with its host and the clock tick at which it started.
+    ``is_ours`` says that this user made the claim; jobs and processes of others may be hidden from
+    us. None where it cannot be seen from here, and where the text names no holder.
     """
     kind, *words = holder.split()
     if kind == "local" and len(words) >= 3:
@@ -167,7 +186,11 @@ def is_alive(holder: str, is_ours: bool) -> bool | None:
 
 
 def _is_process_alive(host: str, pid: str, start: str, is_ours: bool) -> bool | None:
-    """Whether a process lives; None on another host, and where a host hides it from others."""
+    """Whether a process lives; None on another host, and where a host hides it from others.
+
+    ``start`` is the clock tick at which it started. Process ids are given out again, so one with
+    another start is not this process. ``is_ours``: it is of this user, from whom nothing is hidden.
+    """
     if host != host_name():
         return None
     current_start = start_tick(pid)
@@ -177,7 +200,11 @@ def _is_process_alive(host: str, pid: str, start: str, is_ours: bool) -> bool | 
 
 
 def _is_job_alive(job_id: str, is_ours: bool) -> bool | None:
-    """Whether Slurm still has a job; None where Slurm is silent, or may hide it from others."""
+    """Whether Slurm still has a job; None where Slurm is silent, or may hide it from others.
+
+    A job that Slurm has forgotten is an "Invalid job id". So is one of another user at a site that
+    hides jobs, which its configuration says. ``is_ours``: the job is of this user.
+    """
     code, answer = run_command("squeue", "--all", "--noheader", f"--jobs={job_id}", "--format=%T")
     if code != 0 and "nvalid job id" not in answer:
         return None
@@ -192,7 +219,8 @@ def _is_job_alive(job_id: str, is_ours: bool) -> bool | None:
 def host_name() -> str:
     """Name of this host; a PID namespace that is not its first counts as a host of its own.
 
-    A process in another namespace looks as if it had ended, and may be alive.
+    Each namespace, such as a container's, numbers its processes by itself. A process in another one
+    looks from here as if it had ended, and may be alive.
     """
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
@@ -203,7 +231,11 @@ def host_name() -> str:
 
 
 def start_tick(pid: str) -> str:
-    """Clock tick at which a process started, empty once it ended: a pid soon is another's."""
+    """Clock tick at which a process started; empty once it ended.
+
+    Process ids are given out again, so the id and the start together name a process. State Z is one
+    that has ended and was not waited for.
+    """
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

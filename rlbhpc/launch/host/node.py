@@ -23,7 +23,11 @@ WARNING = signal.SIGURG
 
 
 def main(words: list[str]) -> int:
-    """Run the command with a scratch folder on this node; its exit code, as a shell gives it."""
+    """Run the command with a scratch folder on this node; its exit code, as a shell gives it.
+
+    ``--deal`` are the shards of a plan that the nodes of the job share: "{share}" in the command
+    becomes those of this node.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("scratch", type=Path, help="folder of this job on the node")
     parser.add_argument("--deal", help="shards that the nodes share")

@@ -44,6 +44,7 @@ class SlurmTask:
     """
 
     def __init__(self) -> None:
+        """Read the job's id and its number of restarts from the variables that Slurm sets."""
         array_id = os.environ.get("SLURM_ARRAY_JOB_ID")
         if array_id:
             self.job_id = f"{array_id}_{os.environ['SLURM_ARRAY_TASK_ID']}"
@@ -52,7 +53,10 @@ class SlurmTask:
         self.restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
     def first_node(self) -> str:
-        """Name of the first of its nodes."""
+        """Name of the first of the job's nodes, or of this host where Slurm does not answer.
+
+        Slurm gives the nodes as a short list such as gpu[01-04], which scontrol spells out.
+        """
         node_list = os.environ.get("SLURM_JOB_NODELIST")
         if node_list:
             code, names = run_command("scontrol", "show", "hostnames", node_list)
@@ -89,7 +93,10 @@ class SlurmTask:
         return "cancelled"
 
     def requeue(self, tries: int) -> None:
-        """Put this one task back; raises OSError with Slurm's words where that is not possible."""
+        """Put this one task back into the queue; raises OSError with Slurm's words if it cannot be.
+
+        ``tries`` is how often Slurm is asked, with growing pauses, where it does not answer.
+        """
         answer = ""
         for attempt in range(tries):
             code, answer = run_command("scontrol", "requeue", self.job_id)
@@ -140,7 +147,11 @@ def is_query_filter(name: str) -> bool:
 
 
 def launching_environment() -> dict[str, str]:
-    """The shell's environment without what would win over the scripts."""
+    """The shell's environment without what would win over the scripts.
+
+    Left out are variables of Slurm and torchrun that an outer job has set, and those that filter
+    what Slurm answers. Two variables say where Slurm itself is configured, and stay.
+    """
     environment = {}
     for name, value in os.environ.items():
         is_leaking = name.startswith(LEAKING_PREFIXES) or name in RANK_VARIABLES
@@ -168,7 +179,11 @@ def _has_name(job_id: str, job_name: str) -> bool:
 
 
 def read_submissions(folder: Path) -> list[tuple[str, str]]:
-    """Lines of the file `submitted`: a script, and its id or `?` before there is one."""
+    """Lines of a launch's file `submitted`: a script, and its job id or `?` before there is one.
+
+    A line with `?` is written before sbatch is called, so a script that has no other line may have
+    been submitted all the same.
+    """
     try:
         lines = (folder / "submitted").read_text().splitlines()
     except FileNotFoundError:
@@ -190,7 +205,7 @@ def read_submitted_ids(folder: Path) -> dict[str, list[int]]:
 
 
 def run_command(*command: str) -> tuple[int, str]:
-    """Exit code and text of a short command; 127 where there is no such command."""
+    """Exit code and output of a short command; 127 where it cannot run or takes too long."""
     try:
         process = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
