@@ -27,7 +27,10 @@ from rlbhpc.study.load import load_study
 
 
 def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that name two models and what to ask them; `rlbhpc ask` has the same."""
+    """A decorator that gives a command the options that name two models and what to ask them.
+
+    Several commands have the same ones. ``required`` says whether both models must be named.
+    """
     options = (
         click.option("--base", metavar="FOLDER|HUB", required=required,
                      help="The base model: a folder, or owner/name on the hub."),
@@ -90,7 +93,11 @@ def init(
 
 
 def _write_pair_study(pair: Draft, output: Path | None) -> None:
-    """Write the study of two models and say what was assumed."""
+    """Write the study file of two models and say what was assumed.
+
+    ``pair`` is the draft of that study. A model with ``hub`` is named as on the hub, owner/name,
+    since there is no such folder here.
+    """
     target = write_study(pair, output)
     _tell_prompts(pair, click.echo)
     for model in (pair.base, pair.trained):

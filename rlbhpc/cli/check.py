@@ -77,7 +77,10 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
 
 
 def check_cube(path: Path, as_json: bool) -> int:
-    """Print what is wrong with a cube."""
+    """Print what is wrong with a cube, the array of all verdicts that was derived from the samples.
+
+    Gives the exit code.
+    """
     from rlbhpc.store.schema_check import validate_cube  # loads zarr, which a study does not need
 
     faults = validate_cube(path)
@@ -95,7 +98,10 @@ def show_progress(text: str) -> contextlib.AbstractContextManager[object]:
 
 
 def compare_with_last_run(study: Study) -> Difference | None:
-    """What differs from the study as it was last run; None where it never was."""
+    """What differs from the study as it was last run; None where it never was.
+
+    ``study.layout.study`` is the file that keeps the study of the last run.
+    """
     stored = study.layout.study
     if not stored.is_file():
         return None
@@ -106,7 +112,12 @@ def compare_with_last_run(study: Study) -> Difference | None:
 
 
 def expansion(study: Study) -> dict[str, Any]:
-    """What a study file means, as JSON-ready values."""
+    """What a study file means, as JSON-ready values: each entry with its defaults filled in.
+
+    A study samples arms: a model at some training steps, with a prompt and sampling settings, on
+    some problem sets. Comparisons are pairs of a base and a trained arm. Arms of one recipe that
+    differ by seed are pooled. "resolved" is the file itself, with defaults.
+    """
     arms = [_arm_row(study, name) for name in study.arms]
     return {
         "name": study.name,
@@ -131,7 +142,11 @@ def expansion(study: Study) -> dict[str, Any]:
 
 
 def _model_row(study: Study, name: str) -> dict[str, Any]:
-    """A model: where it is from, and how many tokens it holds."""
+    """A model as JSON-ready values: where it is from, and how many tokens it holds.
+
+    An entry is an endpoint (a served model), a training, or a folder. "holds" is the context
+    length, and "content" the digest of the model's files at each step.
+    """
     entry = study.models[name]
     if entry.endpoint is not None:
         origin = f"{entry.endpoint.model} at {entry.endpoint.url}"
@@ -151,6 +166,11 @@ def _model_row(study: Study, name: str) -> dict[str, Any]:
 
 
 def _problem_set_row(study: Study, name: str) -> dict[str, Any]:
+    """A problem set of a study as JSON-ready values.
+
+    ``entry.set`` is the set's public name where the study gives it another. Duplicates are repeated
+    records of its files, which are left out.
+    """
     entry = study.problem_sets[name]
     return {
         "problem_set": name,
@@ -164,6 +184,11 @@ def _problem_set_row(study: Study, name: str) -> dict[str, Any]:
 
 
 def _recipe_row(study: Study, name: str) -> dict[str, Any]:
+    """A recipe, which says how a model is trained, as JSON-ready values.
+
+    A teacher is an arm whose answers the training learns from. `RECIPE_SOURCES` and `RECIPE_SIZES`
+    name the fields of a recipe that are shown before and behind it.
+    """
     recipe = study.file.recipes[name]
     return {
         "recipe": name,
@@ -175,7 +200,13 @@ def _recipe_row(study: Study, name: str) -> dict[str, Any]:
 
 
 def _arm_row(study: Study, name: str) -> dict[str, Any]:
-    """An arm: what it samples from which model, and how often."""
+    """An arm as JSON-ready values: what it samples from which model, and how often.
+
+    ``study.n`` is the samples of each problem of a set. "stop_after" is the number of right samples
+    at which a problem is sampled no further, None where all are drawn. `extras` are sampling
+    settings that are not always there. "steps" are the training steps of the model that are
+    sampled.
+    """
     arm = study.arms[name]
     samples_of_set = {set_name: study.n(name, set_name) for set_name in study.sets(name)}
     samples_per_step = 0
@@ -200,7 +231,10 @@ def _arm_row(study: Study, name: str) -> dict[str, Any]:
 
 
 def print_expansion(study: Study) -> None:
-    """Print the tables of `rlbhpc check`."""
+    """Print the tables of `rlbhpc check`: one for each kind of entry of the study file.
+
+    `expansion` gives the entries as dictionaries. An idle arm has no problem set to answer.
+    """
     entries = expansion(study)
     click.echo(f"Study {study.name}, hash {study.hash}, seed {study.seed}")
     if study.file.question:
@@ -224,7 +258,11 @@ def print_expansion(study: Study) -> None:
 
 
 def _print_arms(arms: list[dict[str, Any]]) -> bool:
-    """Print the arms with those columns that any of them has; whether one may stop early."""
+    """Print the arms with those columns that any of them has; whether one may stop early.
+
+    ``arms`` are rows of JSON-ready values, whose "n" and "stop_after" have a number for each
+    problem set: samples of a problem, and right ones after which a problem is sampled no further.
+    """
     rows = []
     for arm in arms:
         sizes = sorted(set(arm["n"].values()))
@@ -251,7 +289,11 @@ def _print_columns(title: str, rows: list[dict[str, Any]], columns: str) -> None
 
 
 def print_difference(difference: Difference) -> None:
-    """Print what changed since the last run."""
+    """Print what changed in a study since the last run, and which stored samples stay valid.
+
+    A block is the samples of one arm on one problem set. ``judged`` are sets that have another
+    verifier now.
+    """
     if not difference.changes:
         click.echo("Nothing changed since the last run.")
         return

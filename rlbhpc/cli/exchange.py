@@ -156,7 +156,11 @@ def import_(
 
 
 def _describe_import(imported: Importing) -> str:
-    """What was taken in, in words."""
+    """What was taken in, in words.
+
+    "known" are samples that an earlier import had taken in. Counts are numbers of samples and right
+    ones of a problem, without the samples themselves.
+    """
     parts = []
     if imported.samples:
         parts.append(f"{imported.samples:,} samples")
@@ -225,7 +229,10 @@ def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -
 
 
 def _read_bounds(text: str) -> tuple[float, float]:
-    """Bounds of the count of right samples for a word, else of their share."""
+    """Lowest and highest count of right samples for a word, else of their share for LOW-HIGH.
+
+    Bounds that cannot be read become NaN, which the check of their order refuses as well.
+    """
     if text in COUNTS_OF_WORD:
         return COUNTS_OF_WORD[text]
     low, _, high = text.partition("-")

@@ -97,6 +97,10 @@ def launch(
 
 
 def _print_launch_record(prepared: Prepared, folder: Path) -> None:
+    """Print a launch as JSON: its folder, cluster, plan and the files of its scripts.
+
+    The plan is the file that lists the samples to draw.
+    """
     _tell_absent_image(prepared)
     print_json({
         "folder": str(folder),
@@ -107,6 +111,10 @@ def _print_launch_record(prepared: Prepared, folder: Path) -> None:
 
 
 def _print_launch(prepared: Prepared, folder: Path, submit: bool) -> None:
+    """Print what was written for a launch; ``submit`` says that it is submitted next.
+
+    The plan lists the samples to draw; `HERE` is the cluster that is this machine.
+    """
     _tell_absent_image(prepared)
     cluster_name = prepared.draft.cluster_name
     if prepared.plan.samples:
@@ -151,7 +159,11 @@ def status(run: Path, watch: int | None, as_json: bool) -> int:
 
 
 def _status_record(now: Status) -> dict[str, Any]:
-    """The status as JSON-ready values."""
+    """The status of a run as JSON-ready values.
+
+    A block is the samples of one arm on one problem set. Shards are the numbered units of work of a
+    launch, here by state. "behind" names the jobs whose result is older than the samples.
+    """
     failures = [
         {"cause": failure.cause, "jobs": list(failure.jobs), "action": failure.action}
         for failure in (*now.blocked, *now.failures)
@@ -173,7 +185,12 @@ def _status_record(now: Status) -> dict[str, Any]:
 
 
 def print_status(now: Status) -> None:
-    """Print the status for a person."""
+    """Print the status of a run for a person.
+
+    A block is the samples of one arm (a model as it is sampled) on one problem set at one step, and
+    `block_row` gives its counts. Shards are the numbered units of work of a launch, here by state.
+    ``behind`` names the jobs, compact and report, whose result is older than the samples.
+    """
     columns = ["arm", "problem_set", "step", "requested", "present", "missing", "solved"]
     if any(block.block.stop_after for block in now.blocks):
         columns.append("stopped")
@@ -204,7 +221,12 @@ def print_status(now: Status) -> None:
 
 
 def _print_queue(now: Status, newest: LaunchFolder) -> None:
-    """Print who works on a run, and what to do where nobody does."""
+    """Print who works on a run, and what to do where nobody does.
+
+    ``now.queue`` counts Slurm's jobs by state, None where Slurm does not answer. ``at_work`` says
+    who submits or runs a launch. ``newest`` is the newest launch, whose file `submitted` appears
+    once something of it is submitted.
+    """
     if now.at_work:
         click.echo(f"At work: {now.at_work}")
     if now.queue is None:
@@ -307,7 +329,7 @@ def doctor(
 
 
 def _write_entry(path: Path) -> None:
-    """Write a first entry of the cluster table."""
+    """Write a first entry of the cluster table to a file; refuse to replace one."""
     try:
         probes.write_entry(path)
     except OSError as error:
@@ -328,7 +350,10 @@ def _entry_path(name: str) -> Path:
 
 
 def _diagnose_run(layout: Layout, as_json: bool) -> int:
-    """Print why jobs of a run ended or do not start."""
+    """Print why jobs of a run ended or do not start, and give the exit code.
+
+    A cause has the jobs it concerns, a line of a log as evidence, and what to do.
+    """
     causes, now = run_status.diagnose(layout)
     code = INCOMPLETE if causes else DONE
     if as_json:

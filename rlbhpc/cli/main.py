@@ -117,7 +117,11 @@ class LazyGroup(click.Group):
             raise click.exceptions.Exit(DONE) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; what a reader left out is printed, and what looks done is not."""
+        """Run a verb; what a reader left out is printed, and what looks done is not.
+
+        A `LeftOutWarning` says that stored samples could not be read. Where they count as
+        incomplete, a verb that ended well ends with `INCOMPLETE` all the same.
+        """
         asks_help = not {"-h", "--help"}.isdisjoint(ctx.args)
         with warnings.catch_warnings():
             warnings.simplefilter("always", LeftOutWarning)
@@ -139,7 +143,11 @@ class LazyGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of one verb."""
+        """Import the module of one verb, and give its click command.
+
+        `VERBS` has the module and the summary of each verb. The command is the function of the
+        verb's name, with an underscore behind a word that Python keeps for itself.
+        """
         if cmd_name not in VERBS:
             matches = difflib.get_close_matches(cmd_name, VERBS)
             hint = f"did you mean {matches[0]!r}?" if matches else f"there are {', '.join(VERBS)}"
@@ -168,12 +176,15 @@ class LazyGroup(click.Group):
 def _print_gaps() -> list[LeftOutWarning]:
     """Print each warning that a reader left something out, once; gives the list that collects them.
 
-    Call it where warnings are caught: it replaces the function that shows them.
+    A gap is such a warning. Call it where warnings are caught: it replaces the function that shows
+    them. Other warnings are shown as before; ``place`` and ``options`` are what Python passes for
+    them.
     """
     gaps: list[LeftOutWarning] = []
     show_warning = warnings.showwarning
 
     def show_gap(message: Any, *place: Any, **options: Any) -> None:
+        """Print and collect a warning if it is a gap; show any other as Python does."""
         if not isinstance(message, LeftOutWarning):
             show_warning(message, *place, **options)
         elif str(message) not in map(str, gaps):
@@ -201,7 +212,11 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command line and turn every outcome into an exit code."""
+    """Run the command line and turn every outcome into an exit code.
+
+    Without ``args`` this is the whole process: it takes the words of the command line, and may end
+    without waiting for threads that still sample. A debug log is dropped where nothing was done.
+    """
     if args is None:
         _use_utf8()
         _name_user()
@@ -218,7 +233,8 @@ def main(args: list[str] | None = None) -> NoReturn:
 def _use_utf8() -> None:
     """Take paths and texts for UTF-8 whatever the locale says, as Python 3.15 does by itself.
 
-    Python reads that once, at its start. What a terminal cannot show is printed as its code point.
+    Python reads that once, at its start, so the process starts itself anew. What a terminal cannot
+    show is printed as its code point.
     """
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
@@ -231,7 +247,8 @@ def _use_utf8() -> None:
 def _name_user() -> None:
     """Give a user whom the machine does not know, as in a container, the home that Docker gives.
 
-    Python, torch and vLLM look for name and home in the environment first.
+    Python, torch and vLLM look for name and home in the environment first. `getpwuid` raises
+    KeyError for such a user.
     """
     if not {"HOME", "USER"} <= os.environ.keys():
         try:
@@ -242,7 +259,11 @@ def _name_user() -> None:
 
 
 def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
-    """Run a verb and turn what it raises into a line and an exit code."""
+    """Run a verb and turn what it raises into a line and an exit code.
+
+    A verb returns its exit code, or nothing if all is done. Errors that a user can mend become one
+    line, in the debug log with their traceback; others are raised.
+    """
     try:
         result: Any = cli.main(args, prog_name="rlbhpc", standalone_mode=False, obj=debug_log)
         return result if isinstance(result, int) else DONE
@@ -273,7 +294,11 @@ def _outcome(args: list[str] | None, debug_log: DebugLog) -> int:
 def _explain_error(
     error: UserError | OSError | MemoryError | ModuleNotFoundError,
 ) -> UserError:
-    """What went wrong in one line, with the exit code; raises what nobody can explain."""
+    """What went wrong as an error of one line, with its exit code; raises what nobody can explain.
+
+    `EXTRAS` names, for each package that may be absent, the extra of rlbhpc that installs it.
+    ENOENT is the error of a file or folder that is not there.
+    """
     if isinstance(error, UserError):
         return error
     if isinstance(error, OSError):

@@ -227,7 +227,10 @@ def show(
 def _show_rows(
     title: str, columns: tuple[str, ...], rows: Iterable[ProblemRow | SampleRow], as_json: bool
 ) -> int:
-    """Print problems or samples as a table or as JSON."""
+    """Print problems or samples as a table or as JSON, and give the exit code.
+
+    ``columns`` are the fields of a row. `NOTHING_TO_DO` is the code where there is no row.
+    """
     records = [row._asdict() for row in rows]
     if as_json:
         print_json(records, ascii_only=True)
@@ -247,7 +250,11 @@ def _show_value(name: str, value: Any) -> Any:
 
 
 def _show_responses(browser: Browser, as_json: bool) -> int:
-    """Print the responses that were chosen, each with all that is known of it."""
+    """Print the responses that were chosen, each with all that is known of it; gives the exit code.
+
+    ``browser`` reads a run. What it finds has the sample, whose ``key`` says which one it is, and
+    where it is stored.
+    """
     records = []
     for found in browser.responses():
         question = browser.question_of(found.sample.key)
@@ -263,7 +270,10 @@ def _show_responses(browser: Browser, as_json: bool) -> int:
 
 
 def _print_response(record: dict[str, Any]) -> None:
-    """Print one response: first its values, then the question and the text."""
+    """Print one response: first its values, then the question and the text.
+
+    `visible` replaces characters that would act on the terminal, since the text is a model's.
+    """
     question = record.pop("question")
     text = record.pop("text")
     for name, value in record.items():
@@ -276,7 +286,12 @@ def _print_response(record: dict[str, Any]) -> None:
 
 
 def _response_record(found: StoredSample, question: Question | None) -> dict[str, Any]:
-    """A sample, the question that it answers and where it is stored, as JSON-ready values."""
+    """A sample, the question that it answers and where it is stored, as JSON-ready values.
+
+    Its sums of log-probs and entropies are over the response's tokens. ``origin`` is the file it
+    stands in, "rule" the rule of the grader that decided, and "fingerprint" that of the request. A
+    question is None where it is not stored.
+    """
     from rlbhpc.engines.completion import finish_name
     from rlbhpc.verify.verdict import Status
 

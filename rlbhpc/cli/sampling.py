@@ -149,7 +149,12 @@ def known_rates(layout: Layout, tokens_per_second: float | None) -> Rates | None
 
 
 def block_row(block_presence: Presence) -> dict[str, Any]:
-    """One arm, set and step as JSON-ready values."""
+    """Counts of one arm on one problem set at one training step, as JSON-ready values.
+
+    An arm is a model as it is sampled. "stopped" are problems that need no more samples, since
+    enough are right. "stale" are stored samples that answer another request than today's. "solved"
+    are problems with a right sample.
+    """
     block = block_presence.block
     return {
         "arm": block.arm,
@@ -166,7 +171,11 @@ def block_row(block_presence: Presence) -> dict[str, Any]:
 
 
 def print_blocks(blocks: list[Presence]) -> None:
-    """Print what is there and what is missing."""
+    """Print what is there and what is missing, one line a block.
+
+    A block is the samples of one arm on one problem set at one step. Only where problems stop after
+    some right samples is there a column of those that did.
+    """
     columns = ["arm", "problem_set", "step", "requested", "present", "missing"]
     if any(block_presence.block.stop_after for block_presence in blocks):
         columns.append("stopped")
@@ -176,7 +185,10 @@ def print_blocks(blocks: list[Presence]) -> None:
 
 
 def print_summary(plan: Plan) -> None:
-    """Print what is left to do."""
+    """Print how many samples a plan asks for, or that nothing is missing.
+
+    Shards are the units of work that the samples are split into.
+    """
     if not plan.samples:
         click.echo("Nothing is missing.")
         return
@@ -200,7 +212,14 @@ class _ComparisonSize(NamedTuple):
 
 
 def power_rows(study: Study, blocks: Sequence[Presence]) -> list[dict[str, Any]]:
-    """One row per problem set, number of samples and stopping rule that is compared."""
+    """The smallest loss that can be called, one row per problem set and size that is compared.
+
+    A comparison is of a base and a trained arm on a problem set. Its power depends on the numbers
+    of problems and samples, on how often the base is right, and on the number of comparisons, since
+    their error is shared. Sampling of a problem may stop after some right samples. `smallest_loss`
+    gives the loss as a share and a number of problems, NaN where no loss is called. A `Presence`
+    says which samples of a block (arm, set and step) are stored.
+    """
     presence_of = {(block.block.arm, block.block.set_name): block for block in blocks}
     sizes = []
     for base, trained in study.comparisons():
@@ -230,7 +249,12 @@ def power_rows(study: Study, blocks: Sequence[Presence]) -> list[dict[str, Any]]
 
 
 def _measured_success_rates(base: Presence | None) -> NDArray[np.float64] | None:
-    """Share of right samples of each problem; None while a base has too few samples."""
+    """Share of right samples of each problem; None while a base has too few samples.
+
+    ``base.count`` is the stored samples of each problem, and ``stop_after`` the right ones after
+    which a problem is sampled no further, 0 if none. `exchangeable` are the samples and right ones
+    of each problem, without the bias of stopping at a right one.
+    """
     if base is None or not len(base.count) or base.count.min() < ENOUGH_SAMPLES:
         return None
     if 0 < base.block.stop_after < ENOUGH_SAMPLES:
@@ -240,7 +264,10 @@ def _measured_success_rates(base: Presence | None) -> NDArray[np.float64] | None
 
 
 def print_power(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the smallest loss or gain that is called."""
+    """Print the smallest loss or gain of problems that is called, as `power_rows` gives it.
+
+    A row without a smallest count can call none. `CHANCE` is how often such a study calls the loss.
+    """
     if not rows:
         return
     cells = []
@@ -267,7 +294,11 @@ NEXT_STEP: Final = {
 
 
 def look_rows(looks: Sequence[LookRecord | Waiting]) -> list[dict[str, Any]]:
-    """Looks as JSON-ready values."""
+    """Looks as JSON-ready values.
+
+    A look is an analysis of a study while it grows: it decides, or says which samples to draw next.
+    One is `Waiting` while samples that the look before asked for are missing.
+    """
     rows = []
     for look in looks:
         if isinstance(look, LookRecord):
@@ -282,7 +313,13 @@ def look_rows(looks: Sequence[LookRecord | Waiting]) -> list[dict[str, Any]]:
 
 
 def print_looks(looks: Sequence[LookRecord | Waiting]) -> None:
-    """Print what is decided, and what comes next."""
+    """Print what is decided, and what comes next, one line a comparison.
+
+    A look is an analysis of a study while it grows: it decides, or says which samples to draw next.
+    One is `Waiting` while samples are missing; its last look, if any, is then shown. In a record
+    ``base`` and ``trained`` begin with the arm's name. A finding is the verdict on the share of
+    problems lost or gained, at pass@``k``.
+    """
     rows = []
     for look in looks:
         if isinstance(look, LookRecord):

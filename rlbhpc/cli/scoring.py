@@ -75,7 +75,12 @@ def score(
 
 
 def score_row(study: Study, condition_state: ScoreState) -> dict[str, Any]:
-    """One condition as JSON-ready values; the perplexity is the median over responses."""
+    """One condition as JSON-ready values; the perplexity is the median over responses.
+
+    A condition is the texts of one source at one step, scored by one model at one step: the scorer
+    gives each text the sum of its tokens' log-probs. ``requested`` are the texts that should have a
+    score, of which ``expected`` counts also those that are not sampled yet.
+    """
     condition = condition_state.condition
     logprob_sums = []
     token_counts = []

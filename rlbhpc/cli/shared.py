@@ -85,7 +85,10 @@ def screen() -> Console:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print one table; columns of numbers are set to the right. Colours obey NO_COLOR."""
+    """Print one table; columns of numbers are set to the right. Colours obey NO_COLOR.
+
+    Each row has a value for every column.
+    """
     console = screen()
     console.print(Text(title, style="bold underline"))
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -117,6 +120,7 @@ def tell(text: str) -> None:
 
 
 def _cell(value: Any) -> str:
+    """A value as the text of a cell: "-" for none, whole numbers with commas, lists spelt out."""
     if value is None:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -135,6 +139,10 @@ def visible(text: str, *, lines: bool = True) -> str:
 
 
 def _escape(char: str) -> str:
+    """A character as it is, or as something that shows it if it would act on the terminal.
+
+    Control characters below 0x20 have a picture in Unicode; any other is given by its code point.
+    """
     if unicodedata.category(char) not in _HIDDEN:
         return char
     code = ord(char)

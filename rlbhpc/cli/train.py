@@ -114,7 +114,11 @@ def _reject_unusable_gpus() -> None:
 def _forecast(
     study: Study, models: Sequence[str], ranks: int, memory_gib: float | None, as_json: bool
 ) -> int:
-    """Print what each training will do and hold; refuse what cannot fit."""
+    """Print what each training will do and hold in memory; refuse what cannot fit, else give DONE.
+
+    ``ranks`` are the processes of a training, one for each GPU, and ``memory_gib`` is the memory of
+    one GPU, that of this machine's if not given.
+    """
     from rlbhpc.train.forecast import device_memory, forecast, refuse_what_cannot_fit
 
     memory_bytes = device_memory() if memory_gib is None else int(memory_gib * BYTES_PER_GIB)
@@ -131,7 +135,11 @@ def _forecast(
 
 
 def _print_forecast(forecast: Forecast) -> None:
-    """Print the work of a training, its settings, and the memory of each rank."""
+    """Print the work of a training, its settings, and the memory of each rank.
+
+    A rank is one process of a training, on a GPU of its own. ``work`` has counts by name, and
+    ``memory`` has bytes by what they hold; ``flop`` is the number of operations.
+    """
     work = [(name, f"{count:,}") for name, count in forecast.work.items()]
     if forecast.flop:
         work.append(("operations at most", f"{forecast.flop:.2e}"))
@@ -146,7 +154,12 @@ def _print_forecast(forecast: Forecast) -> None:
 
 
 def _train_one(study: Study, model: str, drain: Drain) -> int:
-    """Train one model by RL or by distillation; gives the exit code."""
+    """Train one model by RL or by distillation; gives the exit code.
+
+    ``drain`` says when to stop early. `prepare` gives the run as its recipe sets it up, and
+    `TrainingLine` shows on the terminal how far it is. ``rows`` is how many responses are sampled
+    at once.
+    """
     from rlbhpc.train.dynamics import TrainingLine
     from rlbhpc.train.loop import train as train_rl
     from rlbhpc.train.prepare import prepare

@@ -96,7 +96,11 @@ def verify(
 
 
 def _choose_kind(grader: str | None, verification: Verification, problem: Problem) -> str:
-    """The kind of grader for a problem: the one asked for where it fits, else the study's."""
+    """The kind of grader for a problem: the one asked for where it fits, else the study's.
+
+    A kind such as math or math-paper names a grader; what stands before the dash is its family. The
+    one that the user asked for, ``grader``, judges only problems of its own family.
+    """
     study_kind = verifier_kind(problem, verification)
     if not study_kind and grader is None:
         raise UserError(
@@ -111,7 +115,11 @@ def _choose_kind(grader: str | None, verification: Verification, problem: Proble
 
 
 def _print_comparison(group: str, comparison: Comparison, grader: str) -> None:
-    """Print what changes in one arm, set and step when ``grader`` judges."""
+    """Print what changes in one arm, set and step when ``grader`` judges.
+
+    ``comparison.table`` counts samples by their stored and their new verdict. Disagreements are the
+    answers that one of the two calls right and the other does not. A curve is pass@k over k.
+    """
     verdicts = []
     for (stored, new), samples in sorted(comparison.table.items()):
         verdicts.append([stored.name.lower(), new.name.lower(), samples])
@@ -134,7 +142,12 @@ def _print_comparison(group: str, comparison: Comparison, grader: str) -> None:
 
 
 def _comparison_record(comparison: Comparison) -> dict[str, Any]:
-    """What changes in one arm, set and step as JSON-ready values."""
+    """What changes in one arm, set and step as JSON-ready values.
+
+    ``comparison`` has the same samples with two verdicts: before, as stored, and after, by the
+    grader that was asked for. Its table counts samples by both; "problems" are those whose number
+    of right samples changes.
+    """
     verdicts = [
         {"before": stored.name.lower(), "after": new.name.lower(), "samples": samples}
         for (stored, new), samples in sorted(comparison.table.items())
@@ -154,9 +167,11 @@ def _comparison_record(comparison: Comparison) -> dict[str, Any]:
 def paired_curves(
     samples: Sequence[int], stored_right: Sequence[int], new_right: Sequence[int]
 ) -> Iterator[tuple[int, float, float]]:
-    """Mean pass@k by two counts of right samples, for k the powers of two.
+    """Mean pass@k over the problems by two counts of right samples, for k the powers of two.
 
-    Each argument has one number a problem; k goes up to the fewest samples of a problem.
+    Gives k, the mean by the stored verdicts and that by the new ones. Each argument has one number
+    a problem; k goes up to the fewest samples of a problem. pass@k is the chance that one of k
+    samples of a problem is right.
     """
     fewest = min(samples, default=0)
     k = 1
@@ -246,7 +261,11 @@ def _is_terminal() -> bool:
 
 
 def _read_responses(layout: Layout, sample: Audit) -> None:
-    """Show one response after the other until there is none, or the reader quits."""
+    """Show one response after the other until there is none, or the reader quits.
+
+    ``sample`` is the drawn responses; its queue are those that nobody has judged yet. Each
+    judgement is stored at once.
+    """
     queue = sample.queue(load_judgements(layout))
     for number, key in enumerate(queue, start=1):
         click.clear()
@@ -266,7 +285,7 @@ def _format_response(shown: Shown, position: str) -> str:
 
 
 def _ask_for_judgement() -> Word | None:
-    """Wait for a key that judges; None if the reader quits."""
+    """Wait for a key that judges a response: right, wrong or unclear; None if the reader quits."""
     while True:
         key = click.getchar().lower()
         if key in QUIT_KEYS:
@@ -281,7 +300,11 @@ def _count_unread(layout: Layout, sample: Audit) -> int:
 
 
 def _print_second_readers(layout: Layout, answers: Answers) -> None:
-    """Print how the rules, Math-Verify and a judge agree."""
+    """Print how often the readers of an answer agree: the rules, Math-Verify and a judge.
+
+    The rules are rlbhpc's own grader; Math-Verify and the judge, a model, read the same answers a
+    second time. ``answers`` has a reading of each distinct answer, with its number of samples.
+    """
     columns = ["rules", "Math-Verify", "judge", "answers", "samples"]
     print_table("Answers by reader", columns, crosstable(answers.values()))
     disputed = disagreements(answers.values())
@@ -301,6 +324,11 @@ def _print_second_readers(layout: Layout, answers: Answers) -> None:
 
 
 def _print_error_rates(rates: Mapping[Side, ErrorRates]) -> None:
+    """Print how often verdicts are wrong, with intervals, one line a side.
+
+    A side is an arm at one step on one problem set. A rate is estimated from responses that people
+    have read, whose number is ``rate.read``.
+    """
     columns = ["arm", "false right, %", "of read", "false wrong, %", "of read"]
     rows = []
     for side, both in rates.items():
@@ -321,7 +349,13 @@ def _format_rate(rate: ErrorRate) -> str:
 def _audit_record(
     layout: Layout, sample: Audit, answers: Answers, rates: Mapping[Side, ErrorRates]
 ) -> dict[str, Any]:
-    """What an audit has found as JSON-ready values."""
+    """What an audit has found as JSON-ready values.
+
+    A side is an arm at one step on one problem set; it has a rate of false right and of false wrong
+    verdicts. A stratum is a kind of response of one side, of ``size`` responses, from which some
+    were drawn to be read by a person. "second_readings" counts answers by what each reader says of
+    them.
+    """
     error_rates = []
     for side, both in rates.items():
         record = side._asdict()

@@ -52,7 +52,12 @@ def run_here(folder: Path, say: Say = print) -> dict[str, list[Job[str]]]:
 
 
 def reject_missing(launch: LaunchFolder) -> None:
-    """Refuse to call a launch done where something that it was to make is missing."""
+    """Refuse to call a launch done where something that it was to make is missing.
+
+    The kinds of its jobs are train, sample and light; only what these make is looked for.
+    ``missing`` is how many samples are not stored. Outdated are the names of the light jobs,
+    compact and report, whose result is not up to date.
+    """
     study = stored_study(launch.path / SNAPSHOT)
     kinds = {job["kind"] for job in launch.jobs.values()}
     missing = sum(block.missing for block in read_presence(study.layout, list(study.blocks())))
@@ -70,7 +75,11 @@ def reject_missing(launch: LaunchFolder) -> None:
 
 
 def _run_as_processes(launch: LaunchFolder, say: Say) -> dict[str, list[Job[str]]]:
-    """Run each task of each job as a process of this host; TERM lets one drain, and stops."""
+    """Run each task of each job of a launch as a process of this host; gives the jobs by name.
+
+    A launch is one folder of scripts. A `Drain` catches the wish to stop, such as TERM, and is then
+    ``requested``: the task that runs may finish what it is at, and no other starts.
+    """
     gpus_per_copy = stored_study(launch.path / SNAPSHOT).file.engine.tensor_parallel
     if 0 < len(devices()) < gpus_per_copy:
         raise UserError(
@@ -92,7 +101,10 @@ def _run_as_processes(launch: LaunchFolder, say: Say) -> dict[str, list[Job[str]
 
 
 def _wait_for_process(process: subprocess.Popen[bytes], drain: Drain) -> None:
-    """Wait for the end of a task; hand on the wish to stop, once."""
+    """Wait for the end of a task; hand on the wish to stop, once.
+
+    ``drain.requested`` says that this process was told to stop, as by TERM or Ctrl-C.
+    """
     has_warned = False
     while process.poll() is None:
         if drain.requested and not has_warned:
@@ -108,7 +120,11 @@ def _wait_for_process(process: subprocess.Popen[bytes], drain: Drain) -> None:
 def _start_task(
     launch: LaunchFolder, job_name: str, task: int
 ) -> tuple[subprocess.Popen[bytes], LocalJob[str]]:
-    """Start a task in a session of its own: Ctrl-C is for whoever launched it."""
+    """Start a task of a launch as a process; gives it, and the same as a job of submitit's.
+
+    Its session is its own, so Ctrl-C reaches only whoever launched it. A job that is no array is
+    task 0. The variable `LOCAL` tells the task that no Slurm runs it.
+    """
     logs = launch.path / "logs" / f"{job_name}-{task}"
     logs.mkdir(parents=True, exist_ok=True)
     script = launch.path / f"{job_name}.sbatch"
@@ -147,7 +163,11 @@ POLICY_ERROR: Final = "Job violates accounting/QOS policy"
 
 
 def send(folder: Path, say: Say = print) -> dict[str, list[slurm.StudyJob]]:
-    """Submit what of a launch was not submitted; returns all its jobs by script."""
+    """Submit what of a launch was not submitted; returns all its jobs by script.
+
+    A launch is one folder of scripts, one for each job. ``submitted`` has the ids of each script,
+    the newest last. `only_sender` keeps everybody else from submitting meanwhile.
+    """
     with only_sender(folder, "submits") as launch:
         for script in launch.jobs:
             if launch.submitted.get(script):
@@ -161,7 +181,11 @@ def send(folder: Path, say: Say = print) -> dict[str, list[slurm.StudyJob]]:
 
 
 def _submit_until_answered(launch: LaunchFolder, script: str, say: Say) -> str:
-    """Call sbatch until there is an id; look for the job before each repetition."""
+    """Call sbatch until there is a job id; look for the job before each repetition.
+
+    An answer may be lost although Slurm took the job. `find_lost_job` looks for it by its name: it
+    gives the id, nothing if there is no such job, and None where Slurm does not say.
+    """
     first_pause = 0
     if script in launch.attempted_scripts:
         # Somebody was killed while sbatch was at work, which may be at work still.
@@ -187,7 +211,10 @@ def _submit_until_answered(launch: LaunchFolder, script: str, say: Say) -> str:
 
 
 def _submit_once(launch: LaunchFolder, script: str, say: Say) -> str:
-    """The id that sbatch answers; empty where another call may get one."""
+    """The job id that sbatch answers; empty where another call may get one.
+
+    A job waits for others by their ids. The answer is an id or the words of an error.
+    """
     job_ids = _predecessors(launch, script)
     answer = _call_sbatch(launch, script, _format_dependency(launch, job_ids), say)
     if job_ids and "ependency" in _slurm_error(answer):
@@ -205,7 +232,11 @@ def _submit_once(launch: LaunchFolder, script: str, say: Say) -> str:
 
 
 def _call_sbatch(launch: LaunchFolder, script: str, dependency: str, say: Say) -> str:
-    """The job's id, or what sbatch said instead."""
+    """The job's id, or what sbatch said instead.
+
+    ``dependency`` is the option that lets the job wait for others. The job's name begins with the
+    launch's ``prefix``, so that it can be found by its name.
+    """
     job_name = f"{launch.record['prefix']}-{script}"
     try:
         job_id = slurm.submit_script(launch.path, script, job_name, dependency, say)
@@ -217,7 +248,12 @@ def _call_sbatch(launch: LaunchFolder, script: str, dependency: str, say: Say) -
 
 
 def _predecessors(launch: LaunchFolder, script: str) -> list[int]:
-    """Ids of the jobs that a job waits for."""
+    """Ids of the jobs that a job waits for.
+
+    The record names the scripts that a job comes ``after``; an array has ``tasks``. With a
+    throttle, which is the most tasks of a launch that run at once, the arrays run one after the
+    other.
+    """
     scripts = list(launch.jobs[script]["after"])
     arrays = [name for name, job in launch.jobs.items() if job["tasks"]]
     if launch.record.get("throttle") and script in arrays[1:]:
@@ -245,7 +281,11 @@ def _slurm_error(answer: str) -> str:
 
 
 def _reject_lasting_error(script: str, answer: str, folder: Path) -> None:
-    """Say what to change where another call would be refused as well."""
+    """Say what to change where another call of sbatch would be refused as well, as an error.
+
+    ``answer`` is what sbatch printed. Errors that pass, such as a controller that is down, are no
+    reason to give up. A limit on the number of jobs is met by waiting; other limits are not.
+    """
     error = _slurm_error(answer)
     if any(words in error for words in PASSING_ERRORS):
         return
@@ -270,7 +310,10 @@ def _reject_lasting_error(script: str, answer: str, folder: Path) -> None:
 
 
 def main() -> int:
-    """What submit.sh runs, in the folder of its launch."""
+    """What submit.sh runs, in the folder of its launch; returns the exit code.
+
+    A launch whose cluster is `HERE` runs on this machine until all its jobs have ended.
+    """
     try:
         launch = open_launch(Path.cwd())
         if launch.record["cluster"] == HERE:

@@ -55,7 +55,7 @@ class QueueRow(NamedTuple):
 
 
 def query(*command: str, clusters: str = "") -> str | None:
-    """Answer of a command that only asks; None where there is no such command or it fails.
+    """Output of a command that only asks; None where there is no such command or it fails.
 
     ``clusters`` are those of a site with several, as -M names them.
     """
@@ -81,7 +81,10 @@ def query(*command: str, clusters: str = "") -> str | None:
 
 
 def _query_environment(program: str) -> dict[str, str]:
-    """The shell's environment without what leaves jobs out of an answer."""
+    """The shell's environment, less the variables that leave jobs out of what Slurm answers.
+
+    ``program`` is the command that will ask.
+    """
     environment = {
         name: value for name, value in os.environ.items() if not task.is_query_filter(name)
     }
@@ -126,7 +129,9 @@ def hides_jobs(clusters: str = "") -> bool:
 def find_job_by_name(job_name: str, user: str, clusters: str = "") -> str | None:
     """Id of a user's job by its name, which no other launch has; empty if there is none.
 
-    None where Slurm does not say: that the accounting has no such job yet proves nothing.
+    None where Slurm does not say: that the accounting has no such job yet proves nothing. squeue
+    knows the jobs in the queue, sacct also those that have ended; `query` gives None where one of
+    them does not answer.
     """
     who = (f"--user={user}", "--noheader", f"--name={job_name}")
     queue_answer = query("squeue", *who, "--format=%F", clusters=clusters)
@@ -151,7 +156,10 @@ def _last_id(answer: str | None) -> str:
 
 
 def parse_rows(text: str) -> list[QueueRow]:
-    """Rows of ``id|state|reason|user`` lines; what is not one is passed over."""
+    """Rows of ``id|state|reason|user`` lines; what is not one is passed over.
+
+    An id may stand for several tasks of an array, such as 12_[3,5-8]: each becomes a row.
+    """
     rows = []
     for line in text.splitlines():
         name, *columns = line.strip().split("|")
@@ -167,7 +175,11 @@ def parse_rows(text: str) -> list[QueueRow]:
 
 
 def parse_ids(name: str) -> list[tuple[int, int]]:
-    """Jobs and tasks of 12, 12_3 or 12_[3,5-8%4]; nothing of what is none of these."""
+    """Pairs of job and task from an id such as 12, 12_3 or 12_[3,5-8%4]; none if it is no id.
+
+    `read_job_id` gives, for each part, the job and up to two numbers: the first task and the last.
+    A job that is no array has the task `NO_ARRAY`.
+    """
     try:
         spans = read_job_id(name)
     except ValueError:
@@ -183,7 +195,7 @@ def parse_ids(name: str) -> list[tuple[int, int]]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """Numbers as a list such as 3,5-8."""
+    """Numbers as a sorted list such as 3,5-8, where 5-8 stands for all from 5 to 8."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][1] + 1:
@@ -224,6 +236,7 @@ class QueueWatcher(InfoWatcher):
     """
 
     def __init__(self, delay_s: int = 60) -> None:
+        """Begin without jobs; an answer of Slurm counts for ``delay_s`` seconds at most."""
         super().__init__(delay_s)
         self.delay_s = delay_s
         self._jobs: dict[str, StudyJob] = {}
@@ -238,7 +251,11 @@ class QueueWatcher(InfoWatcher):
         self._last_update = 0.0
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """The state of a job. The longer no job was new, the longer an answer of Slurm counts."""
+        """State of a job, from Slurm if the last answer is too old.
+
+        The longer no job was new, the longer an answer counts, up to ``delay_s`` seconds. ``mode``
+        is submitit's: "force" always asks, "standard" where the answer is old, and "cache" never.
+        """
         now = time.time()
         patience_seconds = min(self.delay_s, max(2.0, (now - self._last_registration) / 2))
         is_old = now - self._last_update > patience_seconds
@@ -251,7 +268,11 @@ class QueueWatcher(InfoWatcher):
         return self.get_info(job_id, mode)["State"]
 
     def update(self) -> None:
-        """Ask once for all jobs that are not known to have ended."""
+        """Ask once for all jobs that are not known to have ended.
+
+        ``clusters`` is where a job runs at a site that has several; each value needs a question of
+        its own.
+        """
         self._last_update = time.time()
         jobs_by_clusters: dict[str, list[StudyJob]] = {}
         for job_id, job in self._jobs.items():
@@ -261,6 +282,12 @@ class QueueWatcher(InfoWatcher):
             self._update_states(jobs, clusters)
 
     def _update_states(self, jobs: Iterable[StudyJob], clusters: str) -> None:
+        """Ask for the states of some jobs, all on the same clusters, and store them by job id.
+
+        squeue knows the jobs in the queue. For those that left it the accounting is asked. An id is
+        12, or 12_3 for task 3 of array 12. Where Slurm does not answer, all states stay as they
+        were.
+        """
         array_of = {job.job_id: job.job_id.split("_")[0] for job in jobs}
         rows = read_queue(map(int, array_of.values()), clusters)
         if rows is None:
@@ -303,6 +330,12 @@ class StudyJob(Job[str]):
         self, folder: Path, job_id: str, script: str, log_prefix: str, *, clusters: str, user: str,
         has_made_its_part: Callable[[str], bool],
     ) -> None:  # fmt: skip
+        """Describe a job that was submitted before, and have its state watched.
+
+        ``job_id`` is 12, or 12_3 for a task of an array; ``script`` is its script's name without
+        .sbatch, and ``log_prefix`` what the name of its log begins with. ``clusters`` names where
+        it runs at a site that has several.
+        """
         self.clusters = clusters
         self.user = user
         self._has_made_its_part = has_made_its_part
@@ -329,7 +362,11 @@ class StudyJob(Job[str]):
         return [self.state]
 
     def exception(self) -> UncompletedJobError | None:
-        """Wait for its end; an error with the end of its log if it did not end well."""
+        """Wait for the job's end; an error with the end of its log if it did not end well.
+
+        ENDED is the state of a job that left the queue at a site without accounting: whether it
+        ended well is then told by what it made.
+        """
         self.wait()
         state = self.state
         if state == "COMPLETED" or (state == "ENDED" and self._has_made_its_part(self.job_id)):
@@ -345,7 +382,8 @@ def submit_script(
     """Submit a script, once, and give the job's id, empty where the answer has none.
 
     Raises submitit's FailedJobError with the words of sbatch. What a site has to say of a job that
-    it takes is handed to ``say``.
+    it takes is handed to ``say``. ``script`` is the file's name without .sbatch, ``dependency`` the
+    value of that option of sbatch.
     """
     command = ["sbatch", "--parsable", f"{script}.sbatch"]
     if dependency:

@@ -90,7 +90,14 @@ class Status:
 
 
 def status(layout: Layout) -> Status:
-    """Look at everything once; asks Slurm two questions at most."""
+    """Look at everything once and say how far a run is; asks Slurm two questions at most.
+
+    The rows are the jobs in the queue, None where Slurm does not answer. A block is the samples of
+    one model's arm on one problem set, with those that are stored; ``missing`` counts those of a
+    shard that are not. A worker is a process that submits or runs a launch here; a claim says which
+    shard a local process works. Attempts are the records of the workers. Shown are the newest
+    launch and those that have jobs in the queue.
+    """
     study = stored_study(layout.study)
     launches = recover_launches(layout)
     rows = find_live_jobs(study, launches)
@@ -199,9 +206,11 @@ def _estimate_seconds_left(
     shards: Iterable[Mapping[str, Sequence[int]]],
     rate: float | None,
 ) -> float | None:
-    """Seconds until all shards are done, with as many workers as run now.
+    """Seconds until all shards are done, with as many workers as run now; None if none runs.
 
-    ``rate`` is in tokens per second of one worker, which works one shard.
+    ``rate`` is in tokens per second of one worker, which works one shard. ``shards`` has, for each
+    launch, the numbers of its shards by state. A shard's ``tokens`` are those expected for all its
+    samples, of which only the missing ones are left to make.
     """
     workers = sum(len(by_state.get("running", ())) for by_state in shards)
     if not rate or not workers:
@@ -215,7 +224,10 @@ def _estimate_seconds_left(
 
 
 def _measure_rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Response tokens per second of one worker, its start included."""
+    """Response tokens per second of one worker, its start included; None if no worker has ended.
+
+    An attempt is the record of one worker, with the times at which it started and ended.
+    """
     tokens = 0
     seconds = 0.0
     for attempt in attempts:
@@ -232,7 +244,11 @@ def _describe_state(row: QueueRow) -> str:
 
 
 def _list_blocked_jobs(rows: Iterable[QueueRow]) -> list[Failure]:
-    """Jobs that wait for more than their turn, and what would start them."""
+    """Jobs that wait for more than their turn, as failures with what would start them.
+
+    Slurm gives each job in the queue a reason for its waiting. A limited job waits for the end of
+    other jobs; a blocked one never starts as it is. Jobs of one reason and user make one failure.
+    """
     jobs_by_reason: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         is_blocked = advise_blocked(row.reason) or advise_limited(row.reason)
@@ -255,7 +271,10 @@ def _list_blocked_jobs(rows: Iterable[QueueRow]) -> list[Failure]:
 
 
 def _group_by_cause(failed_jobs: Iterable[tuple[str, str]], trains: bool) -> list[Failure]:
-    """Pairs of a cause and a job as one failure for each cause."""
+    """One failure for each cause, from pairs of a cause and a job.
+
+    ``trains`` says whether the study trains models, which changes the advice.
+    """
     jobs_by_cause: dict[str, list[str]] = {}
     for cause, job in failed_jobs:
         jobs_by_cause.setdefault(cause, []).append(job)
@@ -270,7 +289,9 @@ def _failures_by_records(
 ) -> Iterator[tuple[str, str]]:
     """Cause and job of the failures that the jobs' parents wrote down.
 
-    What went on and ended well, or what another job has made since, is no failure any more.
+    The parent of a job is the program that starts its work; it writes failures/JOB.json. What went
+    on and ended well ("recovered"), or what another job has made since, is no failure any more.
+    ``missing`` counts samples that are not stored.
     """
     for launch in launches:
         paths: list[Path] = []
@@ -285,7 +306,10 @@ def _failures_by_records(
 
 
 def _advise_action(cause: str, trains: bool) -> str:
-    """What to do about a failure, by a state of Slurm or by what a parent wrote down."""
+    """What to do about a failure, by a state of Slurm or by what a job's parent wrote down.
+
+    ``trains`` says whether the study trains models.
+    """
     if "memory" in cause:
         return ACTIONS["OUT_OF_MEMORY"]
     if "started" in cause:
@@ -308,7 +332,8 @@ def _failures_by_accounting(
 ) -> Iterator[tuple[str, str]]:
     """State and job of what ended badly and is no longer in the queue, by the accounting.
 
-    Where the samples are complete, it does not matter how the jobs ended that made them.
+    ``rows`` are the jobs in the queue. Where the samples are complete (``is_complete``), it does
+    not matter how the jobs ended that made them.
     """
     queued = {(row.job, row.task) for row in rows if row.state != slurm.HIDDEN}
     for launch in launches:
@@ -328,7 +353,8 @@ def _expand_arrays(
 ) -> Iterator[QueueRow]:
     """Rows of the accounting, where one of a whole array stands for what no other row names.
 
-    Of a task that ended at once, sacct may have the array's id alone.
+    Of a task that ended at once, sacct may have the array's id alone. ``tasks`` are all pairs of
+    job and task that were submitted; a row of a whole array has a negative task.
     """
     named_tasks = {(row.job, row.task) for row in rows}
     for row in rows:
@@ -340,7 +366,11 @@ def _expand_arrays(
 
 
 def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
-    """Every cause that keeps jobs of a run from starting or ended them, and the run's status."""
+    """Every cause that keeps jobs of a run from starting or ended them, and the run's status.
+
+    A failure is a cause with the jobs that it ended. Each job's log is read, which may show a
+    better cause, and the jobs are grouped anew by what was found.
+    """
     run_status = status(layout)
     launches = list_launches(layout)
     failures: dict[str, Failure] = {}
@@ -356,7 +386,12 @@ def diagnose(layout: Layout) -> tuple[list[Failure], Status]:
 def _explain_by_log(
     launches: Iterable[LaunchFolder], layout: Layout, job: str, failure: Failure
 ) -> Failure:
-    """What ended one job: what its log shows, else what its parent or Slurm said."""
+    """What ended one job: what its log shows, else what its parent or Slurm said.
+
+    `SIGNS` lists what a log may say, as a pattern, with what that means and what to do; the first
+    that matches wins. Lines with " parent: " are of the program that starts the work, not of the
+    work.
+    """
     last_line = ""
     for log in _find_logs(launches, job):
         lines = _read_tail(log).splitlines()
@@ -383,7 +418,7 @@ def _find_logs(launches: Iterable[LaunchFolder], job: str) -> list[Path]:
 
 
 def _read_tail(path: Path) -> str:
-    """The end of a log; empty where it cannot be read."""
+    """The last `LOG_TAIL_BYTES` of a log as text; empty where it cannot be read."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))

@@ -41,7 +41,11 @@ Signature = dict[str, tuple[int, int]]
 
 
 def checkpoint_signature(folder: Path) -> Signature:
-    """What tells whether a checkpoint changed; a file that vanishes meanwhile is left out."""
+    """Size and time of change of each file of a checkpoint, by which a change of it is noticed.
+
+    Files that only the trainer needs, such as the optimizer's, are left out, and so is a file that
+    vanishes meanwhile.
+    """
     signature: Signature = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
@@ -57,7 +61,11 @@ def checkpoint_signature(folder: Path) -> Signature:
 
 
 def has_whole_weights(folder: Path) -> bool:
-    """Whether there are weights, and all those that safetensors files and their index announce."""
+    """Whether a checkpoint has weights, and all those that its safetensors files announce.
+
+    A model in several files has an index that names the file of each tensor; it may be written
+    before they are.
+    """
     if not any(path for pattern in WEIGHT_FILES for path in folder.rglob(pattern)):
         return False
     try:
@@ -71,7 +79,11 @@ def has_whole_weights(folder: Path) -> bool:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a safetensors file is as long as its header says."""
+    """Whether a safetensors file is as long as its header says.
+
+    The file is: the header's length in 8 bytes, the header as JSON, and the tensors. The header
+    gives where each tensor begins and ends, counted from the header's end.
+    """
     with path.open("rb") as stream:
         header_bytes = int.from_bytes(stream.read(8), "little")
         if header_bytes > path.stat().st_size:
@@ -96,7 +108,12 @@ class CheckpointKeeper:
         return sorted(int(match[1]) for match in matches if match)
 
     def take_finished(self) -> list[int]:
-        """Take the checkpoints that did not change since the last look; give their steps."""
+        """Take the checkpoints that did not change since the last look; give their steps.
+
+        To take one is to link its files into the folder of kept checkpoints. A signature is the
+        size and time of each file: the same at two looks means that the training has finished
+        writing.
+        """
         taken_steps = []
         for step, folder in self._checkpoints():
             signature = checkpoint_signature(folder)
@@ -119,7 +136,11 @@ class CheckpointKeeper:
         return self.kept_folder / f"step-{step}"
 
     def _take(self, step: int, folder: Path) -> bool:
-        """Link a checkpoint's files; False if the training removed it meanwhile."""
+        """Link a checkpoint's files into our folder; False if it was removed meanwhile.
+
+        The links are made in a partial folder, which gets its name once the weights in it are
+        whole.
+        """
         partial = self.kept_folder / f"{uuid.uuid4().hex}.partial"
         try:
             for name in checkpoint_signature(folder):
@@ -140,7 +161,7 @@ class CheckpointKeeper:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """A hard link, which takes no space; a copy where the target is on another file system."""
+    """Make ``target`` a hard link, which takes no space, or a copy on another file system."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -159,7 +180,10 @@ def study_text(draft: Draft, folder: Path, kept_folder: Path, steps: Sequence[in
 
 
 def update_steps(file: Path, steps: Sequence[int]) -> None:
-    """Write into a study file which checkpoints there are; all else in it is its user's."""
+    """Write into a study file which checkpoints there are; all else in it is its user's.
+
+    The line `steps: [...]` of the watched model is replaced, which `STEPS_LINE` matches.
+    """
     text, replaced = STEPS_LINE.subn(f"    steps: {list(steps)}", file.read_text(), count=1)
     if not replaced:
         raise UserError(
@@ -176,8 +200,10 @@ def watch_training(
 ) -> Iterator[Layout]:  # fmt: skip
     """Sample every checkpoint of a training as it appears; give the run after each round.
 
-    Checkpoints are looked for every ``seconds``, also while others are sampled. The watch ends
-    after ``last_step``, else never.
+    Checkpoints are looked for every ``seconds``, by a thread, also while others are sampled. The
+    watch ends after ``last_step``, else never. ``draft`` says what to ask of the two models, and
+    ``file`` is the study file that is written from it, with the kept steps. `make_results` launches
+    what is missing and waits.
     """
     kept_folder = file.absolute().parent / "watched" / draft.name
     kept_folder.mkdir(parents=True, exist_ok=True)

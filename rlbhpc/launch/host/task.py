@@ -67,10 +67,13 @@ class SlurmTask:
     def find_end_cause(self) -> str:
         """Why Slurm ends this job: cancelled, requeued, preempted, limit; empty if it does not.
 
-        While the batch step lives, Slurm prints COMPLETING for every cause. A restart that is
-        counted already was Slurm's own. A preemption has its time beside it, from its warning on,
-        while the job still runs. The limit can be calculated. What is left was somebody with
-        scancel.
+        While the batch step, the script itself, lives, Slurm prints COMPLETING for every cause. A
+        restart that is counted already was Slurm's own. A preemption has its time beside it, from
+        its warning on, while the job still runs. The limit can be calculated. What is left was
+        somebody with scancel.
+
+        ``self.restarts`` is how often the job had been started when this run began. `parse_fields`
+        reads the words NAME=VALUE that scontrol prints.
         """
         code, answer = run_command("scontrol", "--oneliner", "show", "job", self.job_id)
         fields = parse_fields(answer)
@@ -227,7 +230,8 @@ def say(text: str) -> None:
 def span_seconds(span: str) -> float:
     """Seconds of a time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 
-    What is no time, such as UNLIMITED, is never reached.
+    The letters stand for days, hours, minutes and seconds. What is no time, such as UNLIMITED, is
+    never reached: infinity.
     """
     days, dash, clock = span.rpartition("-")
     clock_parts = clock.split(":")
