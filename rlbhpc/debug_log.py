@@ -94,7 +94,8 @@ class DebugLog(logging.Handler):
     def keep(self, folder: Path, verb: str) -> None:
         """Write to a new file in ``folder`` from now on, beginning with the lines so far.
 
-        ``verb``: name of the command, with which the file's name begins.
+        ``verb``: name of the command, with which the file's name begins. Does nothing if there is a
+        file already, or in a process of a training that is not the first.
         """
         # Of several processes of a training the first one logs.
         is_first_rank = os.environ.get("RANK", "0") == "0"

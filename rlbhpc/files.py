@@ -253,7 +253,10 @@ def open_descriptor(path: Path) -> Iterator[int]:
 
 
 def read_at(fd: int, size: int, offset: int) -> bytes:
-    """Read bytes at an offset; fewer than ``size`` only at the end of the file."""
+    """Return ``size`` bytes of an open file from ``offset`` on; fewer only at the end of the file.
+
+    One call to the system may return less than is there, so it is repeated.
+    """
     data = os.pread(fd, size, offset)
     while len(data) < size:
         next_bytes = os.pread(fd, size - len(data), offset + len(data))

@@ -117,7 +117,10 @@ def installed_identity(kind: str, name: str) -> str:
 
 
 def _read_module_bytes(plugin: str, module_name: str) -> bytes:
-    """Read the file of an installed module, without running it; ``plugin`` is for messages."""
+    """Return the bytes of an installed module's file, without running it.
+
+    ``plugin``: what to call it in messages.
+    """
     try:
         # Imports the packages that the module is in.
         spec = importlib.util.find_spec(module_name)

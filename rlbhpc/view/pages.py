@@ -143,6 +143,7 @@ def problem_page(
     if index + 1 < len(problems):
         neighbours["Next"] = problems[index + 1]
     link: dict[str, object] = {"problem": problem}
+    # Both sides' responses; the link leads to the first one.
     shown = [*responses[0], *responses[1]]
     if shown:
         link["sample"] = shown[0].sample.key.sample

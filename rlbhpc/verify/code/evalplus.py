@@ -157,6 +157,7 @@ def _passes_special_rule(entry: str, arguments: list[Any], value: Any, tolerance
     if entry == "sum_div":
         return bool(value == 0)
     if entry == "surface_Area":
+        # Of a square pyramid, by its height; the reference takes the second number for the slant.
         edge, height = arguments
         slant = math.sqrt((edge / 2) ** 2 + height**2)
         area = round(edge**2 + 2 * edge * slant)

@@ -280,6 +280,7 @@ def _same_number(token: str, expected_token: str) -> bool:
     value, expected = Decimal(token), Decimal(expected_token)
     if value == expected:
         return True
+    # Whole numbers must be met exactly.
     if expected_token.lstrip("+-").isdigit():
         return False
     return abs(value - expected) <= TOLERANCE * max(Decimal(1), abs(expected))
@@ -331,6 +332,7 @@ def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> 
     counts as a list.
     """
     calls = [_arguments(test) for test in tests]
+    # As much time as the harness gives all tests of a program together.
     limits = Limits(cpu=(SECONDS + 1) * len(tests) + 5, result=64 << 20)
     outcome = sandbox.run(job.with_calls(calls, seconds=SECONDS), limits=limits)
     results = read_call_results(outcome.result, [len(test.output) for test in tests])

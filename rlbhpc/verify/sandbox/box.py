@@ -380,7 +380,11 @@ class Supervisor:
 
 
 def _supervisor_environment() -> dict[str, str]:
-    """Environment of a supervisor: what the interpreter needs to start, and no secret."""
+    """Return the environment of a supervisor: what its interpreter needs to start, and no secret.
+
+    A supervisor is the process that programs under test are forked from, so they inherit this. The
+    libraries of linear algebra get one thread, and hashes are the same in each run.
+    """
     environment = {
         "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
@@ -420,6 +424,7 @@ class Sandbox:
         when a try had too little processor time.
         """
         limits = limits or Limits()
+        # Any of these may need more modules than a lean supervisor has loaded.
         wide = (
             job.mode is Mode.SHIM
             or bool(self._preload)

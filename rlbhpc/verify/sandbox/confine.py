@@ -249,6 +249,7 @@ def private_root(scratch_bytes: int, scratch_files: int) -> None:
     namespace). The new root is built over ``/tmp`` of the old one and then becomes ``/``; the
     devices are opened before, since their paths are hidden then.
     """
+    # From here on no change of a mount spreads to other namespaces.
     _mount("none", Path("/"), "none", _RECURSIVE | _PRIVATE)
     devices = [(path, os.open(path, os.O_PATH)) for path in DEVICES if path.exists()]
     root = SCRATCH
@@ -276,8 +277,9 @@ def _bind_devices(devices: Iterable[tuple[Path, int]]) -> None:
 
 
 def _change_root() -> None:
-    """Make the working folder the root and let go of the old one."""
+    """Make the working folder the root of the file system, and let go of the old root."""
     try:
+        # With one folder as both arguments the old root comes to lie over the new one, and goes.
         syscall("pivot_root", b".", b".")
         syscall("umount2", b".", _DETACH)
     except OSError:

@@ -195,7 +195,10 @@ def join_mappings() -> None:
 
 
 def preload_extensions() -> None:
-    """Import every extension module of the standard library: none can be opened later."""
+    """Import every extension module of the standard library: a confined program can open none.
+
+    Those for tests, terminals or the network alone (``_NOT_PRELOADED``) are left out.
+    """
     folder = Path(os.__file__).parent / "lib-dynload"
     for file in sorted(folder.glob("*.so")):
         name = file.name.partition(".")[0]

@@ -198,8 +198,8 @@ def argument_rules(may_open_files: bool) -> dict[str, Code]:
 
     A rule is a piece of filter code that decides on the call. ``_allow_values(i, values)`` allows
     it if argument ``i``, counted from 0, is one of the values. The program's own process id is not
-    known yet; a placeholder stands for it. ``may_open_files``: whether something else decides which
-    files can be opened.
+    known yet; a placeholder stands for it. ``may_open_files``: whether files can be opened at all;
+    something else, Landlock or a private root, must then decide which.
     """
     own_process = _PID_PLACEHOLDER
     # prlimit64() takes 0 for the calling process.

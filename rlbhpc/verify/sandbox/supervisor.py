@@ -298,8 +298,8 @@ class Watch:
 
         ``request``: the limits. ``wall`` is seconds of sleep, ``longest_wall`` seconds in all,
         after which the node counts as too busy to tell. ``outputs``: the pipes that the child
-        writes to; while one is full, the child waits for us and doesn't sleep. Where sleep can't be
-        seen, all time counts as sleep.
+        writes to; while one is full, the child may be waiting for us, which is no sleep. Where
+        sleep can't be seen, all time counts as sleep.
         """
         elapsed = time.monotonic() - start
         if elapsed > request["longest_wall"]:
@@ -403,6 +403,7 @@ def _enter_tier(settings: dict[str, Any], control: socket.socket) -> Confinement
     with suppress(OSError):
         # When memory runs out the kernel should take a program, not the job around it.
         Path("/proc/self/oom_score_adj").write_text("1000")
+    # Limits that the kernel counts per user then count this sandbox alone.
     has_own_id = confine.drop_root()
     temporary_scratch = ""
     if settings["namespaces"]:
@@ -503,6 +504,7 @@ def main(channel: int) -> NoReturn:
     os.environ.pop("LD_LIBRARY_PATH", None)
     sys.argv = ["main.py"]
     sys.path[:] = [confinement.scratch]
+    # Objects that the collector never touches stay in memory that forks share.
     gc.collect()
     gc.freeze()
     try:
