@@ -150,10 +150,11 @@ class DatasetAccessor(_Methods):
     ) -> xr.Dataset:
         """Mean pass@k minus that of a base, paired by problem.
 
-        ``base``: its samples or counts, one step and one arm of them. ``by, prob, seed``: as in
-        :meth:`TreeAccessor.curves`. Gives the ``difference``, its ``bounds`` at each k, the
-        ``band`` for all k together, and ``p_moved``, the probability of as large a difference
-        where nothing moved.
+        ``base``: its samples or counts, one step and one arm of them, on the same problems. ``by``:
+        whose verdicts count, see :meth:`counts`. ``prob``: probability of the intervals. ``seed``:
+        of the bootstrap over problems. Gives the ``difference``, its ``bounds`` at each k, the
+        ``band`` that holds for all k together, and ``p_moved``, the probability of as large a
+        difference where nothing moved.
         """
         counts = self.counts(by)
         reference = base.rlb.counts(by)
@@ -247,7 +248,11 @@ class DatasetAccessor(_Methods):
             )
 
     def _reject_unjudged(self, by: str) -> None:
-        """Refuse verdicts that some samples do not have: their n would be smaller, unsaid."""
+        """Refuse verdicts that some samples do not have: their n would be smaller, unsaid.
+
+        ``by``: name of the variable with these verdicts. A code of 0 or more is a verdict; -1 is
+        none.
+        """
         if VERDICT not in self._dataset:
             return
         unjudged_count = 0
@@ -266,9 +271,13 @@ class DatasetAccessor(_Methods):
     ) -> None:
         """Refuse verdicts of a grader that calls fewer samples right than the one that ended them.
 
+        ``by``: the variable with these verdicts. ``n, c``: samples and right ones by them.
+        ``stop_after``: right samples at which a problem's samples end, by the verdicts of
+        :data:`VERDICT`. A stricter grader would have drawn more samples there, which do not exist.
         A more lenient one would have ended each problem earlier, and all up to there exists.
         """
         ended = self.counts()["c"].values == stop_after
+        # Fewer right samples by this grader, and it could have had more.
         unfinished = ended & (c < stop_after) & (n < self._dataset.sizes.get("sample", 1))
         if unfinished.any():
             raise UserError(
@@ -373,7 +382,10 @@ class TreeAccessor(_Methods):
         return xr.DataTree.from_dict(reader.mark_guessable(datasets, below))
 
     def _map(self, function: Callable[[xr.Dataset], xr.Dataset], by: str = VERDICT) -> xr.DataTree:
-        """Apply a function to the groups that have the variable ``by``, or counts for verdicts."""
+        """Apply a function to each group that has the variable ``by``; give the tree of results.
+
+        For ordinary verdicts, groups of imported counts have ``n`` instead and are taken, too.
+        """
         results = {}
         for node in self._tree.subtree:
             has_counts = by == VERDICT and "n" in node.data_vars
@@ -388,7 +400,10 @@ def _group_of(dataset: xr.Dataset) -> Group:
 
 
 def _run_layout(dataset: xr.Dataset) -> Layout:
-    """The folder of the run that a Dataset was opened from."""
+    """The folder of the run that a Dataset was opened from, by which its responses are found.
+
+    A cube alone does not hold them: that is an error.
+    """
     source = dataset.encoding.get("source")
     if source is None or not Layout(Path(source)).groups():
         raise UserError(
@@ -427,7 +442,10 @@ def _over_problems(
 ) -> xr.Dataset:
     """Apply a statistic over the problems at each step, with the same bootstrap weights.
 
-    ``dims``: the names of the values that ``statistic`` gives, with their dimensions.
+    ``counts``: n and c over (problem, step), maybe with more dimensions. ``statistic`` gets the
+    counts of one step, the weights of the problems in each replicate, and the draw sizes ``k``.
+    ``dims``: the names of the values that it gives, with their dimensions. ``prob``: probability of
+    its intervals, noted in the result. ``seed``: of the weights; equal ones make arms comparable.
     """
     sizes = as_sizes(k)
     weights = ProblemWeights.draw(counts.sizes["problem"], np.random.default_rng(seed))
@@ -453,7 +471,11 @@ def _over_problems(
 
 
 def _shared_number(dataset: xr.Dataset, coordinate: str) -> int:
-    """The value of a coordinate that all joined arms share; 0 where none has it."""
+    """The value of a coordinate that all joined arms share; 0 where none has it.
+
+    The coordinate says where sampling stops, so arms with different values cannot be counted as
+    one.
+    """
     if coordinate not in dataset:
         return 0
     values = np.unique(dataset[coordinate].values)
@@ -465,8 +487,10 @@ def _shared_number(dataset: xr.Dataset, coordinate: str) -> int:
 def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     """Keep the samples that every problem was to have, whatever came out.
 
-    Samples behind these exist only where earlier ones asked for them, so a selection that has some
-    of them, and not all before, is refused.
+    ``stop_after``: right samples at which a problem's samples end; 0 if they do not. *Looks* are
+    checks of early results that asked for more samples of some problems; ``n_of_all`` is how many
+    all problems have without them. Samples behind these exist only where earlier ones asked for
+    them, so a selection that has some of them, and not all before, is refused.
     """
     looks = provenance(dataset.attrs).get(LOOKS)
     if isinstance(looks, list):
@@ -479,6 +503,7 @@ def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
         return dataset
     indices = np.atleast_1d(dataset["sample"].values)
     n = n_of_all or len(indices)
+    # So many first samples exist whatever came out.
     unconditional = stop_after or n
     if (indices < unconditional).all():
         return dataset
@@ -492,7 +517,11 @@ def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
 
 
 def _tiles(verdict: xr.Variable) -> Iterator[dict[str, slice]]:
-    """Cut an array into regions along its chunks, each small enough to hold in memory."""
+    """Cut an array of verdicts into regions, each small enough to hold in memory.
+
+    A region has whole chunks along the problems, one step and all samples. Gives it as a slice for
+    each dimension that the array has.
+    """
     sizes = verdict.sizes
     chunk_problems = verdict.encoding.get("preferred_chunks", {}).get("problem", 1)
     problems_that_fit = _CELLS_AT_ONCE // max(1, sizes.get("sample", 1))

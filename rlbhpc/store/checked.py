@@ -54,7 +54,7 @@ _DIGITS: Final = 16
 
 
 def put_parquet(folder: Path, rows: pa.Table, prefix: str = "") -> Path:
-    """Write rows, synced and in one step; the same rows give the same file.
+    """Write rows to a new file, synced and in one step; the same rows give the same file.
 
     Its name is ``prefix`` and the digest of its bytes.
     """
@@ -68,7 +68,11 @@ def put_parquet(folder: Path, rows: pa.Table, prefix: str = "") -> Path:
 
 
 def read_parquet(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
-    """Read all rows; an error that ends with ``remedy`` if a byte is not what was written."""
+    """Read all rows of a file whose name ends with the digest of its bytes.
+
+    ``schema``: the columns and their types. ``remedy``: what the user is told to do where a byte is
+    not what was written, which is an error.
+    """
     data = files.retry_stale(path.read_bytes)
     if digest_of_bytes(data) != digest_of_name(path):
         raise UserError(

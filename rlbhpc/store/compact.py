@@ -56,9 +56,14 @@ class Compacted:
 def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
     """Bring the cube up to date with all that the store holds.
 
-    ``rebuild``: take nothing over from the current version; for a cube that was damaged. The result
-    has the same bytes. Raises :class:`UserError` if there are no samples, two different requests
-    for one problem, or samples of the current cube that no file holds any more.
+    The *cube* is the array form of a run's samples, kept as immutable versions of which one is
+    current. ``Sources.survey`` lists the files that a cube would be made from now. The *base* is
+    the current version: its chunk files are reused where no new file touches them. If another
+    process changes the store meanwhile, everything begins again.
+
+    ``rebuild``: reuse nothing of the current version; for a cube that was damaged. The result has
+    the same bytes. Raises :class:`UserError` if there are no samples, two different requests for
+    one problem, or samples of the current cube that no file holds any more.
     """
     for _ in range(_MAX_ROUNDS):
         version = cube.current_version(layout)
@@ -84,7 +89,12 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
 def _publish_next_version(
     layout: Layout, sources: Sources, old_version: Version | None, base: Base | None
 ) -> Compacted | None:
-    """Build and publish a version; None if another process changed the store meanwhile."""
+    """Build and publish a version of the cube; None if another process changed the store meanwhile.
+
+    ``sources``: the files that it is made from. ``old_version``: the one that is current. ``base``:
+    the same, opened for reuse of its chunk files, if it can be read. A *draft* is a version in a
+    temporary folder; settling it replaces files that did not change by links and syncs the rest.
+    """
     try:
         draft = cube.begin_version(layout)
     except OSError as error:
@@ -142,10 +152,19 @@ def _nothing_new(sources: Sources, base: Base) -> Compacted:
 
 
 def _build(store: Path, sources: Sources, base: Base | None) -> dict[Group, Derivation]:
-    """Write a whole cube into a new folder."""
+    """Write a whole cube into a new folder, and tell what was derived and reused for each group.
+
+    ``sources``: the files that it is made from. ``base``: the version of the cube before, whose
+    chunk files may be reused. A *group* is an arm on a problem set. Problems that are guessed are
+    marked at the end, from the counts of all groups.
+    """
 
     def link_from_base(names: Iterable[Path]) -> bool:
-        """Take chunk files over from the base; False if one is damaged or lost."""
+        """Take chunk files over from the base, the version before; False if one is damaged or lost.
+
+        ``names``: their paths below the root of the cube. They are copied where the disk has no
+        hard links.
+        """
         assert base is not None
         pairs = [(base.store / name, store / name) for name in names]
         if not all(cube.intact(old) for old, _ in pairs):

@@ -69,7 +69,10 @@ TABLE_CHUNKS: Final = {"problem": 1024, "sample": 64, "train_step": 1 << 16, "ro
 
 
 def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
-    """Start a cube in a folder that does not exist yet, or in memory."""
+    """Start a cube, a Zarr tree with the attributes of its schema and no groups yet.
+
+    ``root``: a folder that does not exist yet, or a store in memory.
+    """
     import zarr
 
     return zarr.create_group(
@@ -84,7 +87,13 @@ def create(root: Path | zarr.storage.MemoryStore) -> zarr.Group:
 
 
 def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> zarr.Group:
-    """Create the group of one arm and problem set, coordinates filled in, samples not."""
+    """Create the group of one arm and problem set: coordinates are filled in, samples are not.
+
+    ``grid``: the axes (problems, steps, n samples), the chunks, and the provenance, what the
+    samples stand on. A *stratum* is a property of problems such as their difficulty; where the
+    problem set has it, it becomes a coordinate. So does the number of right samples at which a
+    problem ends, if any.
+    """
     provenance = dict(grid.provenance)
     strata = provenance.pop(cube_schema.STRATA_KEY, {})
     # Texts are no part of the cube, so neither is the name of their file.
@@ -124,7 +133,10 @@ def create_counts(
     n: NDArray[np.int32],
     c: NDArray[np.int32],
 ) -> None:
-    """Write a group of which only (n, c) per problem and step are known."""
+    """Write a group of which only counts are known: n samples and c right ones.
+
+    ``n, c``: over (problem, step). ``grid``: the problems and steps.
+    """
     group = create_group(root, f"{arm}/{problem_set}", "counts", grid.provenance)
     _create_axes(group, arm, problem_set, grid, cube_schema.COUNT_VARIABLES)
     write(group, "n", n)
@@ -138,7 +150,11 @@ def create_table(
     variables: Iterable[Variable],
     values: Mapping[str, NDArray[Any] | str],
 ) -> None:
-    """Write a group of small arrays whole: scored texts, training curves."""
+    """Write a group of small arrays whole: scored texts, training curves.
+
+    ``path``: of the group in the cube. ``kind``: what readers and checks take it for.
+    ``variables``: names, dimensions and types. ``values``: the array of each variable by its name.
+    """
     variables = list(variables)
     group = create_group(root, path, kind, {})
     sizes: dict[str, int] = {}
@@ -155,9 +171,10 @@ def create_arrays(
     sizes: Mapping[str, int],
     chunks: Mapping[str, int],
 ) -> None:
-    """Create arrays of a group.
+    """Create arrays of a group, all of fill values.
 
-    ``sizes, chunks``: length of each dimension, and of a chunk along it; 1 where none is given.
+    ``variables``: names, dimensions, types and fill values. ``sizes, chunks``: length of each
+    dimension, and of a chunk along it; 1 where none is given.
     """
     for variable in variables:
         chunk_lengths = [max(1, chunks.get(dim, 1)) for dim in variable.dims]
@@ -204,7 +221,12 @@ def write_band(
     step_index: int,
     arrays: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Write the arrays of a band: of one row of chunks, at one step."""
+    """Write the arrays of a band into a group.
+
+    A *band* is one row of chunks along the problems, at one step, with all samples. ``grid``: the
+    axes of the group. ``arrays``: by name of the variable, problems first and the step, of length
+    1, last.
+    """
     first = chunk_row * grid.chunk.problems
     for name, values in arrays.items():
         region = (slice(first, first + len(values)), ..., slice(step_index, step_index + 1))
@@ -212,9 +234,11 @@ def write_band(
 
 
 def band_files(group: str, sample_chunks: int, chunk_row: int, step_index: int) -> Iterator[Path]:
-    """Chunk files of a band, by their paths below the cube's root.
+    """Paths of the chunk files of a band, below the cube's root.
 
-    ``group``: path of the group. ``sample_chunks``: chunks along its sample axis.
+    A *band* is one row of chunks along the problems, at one step, with all samples. ``group``: path
+    of the group. ``sample_chunks``: chunks along its sample axis. Variables over cells (problem,
+    step) have one file in a band, those over samples have one for each chunk of samples.
     """
     for variable in (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES):
         folder = Path(group, variable.name, "c", str(chunk_row))
@@ -226,7 +250,7 @@ def band_files(group: str, sample_chunks: int, chunk_row: int, step_index: int) 
 
 
 def intact(path: Path) -> bool:
-    """Whether a chunk file is there and ends with the checksum of what stands before that."""
+    """Whether a chunk file exists and its last four bytes are the checksum of those before."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -253,9 +277,10 @@ def open_checked(store: Path) -> zarr.Group:
 
 
 def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the metadata of a cube's root and, by path, of every node.
+    """Read the metadata of a cube's root and, by path, of every group and array.
 
-    Raises :class:`UserError` if it is no cube, one of a later schema, or its metadata was damaged.
+    The root holds a copy of all metadata, with a checksum over it. Raises :class:`UserError` if it
+    is no cube, one of a later schema, or its metadata was damaged.
     """
     try:
         top = json.loads((store / METADATA).read_bytes())
@@ -283,7 +308,10 @@ def read_checked(store: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def nodes_that_differ(store: Path) -> list[str]:
-    """Paths of the nodes of a cube whose own metadata is not what the root's copy says."""
+    """Paths of the nodes of a cube whose own metadata is not what the root's copy says.
+
+    A *node* is a group or an array, with a metadata file of its own.
+    """
     _, nodes = read_checked(store)
     differing = []
     for name, node in nodes.items():
@@ -297,7 +325,11 @@ def nodes_that_differ(store: Path) -> list[str]:
 
 
 def read_grid(root: zarr.Group, path: str) -> Grid | None:
-    """Read axes, chunks and fingerprints of a group of samples; None if there is none."""
+    """Read axes, chunks and fingerprints of a group of samples; None if there is no such group.
+
+    The *fingerprint* of a (step, problem) is the hash of the request that its samples answer; it is
+    negative where nothing is asked for.
+    """
     if f"{path}/verdict" not in root:
         return None
     group: Any = root[path]
@@ -306,6 +338,7 @@ def read_grid(root: zarr.Group, path: str) -> Grid | None:
     steps = [int(step) for step in _read_array(group, "step")]
     stored_fingerprints = _read_array(group, "fingerprint")
     fingerprints = {}
+    # A negative fingerprint stands where nothing is asked for.
     for problem_index, step_index in np.argwhere(stored_fingerprints >= 0).tolist():
         key = (steps[step_index], problems[problem_index])
         fingerprints[key] = int(stored_fingerprints[problem_index, step_index])
@@ -335,9 +368,10 @@ def consolidate(root: Path) -> None:
 
 
 def consolidated(top: dict[str, Any], nodes: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a root with that of all nodes in it.
+    """Metadata of a root that holds a copy of the metadata of all nodes, with a checksum.
 
-    Sorted: Zarr loses nodes whose siblings do not stand side by side.
+    ``top``: the root's own. ``nodes``: that of each group and array by its path. They are sorted,
+    as Zarr loses nodes whose siblings do not stand side by side.
     """
     nodes = dict(sorted(nodes.items()))
     checksum = metadata_checksum(top["attributes"], nodes)
@@ -361,7 +395,10 @@ def _read_array(group: zarr.Group, name: str) -> NDArray[Any]:
 def create_group(
     root: zarr.Group, path: str, kind: str, provenance: Mapping[str, Any]
 ) -> zarr.Group:
-    """Start a group with what every group says of itself."""
+    """Start a group with what every group says of itself, and the groups above it.
+
+    ``kind``: what it holds, such as samples or counts. ``provenance``: what its values stand on.
+    """
     group = root
     # One by one: a parent that is missing, zarr makes by a hard link, which some disks have not.
     for name in path.split("/"):
@@ -379,6 +416,11 @@ def create_group(
 def _create_axes(
     group: zarr.Group, arm: str, problem_set: str, grid: Grid, variables: Iterable[Variable]
 ) -> None:
+    """Create the arrays of a group, and write its coordinates.
+
+    ``grid``: problems, steps, length of the sample axis, and chunks. ``variables``: the arrays
+    beside the coordinates. Which problems are guessed is unknown yet: a fill value stands for each.
+    """
     sizes = {"problem": len(grid.problems), "sample": grid.n, "step": len(grid.steps)}
     chunks = {"problem": grid.chunk.problems, "sample": grid.chunk.samples}
     create_arrays(group, (*cube_schema.COORDINATES, *variables), sizes, chunks)
@@ -421,7 +463,11 @@ class Version:
 
 
 def current_version(layout: Layout) -> Version | None:
-    """Find the version that the link points to; None before the first compaction."""
+    """Find the version of the cube that the link points to; None before the first compaction.
+
+    A *version* is a folder with a whole cube that never changes and a list of what it was made
+    from. ``cube.zarr`` in the run folder is a symbolic link into the current one.
+    """
     try:
         target = files.retry_stale(lambda: layout.cube.readlink())
     except FileNotFoundError:
@@ -449,7 +495,11 @@ def begin_version(layout: Layout) -> Path:
 
 
 def settle_version(version: Path, old: Path | None) -> None:
-    """Replace files that did not change by links to the old version's, and sync the others."""
+    """Make a new version ready to publish: all of it is safely on disk when this returns.
+
+    ``version``: its folder of a cube. ``old``: that of the version before, if any. Files with the
+    same bytes there become hard links to them, which costs no room; all others are synced.
+    """
     for folder, _, names in os.walk(version):
         for name in names:
             file = Path(folder, name)
@@ -462,7 +512,10 @@ def settle_version(version: Path, old: Path | None) -> None:
 
 
 def _link_if_equal(file: Path, old_file: Path) -> bool:
-    """Replace a file by a link to an older one with the same bytes; False if that did not work."""
+    """Replace a file by a hard link to an older one with the same bytes; False if it cannot.
+
+    The link is made under a temporary name and then renamed, so that there is always a file.
+    """
     if not old_file.exists() or not filecmp.cmp(file, old_file, shallow=False):
         return False
     if file.samefile(old_file):
@@ -486,7 +539,12 @@ def hard_link(existing: Path, new: Path) -> bool:
 
 
 def publish_version(layout: Layout, partial: Path, sources: Mapping[str, Any]) -> Version:
-    """Make a finished folder the current version of the cube."""
+    """Make a finished folder the current version of the cube.
+
+    ``partial``: the folder, under a temporary name. ``sources``: what the version was made from, to
+    be stored in it. The folder is renamed first; then ``cube.zarr``, a symbolic link, is replaced
+    by one that points to it. A reader that followed the old link keeps the old version.
+    """
     checked.write(partial / SOURCES, sources)
     version = Version(layout.cubes / uuid.uuid4().hex, sources)
     files.publish(partial, version.folder)
@@ -508,16 +566,17 @@ def publish_version(layout: Layout, partial: Path, sources: Mapping[str, Any]) -
 
 
 def sweep_versions(layout: Layout, keep: Version) -> None:
-    """Remove versions that nobody can need any more.
+    """Remove versions of the cube that nobody can need any more.
 
-    The current version and the one it was based on stay: a reader may have just opened that.
-    The one before goes. All others lost a race or were never finished; they go when they are
-    a day old. What may not be removed stays.
+    ``keep``: the version that was just published. It and the current one stay, and the one that it
+    was based on: a reader may have just opened that. The one before goes. All others lost a race or
+    were never finished; they go when they are a day old. What may not be removed stays.
     """
     kept_names = {keep.folder.name, keep.sources.get("base")}
     current = current_version(layout)
     if current:
         kept_names.add(current.folder.name)
+    # Two versions back: no reader can have just opened it.
     outdated_name = keep.sources.get("before_base")
     for name in files.list_names(layout.cubes, ""):
         folder = layout.cubes / name

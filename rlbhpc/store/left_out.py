@@ -73,8 +73,9 @@ class Skipped:
 def skip_if_unreadable(path: Path, skipped: list[Skipped], *, strict: bool) -> Iterator[None]:
     """Run a block that reads a file, and leave the file out if the file system does not give it.
 
-    ``strict``: raise the error instead. The error that a file vanished is always raised: the store
-    has changed, and its reader begins again.
+    ``skipped``: a list to which the file and the reason are then appended. ``strict``: raise the
+    error instead. The error that a file vanished is always raised: the store has changed, and its
+    reader begins again.
     """
     try:
         yield
@@ -95,7 +96,13 @@ def count_by_kind(notes: Iterable[Note]) -> dict[str, int]:
 
 
 def warn_left_out(root: Path, notes: Iterable[Note]) -> None:
-    """Warn once of all that was left out of a run, the worst first."""
+    """Warn once of all that was left out of a run, the worst first.
+
+    ``notes``: one for each thing, with its kind, a text, and how many samples it stands for.
+    :data:`KINDS` lists the kinds from the worst, damage, to the harmless ``TORN``: a sample that a
+    kill cut short while it was written. ``incomplete`` is False if there is nothing worse, as then
+    nothing that was stored is missing.
+    """
     distinct = sorted(dict.fromkeys(notes), key=lambda note: KINDS.index(note.kind))
     if not distinct:
         return

@@ -178,6 +178,7 @@ def _find_shared_seeds(samples: DistinctSamples) -> Iterator[str]:
     # Imported samples have no seed, -1, where their files tell none.
     is_shared &= seeds[order][1:] >= 0
     for position in np.flatnonzero(is_shared).tolist():
+        # Numbers of the two, in the order of the samples.
         numbers = sorted(order[position : position + 2].tolist())
         first, second = samples.keys.take(numbers).to_pylist()
         yield (

@@ -100,9 +100,10 @@ def open_cube(path: str | Path | Sequence[str | Path]) -> xr.DataTree:
 
 
 def _open_store(store: Path) -> xr.DataTree:
-    """Open a cube by its own path, without journals and parts.
+    """Open a cube by its own path, without the journals and parts of its run.
 
-    What it left out is told, unless it is a copy without the list of its sources.
+    A *version* is the folder that a cube lies in, with a list of its sources and of what it left
+    out. That is told in a warning and an attribute, unless the cube is a copy without such a list.
     """
     resolved = store.resolve()
     version = cube.version_of(resolved.parent)
@@ -116,7 +117,10 @@ def _open_store(store: Path) -> xr.DataTree:
 
 
 def _open_several(folders: list[Path]) -> xr.DataTree:
-    """Open several runs as one tree, with a group for each, named as its folder."""
+    """Open several runs as one tree, with a group for each, named as its folder.
+
+    What was left out of each is summed by kind in an attribute of the root.
+    """
     if not folders:
         raise UserError("open_cube: the list names no run")
     trees: dict[str, xr.DataTree] = {}
@@ -138,7 +142,11 @@ def _open_several(folders: list[Path]) -> xr.DataTree:
 def _make_tree(
     datasets: dict[str, xr.Dataset], source: Path, notes: list[Note] | None
 ) -> xr.DataTree:
-    """Join Datasets by their paths; ``notes``: what was left out, None where nobody knows."""
+    """Join Datasets by their paths to a tree.
+
+    ``source``: where they were opened from, which each Dataset keeps in order to find responses.
+    ``notes``: what was left out and why, None where nobody knows.
+    """
     for dataset in datasets.values():
         dataset.encoding["source"] = str(source)
     tree = xr.DataTree.from_dict(datasets)
@@ -152,8 +160,10 @@ def _open_run(
 ) -> tuple[dict[str, xr.Dataset], list[Note]]:
     """Open the cube as it would be after a compaction now, and list what that would leave out.
 
-    Groups with new samples are derived in memory, except for the bands that did not change, which
-    are read from the cube on disk.
+    ``sources``: the journals and parts that are there. ``version``: the current cube on disk, if
+    any, which is called the *base*. Groups (an arm on a problem set) with new samples are derived
+    into memory, except for bands (a chunk of problems at a step) that did not change. These, and
+    all other groups, are read from the base: an *overlay* reads from memory first, then from disk.
     """
     base = Base.open(version)
     store = version.store if version else None
@@ -178,7 +188,11 @@ def _open_run(
 
 
 def purged_notes(sources: Sources) -> list[Note]:
-    """Tell what the cube has and no journal or part of a run has any more."""
+    """Tell what the cube has and no journal or part of a run has any more.
+
+    ``sources``: the files of the run now. Opening the run finds it, which takes a while; so files
+    that the cube was made from are looked for first.
+    """
     version = cube.current_version(sources.layout)
     base = Base.open(version)
     if base is None:
@@ -230,7 +244,10 @@ class _Overlay(MemoryStore):
 
 
 def _read_chunk_file(store: Path, key: str) -> bytes:
-    """Read a chunk of a cube; an error if it is not there: Zarr would show missing samples."""
+    """Read a chunk of a cube on disk; an error if it is not there.
+
+    ``key``: its path below the cube. Zarr would show its samples as missing.
+    """
     try:
         return (store / key).read_bytes()
     except FileNotFoundError:
@@ -241,7 +258,13 @@ def _read_chunk_file(store: Path, key: str) -> bytes:
 
 
 def open_overlay(memory: dict[str, Buffer], store: Path | None) -> zarr.Group:
-    """Open a cube whose groups lie in memory or, where memory has none of the name, on disk."""
+    """Open a cube whose groups lie in memory or, where memory has none of the name, on disk.
+
+    ``memory``: files of a cube, metadata and chunks, by their keys. ``store``: a cube on disk, if
+    any. The metadata of both is joined in the root's, by which Zarr finds all groups. A group in
+    memory replaces the one on disk with all its arrays; a chunk that memory lacks is still read
+    from disk.
+    """
     memory_nodes: dict[str, Any] = {}
     for key, value in memory.items():
         if key.endswith(cube.METADATA):
@@ -252,6 +275,7 @@ def open_overlay(memory: dict[str, Buffer], store: Path | None) -> zarr.Group:
     if store is not None:
         stored_root, stored_nodes = cube.read_checked(store)
         root = root or stored_root
+    # Only groups with values have a kind, not the folders above them.
     derived_groups = tuple(
         f"{name}/" for name, node in memory_nodes.items() if "kind" in node["attributes"]
     )
@@ -276,7 +300,7 @@ class _LazyArray(BackendArray):
         self._array = array
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        """Read by integers and slices; xarray takes the rest from the result."""
+        """Read by integers and slices; xarray applies any other kind of index to the result."""
         # xarray before 2026.9 looks for the least of a list of positions, also of an empty one.
         if isinstance(key, indexing.OuterIndexer):
             parts = [slice(0) if np.size(part) == 0 else part for part in key.tuple]
@@ -302,7 +326,11 @@ class _RightArray(_LazyArray):
 
 
 def _read_array(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = None) -> NDArray[Any]:
-    """Read what a key of integers and slices selects of an array; all of it where None."""
+    """Read what a key of integers and slices selects of an array; all of it where None.
+
+    Raises :class:`UserError`, which says what to do, where a chunk is damaged or lost. An *overlay*
+    is a cube whose newest groups lie in memory.
+    """
     store: Any = array.store
     # A cube that is being written has no overlay yet.
     if isinstance(store, _Overlay):
@@ -324,7 +352,10 @@ def _read_array(array: zarr.Array[Any], key: tuple[int | slice, ...] | None = No
 
 
 def read_datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
-    """Datasets of a cube's groups by path; coordinates are read, all else when it is asked for."""
+    """Datasets of a cube's groups by path.
+
+    Coordinates are read now, all other values when they are asked for.
+    """
     datasets = {"/": xr.Dataset(attrs=dict(root.attrs))}
     for name, node in root.members(max_depth=None):
         if not isinstance(node, zarr.Group):
@@ -339,7 +370,14 @@ def read_datasets(root: zarr.Group) -> dict[str, xr.Dataset]:
 
 
 def _read_dataset(group: zarr.Group) -> xr.Dataset:
-    """Dataset of one group."""
+    """Make the Dataset of one group.
+
+    Arrays named as their dimension become labels of it. Scalars and properties of problems become
+    other coordinates, and are read now; all others are read when their values are asked for.
+    ``right``, which is NaN where a verdict says nothing of the model, is computed from the
+    verdicts. ``looks`` says, if more samples of some problems were asked for after a look at
+    results, how many all problems have.
+    """
     variables: dict[str, xr.Variable] = {}
     coordinates: dict[str, xr.Variable] = {}
     for name, array in group.arrays():
@@ -412,11 +450,14 @@ def _plain_strings(values: NDArray[Any]) -> NDArray[Any]:
 def read_chunks(
     array: zarr.Array[Any], key: Sequence[int | slice], read_chunk: Callable[[str], bytes]
 ) -> NDArray[Any]:
-    """Read what a key selects of an array that has the codecs of ``cube_schema.codecs``.
+    """Read what a key selects of an array, chunk by chunk, without Zarr.
 
-    ``key``: an integer or slice for each dimension. ``read_chunk`` gives the bytes of a chunk by
-    its key in the store. Raises :class:`ValueError` where a chunk does not have the checksum that
-    it was written with.
+    The array has the codecs of ``cube_schema.codecs``. ``key``: an integer or slice for each
+    dimension. ``read_chunk`` gives the bytes of a chunk by its key in the store. A *span* is what
+    is selected of one chunk along one dimension: positions inside the chunk, and where they go in
+    the result. Every combination of spans, one per dimension, is one chunk.
+
+    Raises :class:`ValueError` where a chunk does not have the checksum that it was written with.
     """
     metadata: Any = array.metadata
     positions = [_positions(size, part) for size, part in zip(array.shape, key, strict=True)]
@@ -432,6 +473,7 @@ def read_chunks(
         chunk = _decode_chunk(read_chunk(chunk_key), array)
         inside: Any = (*(span.inside for span in spans), ...)
         selected = chunk[inside]
+        # A whole chunk is the result as it is, without a copy.
         if chunk_count == 1 and selected.size == chunk.size:
             values = selected
         else:
@@ -469,12 +511,17 @@ class _ChunkSpan(NamedTuple):
 
 
 def _chunk_spans(positions: range, chunk_length: int) -> Iterator[_ChunkSpan]:
-    """Divide ascending positions along a dimension by the chunks that hold them."""
+    """Divide ascending positions along a dimension by the chunks that hold them.
+
+    ``chunk_length``: length of a chunk along it. ``begin, end`` count the selected positions;
+    ``first`` is the position at which a chunk begins.
+    """
     begin = 0
     while begin < len(positions):
         chunk = positions[begin] // chunk_length
         first = chunk * chunk_length
         last_in_chunk = first + chunk_length - 1
+        # How many selected positions, from this one on, the chunk holds.
         steps_in_chunk = (last_in_chunk - positions[begin]) // positions.step + 1
         end = min(len(positions), begin + steps_in_chunk)
         inside = slice(positions[begin] - first, positions[end - 1] - first + 1, positions.step)
@@ -486,6 +533,7 @@ def _empty_values(
     shape: Sequence[int], chunk_lengths: Sequence[int], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
     """Make an array in which the values of a step, which is one chunk long, lie together."""
+    # Axes whose chunks are one long come first, so that they vary slowest in memory.
     axes = sorted(range(len(shape)), key=lambda axis: chunk_lengths[axis] != 1)
     values = np.empty([shape[axis] for axis in axes], dtype)
     return values.transpose(np.argsort(axes))
@@ -495,7 +543,11 @@ _CHECKSUM_BYTES: Final = 4
 
 
 def _decode_chunk(data: bytes, array: zarr.Array[Any]) -> NDArray[Any]:
-    """Values of a chunk; ValueError where its checksum does not match."""
+    """Decode the bytes of a chunk file to its values, in the shape of a chunk.
+
+    A chunk is compressed by Blosc, or by zstd if it has texts, and ends with the checksum of that.
+    Raises :class:`ValueError` where the checksum does not match.
+    """
     compressed = data[:-_CHECKSUM_BYTES]
     checksum = google_crc32c.value(compressed).to_bytes(_CHECKSUM_BYTES, "little")
     if data[-_CHECKSUM_BYTES:] != checksum:
@@ -561,8 +613,10 @@ def mark_guessable(
 ) -> dict[str, xr.Dataset]:
     """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts.
 
-    Where several arms were asked without reasoning, one that guesses a problem is enough.
-    ``below``: rates from 0 to here, both ends excluded, mark a problem.
+    A problem is *guessable* if the untrained model, asked for its answer alone, is right now and
+    then: at a rate above 0 and below ``below``. Arms with such a prompt (*no-think*) decide for all
+    groups of the same problem set. Where there are several, one that guesses a problem is enough.
+    The mark is 1 or 0, and a fill value where no such arm has samples of the problem.
     """
     groups = {
         path: dataset for path, dataset in datasets.items() if GUESSABLE.name in dataset.coords
@@ -591,7 +645,12 @@ def _is_untrained_no_think(dataset: xr.Dataset) -> bool:
 
 
 def _guessed_problems(dataset: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
-    """Each problem of which the untrained model has samples, and whether it was guessed."""
+    """Each problem of which the untrained model has samples, and whether it was guessed.
+
+    Step 0 is the untrained model. ``below``: the rate of right samples under which a problem counts
+    as guessed. Where a problem's samples end at so many right ones, the last one was right by
+    design: ``exchangeable`` gives counts without that bias.
+    """
     # Stored counts are read at once; but where problems end early they hold more than is fair.
     ends_early = SOME_END_EARLY & provenance(dataset.attrs).keys()
     counts = dataset.rlb.counts() if ends_early else dataset[["n", "c"]]

@@ -77,7 +77,7 @@ class Column:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Type in tables."""
+        """Arrow type of the column in tables; names, which repeat, are dictionary-encoded."""
         if self.kind == TEXT:
             return pa.string()
         if self.kind == NAME:
@@ -87,7 +87,11 @@ class Column:
 
 
 def flags(codes: type[IntEnum], meanings: Mapping[int, str]) -> dict[str, Any]:
-    """CF attributes of an integer code, with −1 for missing."""
+    """CF attributes of an integer code, with −1 for missing.
+
+    ``codes``: the enum of its values, whose names are the words for them. ``meanings``: other words
+    for some. Gives ``flag_values``, the sorted numbers, and ``flag_meanings``, one word for each.
+    """
     values = sorted({-1, *codes})
     words = {-1: "missing"} | {int(code): code.name.lower() for code in codes} | dict(meanings)
     return {
@@ -169,7 +173,10 @@ class Sample:
 
 
 def _columns() -> dict[str, Column]:
-    """Columns of a row: the key, what was asked, a hash over everything, then the sample."""
+    """Columns of a row: the key, what was asked, a hash over everything, then the sample.
+
+    All but the key and the hash are declared as annotations of the fields of :class:`Sample`.
+    """
     declared = {
         name: hint.__metadata__[0]
         for name, hint in get_type_hints(Sample, include_extras=True).items()
@@ -216,7 +223,10 @@ PER_TOKEN: Final = tuple(name for name, column in COLUMNS.items() if column.is_l
 
 
 def select_columns(names: Collection[str] | None) -> pa.Schema:
-    """Schema of some columns, in the order of :data:`ROWS`; None means all."""
+    """Schema of some columns, in the order of :data:`ROWS`; None means all.
+
+    A name that is no column is an error.
+    """
     if names is None:
         return ROWS
     for name in names:
@@ -228,9 +238,10 @@ def select_columns(names: Collection[str] | None) -> pa.Schema:
 
 
 def fill_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
-    """Add the columns of a schema that an older part does not have; they hold their default.
+    """Add the columns of a schema that an older part (a file of samples) does not have.
 
-    ``rows``: number of rows, which a table without any of the columns does not tell.
+    They hold the default of their field in :class:`Sample`. ``rows``: number of rows, which a table
+    without any of the columns does not tell.
     """
     columns = []
     for column in schema:
@@ -243,7 +254,10 @@ def fill_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
 
 
 def to_samples(table: pa.Table) -> Iterator[Sample]:
-    """Turn rows with all columns into samples; per-token values that a part left out are empty."""
+    """Turn rows with all columns into samples.
+
+    Per-token values that a part left out, null in the table, become empty arrays.
+    """
     for row in table.to_pylist():
         row.pop("digest")
         key = SampleKey(*(row.pop(name) for name in SampleKey._fields))
@@ -272,6 +286,11 @@ class _Layout:
     """
 
     def __init__(self, version: int) -> None:
+        """Lay out the columns that a schema version has.
+
+        The *head* holds the numbers, then the byte length of each blob. *Blobs*, texts and
+        per-token arrays, follow it. The digest is left out: it is taken of these bytes.
+        """
         columns = {name: column for name, column in COLUMNS.items() if column.since <= version}
         self.numbers = tuple(
             name for name, column in columns.items() if column.is_number and name != "digest"
@@ -309,7 +328,7 @@ _ADDED_STOP: Final = _HEAD_DTYPE.fields[_ADDED[-1]][1] + len(_ADDED_DEFAULTS[-1]
 
 
 def digest(body: bytes) -> int:
-    """63 bits of BLAKE2b over canonical bytes.
+    """63 bits of BLAKE2b over canonical bytes, the form in which a journal stores a sample.
 
     Numbers that later schema versions added are left out, from the last one backwards, while they
     hold their default: then a sample that an earlier version stored has the same digest.
@@ -354,8 +373,9 @@ def encode(sample: Sample) -> bytes:
 def upgrade(body: bytes, version: int | None) -> bytes:
     """Turn canonical bytes of a schema version into today's; new columns hold their default.
 
-    ``version``: None where the header of the file is damaged. Then it is the version whose lengths
-    add up to those of the bytes.
+    The bytes are a head, with the numbers of a sample and the lengths of its blobs, and the blobs:
+    texts and arrays. Only the head changes. ``version``: None where the header of the file is
+    damaged. Then it is the version whose lengths add up to those of the bytes.
     """
     if version is None:
         fitting = [number for number, layout in _LAYOUTS.items() if layout.fits(body)]
@@ -380,10 +400,16 @@ def without_texts(body: bytes) -> bytes:
 def decode_rows(
     bodies: Sequence[bytes], digests: NDArray[np.int64], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Rows of canonical bytes, decoded a column at a time."""
+    """Make rows of the canonical bytes of samples, a column at a time.
+
+    The bytes of a sample are a head of fixed size, with its numbers and the lengths of its blobs,
+    then the blobs (texts and per-token arrays), one after the other. So sums of the lengths tell
+    where each blob is. ``digests``: hash of each sample, which its bytes do not hold.
+    """
     head_size = _HEAD_DTYPE.itemsize
     heads = np.frombuffer(b"".join(body[:head_size] for body in bodies), _HEAD_DTYPE)
     lengths = heads["lengths"]
+    # Where each blob of each sample ends in its bytes.
     stops = head_size + np.cumsum(lengths, axis=1, dtype=np.int64)
     schema = select_columns(columns)
     arrays = []
@@ -405,9 +431,13 @@ def decode_rows(
 
 
 def _decode_blobs(values: list[bytes], field: pa.Field) -> pa.Array:
-    """Arrow array of a column of texts, or of lists of numbers."""
+    """Arrow array of a column of texts, or of lists of numbers.
+
+    ``values``: for each row its bytes, UTF-8 or the numbers of its list. ``field``: the column.
+    """
     if COLUMNS[field.name].is_list:
         numbers = np.frombuffer(b"".join(values), COLUMNS[field.name].dtype)
+        # Where the list of each row begins among all numbers.
         offsets = np.cumsum([0, *map(len, values)]) // numbers.itemsize
         return pa.ListArray.from_arrays(
             pa.array(offsets, pa.int32()), pa.array(numbers, field.type.value_type), type=field.type

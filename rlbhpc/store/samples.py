@@ -49,6 +49,7 @@ def read_rows(
 ) -> pa.Table:
     """Read rows sorted by step, problem, fingerprint and sample, older requests' included.
 
+    ``group``: an arm on a problem set. ``problems, steps``: keep to these; None means all.
     ``below`` bounds the indices of the samples. For those who add what is not there yet: a file
     that cannot be read is an error here, and left out everywhere else.
     """
@@ -65,7 +66,11 @@ def read_rows(
 def read_current_rows(
     layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
 ) -> pa.Table:
-    """Read columns of the samples of some problems at one step that answer what is asked."""
+    """Read columns of the samples of some problems at one step that answer what is asked.
+
+    Samples of an earlier request, with another prompt or setting, are left out, and so are damaged
+    ones, which this finds by reading every sample.
+    """
     chosen = _read(
         layout, group, columns, _choose_requested, problems=problems, steps={step}, verify=True
     )
@@ -85,10 +90,13 @@ def find_samples(
 ) -> list[StoredSample]:
     """Read whole samples that answer what is asked, ordered by step, problem and sample.
 
-    ``sample_indices``: by problem, which samples; None where all are meant.
+    ``group``: an arm on a problem set. ``sample_indices``: by problem, which samples; None where
+    all are meant. Each comes with the path of its file. If none is found, a warning tells of
+    samples that the cube has and whose files are gone.
     """
 
     def choose(files: GroupFiles, samples: DistinctSamples) -> NDArray[np.intp]:
+        """Choose the wanted samples among those that answer what is asked, by their numbers."""
         indices = samples.keys["sample"].to_numpy()
         chosen = [np.empty(0, np.intp)]
         for cell, numbers in files.requested_by_cell(samples).items():
@@ -133,13 +141,17 @@ def _read(
     strict: bool = False,
     **selection: Any,
 ) -> _ChosenRows:
-    """Read the samples of a group that ``choose`` takes, and tell what was left out.
+    """Read the samples of a group (an arm on a problem set) that ``choose`` takes.
 
-    ``selection``: keywords of :class:`DistinctSamples`.
+    ``choose`` gets the group's files and its distinct samples, which are numbered, and gives
+    numbers. ``columns``: None means all; only then the file of each sample is given, too.
+    ``strict``: raise what keeps a file from being read. ``selection``: keywords of
+    :class:`DistinctSamples`, such as the problems. What was left out is told in one warning.
     """
     notes: list[Note] = []
 
     def read_once() -> _ChosenRows:
+        """Read from the files as they are now; run again if one vanishes meanwhile."""
         files = GroupFiles(layout, group, strict=strict)
         samples = DistinctSamples(files.snapshot, columns, **selection)
         chosen = choose(files, samples)
@@ -190,11 +202,13 @@ def rewrite(
     policy: TokenPolicy,
     decides: Reading = "strict",
 ) -> int:
-    """Write all samples of a group into another run as parts; return how many.
+    """Write all samples of a group into another run as parts, judged anew; return how many.
 
-    ``policy`` says whose per-token values to keep, of those that are still there. ``decides``: the
-    reading of a response that gives its ``verdict``. The same call again writes the same files, so
-    an interrupted one is simply given again.
+    ``group``: an arm on a problem set. ``judge`` gives the verdicts on the samples of one problem
+    at one step (a *cell*), None for one to leave as it is. ``policy`` says whose per-token values
+    to keep, of those that are still there. ``decides``: the reading of a response that gives its
+    ``verdict``. A *unit* is the cells whose samples share one part, a file. The same call again
+    writes the same files, so an interrupted one is simply given again.
     """
     files = GroupFiles(layout, group)
     samples = DistinctSamples(files.snapshot)
@@ -221,7 +235,12 @@ _VERDICT_COLUMNS: Final = ("verdict", "strict", "lenient", "answer", "rule", "gr
 def _with_verdicts(
     table: pa.Table, verdicts: Sequence[Verdict | None], policy: TokenPolicy, decides: Reading
 ) -> pa.Table:
-    """The samples of a problem with new verdicts, and a new digest where one differs."""
+    """The samples of a problem with new verdicts, and a new digest where one differs.
+
+    ``verdicts``: one per row; None leaves the row as it is. A verdict has a strict and a lenient
+    status; ``decides`` says which of them becomes ``verdict``. ``policy``: whose per-token values
+    are kept, which may depend on how many samples are right.
+    """
     columns = {name: table[name].to_pylist() for name in (*_VERDICT_COLUMNS, "digest")}
     for row, verdict in enumerate(verdicts):
         if verdict is None:

@@ -37,8 +37,10 @@ _REQUIRED: Final = {
 def validate_cube(path: str | Path) -> list[str]:
     """Check a cube and everything in it.
 
-    ``path``: a cube (``cube.zarr``), or the folder of a run that has one. Gives one line per
-    finding, with its place; empty if the cube is sound.
+    ``path``: a cube (``cube.zarr``, a Zarr tree), or the folder of a run that has one. Gives one
+    line per finding, with its place; empty if the cube is sound. Files and checksums come first. A
+    sound cube of an older schema is one finding, since today's rules do not hold for it. Then each
+    group that says its ``kind`` is compared with the schema.
     """
     store = Path(path)
     if not (store / cube.METADATA).is_file() and (store / "cube.zarr").is_dir():
@@ -67,7 +69,11 @@ def validate_cube(path: str | Path) -> list[str]:
 
 
 def _check_files(store: Path) -> Iterator[str]:
-    """Compare the files of a cube with what its metadata says is there."""
+    """Compare the files of a cube with what its metadata says is there.
+
+    The root's metadata holds a copy of that of all *nodes*, the groups and arrays, by their paths.
+    Gives one line for each file that differs, is missing, is damaged or does not belong.
+    """
     _, nodes = cube.read_checked(store)
     for name in cube.nodes_that_differ(store):
         yield f"{name}/{cube.METADATA}: differs from the root's copy; run {_REBUILD}"
@@ -87,7 +93,10 @@ def _check_files(store: Path) -> Iterator[str]:
 
 
 def _chunk_files(folder: Path, node: dict[str, Any]) -> Iterator[Path]:
-    """Chunk files that an array should have, by its metadata."""
+    """Chunk files that an array should have.
+
+    ``node``: its Zarr metadata, which has the shape and that of a chunk.
+    """
     chunk_shape = node["chunk_grid"]["configuration"]["chunk_shape"]
     chunk_counts = [
         math.ceil(size / length) for size, length in zip(node["shape"], chunk_shape, strict=True)
@@ -97,7 +106,12 @@ def _chunk_files(folder: Path, node: dict[str, Any]) -> Iterator[Path]:
 
 
 def _check_group(root: zarr.Group, group: zarr.Group) -> Iterator[str]:
-    """Compare a group with the schema, then its values with each other."""
+    """Compare a group with the schema, then its values with each other.
+
+    The *kind* of a group says which arrays it must have: samples, counts, answers and so on. Values
+    are compared only if all arrays are as the schema has them. n are samples, c the right ones
+    among them.
+    """
     kind = str(group.attrs["kind"])
     if kind not in _REQUIRED:
         yield f"unknown kind {kind!r}; the kinds are {', '.join(_REQUIRED)}"
@@ -124,7 +138,10 @@ def _check_group(root: zarr.Group, group: zarr.Group) -> Iterator[str]:
 
 
 def _expected_variables(kind: str, arrays: dict[str, Any]) -> Iterator[Variable]:
-    """Variables of a kind of group: the required ones, and the optional ones that are there."""
+    """Variables of a kind of group: the required ones, and the optional ones that are there.
+
+    ``arrays``: the arrays of the group by name. The group of a training has one for each metric.
+    """
     yield from _REQUIRED[kind]
     if kind == "samples":
         for variable in (cube_schema.STOP_AFTER, *cube_schema.STRATA):
@@ -139,7 +156,11 @@ def _expected_variables(kind: str, arrays: dict[str, Any]) -> Iterator[Variable]
 
 
 def _check_array(variable: Variable, array: Any) -> Iterator[str]:
-    """Compare an array with its schema, but for the values."""
+    """Compare an array with what the schema says of it, but for the values.
+
+    ``variable``: its name, dimensions, type, fill value and attributes in the schema. The last
+    codec must be the checksum, so that it covers all bytes on disk.
+    """
     dims = tuple(array.metadata.dimension_names or ())
     if dims != variable.dims:
         yield f"dimensions {dims}, the schema has {variable.dims}"
@@ -159,7 +180,10 @@ def _check_array(variable: Variable, array: Any) -> Iterator[str]:
 
 
 def _check_axes(arrays: dict[str, Any], variables: Iterable[Variable]) -> Iterator[str]:
-    """Check that the lengths of dimensions agree and that no label comes twice."""
+    """Check that all arrays agree on the length of each dimension and that no label comes twice.
+
+    An array with its own name as its only dimension has the labels of that dimension.
+    """
     sizes: dict[str, int] = {}
     for variable in variables:
         for dim, size in zip(variable.dims, arrays[variable.name].shape, strict=True):
@@ -172,7 +196,11 @@ def _check_axes(arrays: dict[str, Any], variables: Iterable[Variable]) -> Iterat
 
 
 def _check_samples(arrays: dict[str, Any]) -> Iterator[str]:
-    """Compare the values of each band with each other."""
+    """Compare the values of each band with each other.
+
+    A *band* is one row of chunks along the problems, at one step, with all samples: what a check
+    can hold in memory.
+    """
     problem_count, _, step_count = arrays["verdict"].shape
     chunk_problems = arrays["verdict"].chunks[0]
     for first in range(0, problem_count, chunk_problems):
@@ -189,7 +217,11 @@ def _check_samples(arrays: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
-    """Compare the values of a band with each other."""
+    """Compare the values of a band, which is some problems at one step with all their samples.
+
+    ``values``: arrays of samples over (problem, sample), and of counts over (problem,). n counts
+    the samples that were judged and c the right ones.
+    """
     verdict = values["verdict"]
     is_missing = verdict == Status.MISSING
     for variable in cube_schema.SAMPLE_VARIABLES:
@@ -200,6 +232,7 @@ def _check_band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
         has_value = ~np.isnan(array) if variable.dtype.kind == "f" else array != variable.fill
         if (has_value & is_missing).any():
             yield f"{variable.name}: a value where the verdict says there is no sample"
+    # -1 to 5 are verdicts; -1 takes the last entry of the table.
     has_meaning = verdict < len(Status) - 1
     right = cube_schema.RIGHT_BY_VERDICT[verdict[has_meaning]]
     if not np.array_equal(values["right"][has_meaning], right):
@@ -213,7 +246,12 @@ def _check_band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
 
 
 def _check_answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
-    """Compare the table of answers with the answers of the samples."""
+    """Compare the table of answers with the answers of the samples.
+
+    ``arrays``: those of a group of samples; ``answer`` has the id of each sample's answer, -1 for
+    none. ``table``: one row for each distinct answer to a problem at a step, with its count,
+    ordered by step, problem and id. The rows that it should have are computed here, step by step.
+    """
     if any(variable.name not in table for variable in cube_schema.ANSWER_VARIABLES):
         yield "no table of answers"
         return
@@ -222,6 +260,7 @@ def _check_answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
     for step_index, step in enumerate(arrays["step"][...]):
         answer_ids = arrays["answer"][:, :, step_index]
         has_answer = answer_ids >= 0
+        # In the order in which a mask selects values.
         problem_indices, _ = np.nonzero(has_answer)
         pairs, counts = np.unique(
             [problem_indices, answer_ids[has_answer]], axis=1, return_counts=True

@@ -74,6 +74,10 @@ def seal(
 ) -> Sealing:
     """Write a part for every unit that is complete and not sealed yet.
 
+    A *part* is a finished file of samples. A *unit* is some problems of the grid at one step, whose
+    samples share a part; it is complete when every sample that the grid asks for is there.
+    ``policy``: whose per-token values are kept.
+
     With ``verify`` all parts and journals are read whole first. A damaged part is then written
     again from its intact row groups and from other copies of its samples, under the same name.
     """
@@ -90,6 +94,11 @@ class _Sealer:
     """Seals units of one arm and problem set; ``folder``: where its parts are."""
 
     def __init__(self, snapshot: Snapshot, folder: Path, grid: Grid, policy: TokenPolicy) -> None:
+        """List the samples of the snapshot, each once, and note damage that is known by now.
+
+        ``snapshot``: the parts and journals of one arm on one problem set. ``grid``: which samples
+        are asked for. ``policy``: whose per-token values are kept.
+        """
         self._folder = folder
         self._grid = grid
         self._policy = policy
@@ -104,7 +113,12 @@ class _Sealer:
         self._damaged_count = 0
 
     def seal_units(self, units: Iterator[tuple[Cell, ...]]) -> Sealing:
-        """Seal the complete units, and mark what proved to be damaged."""
+        """Seal the complete units, and mark what proved to be damaged.
+
+        ``units``: each is the cells (problems at one step, under one request) whose samples share a
+        part. A unit with a missing or damaged sample stays open. Marks, in files beside the data,
+        make damaged samples count as missing, so that they are drawn again.
+        """
         made: list[Path] = []
         sealed_count = open_count = 0
         for unit in units:
@@ -128,7 +142,8 @@ class _Sealer:
     def _complete_cell(self, cell: Cell) -> NDArray[np.intp] | None:
         """Numbers of the samples of a cell that the grid asks for; None where one is missing.
 
-        All samples of a cell that nobody planned.
+        A *cell* is one problem at one step, under one request. The grid asks for its first so many
+        samples. Where nobody planned it, as with imported samples, all that are there are given.
         """
         numbers = self._samples.by_cell.get(cell, np.empty(0, np.intp))
         requested_count = self._grid.counts.get((cell.step, cell.problem))
@@ -138,7 +153,12 @@ class _Sealer:
         return requested if len(requested) == requested_count else None
 
     def _seal_unit(self, cells: list[NDArray[np.intp]]) -> list[Path]:
-        """Write the part of a unit, given the samples of its cells; none if all are sealed."""
+        """Write the part of a unit, given the samples of its cells; none if all are sealed.
+
+        ``cells``: for each cell (a problem at a step), the numbers of its samples. Only samples
+        that no intact part holds are written. The counts are of all its samples: the token policy
+        depends on how many of a problem's samples are right.
+        """
         unsealed = [numbers[~self._is_sealed[numbers]] for numbers in cells]
         if not any(map(len, unsealed)):
             return []
@@ -155,12 +175,19 @@ class _Sealer:
         right_counts: Sequence[int],
         sample_counts: Sequence[int],
     ) -> Iterator[pa.Table]:
-        """Rows of some samples of each cell, with the per-token values that the policy keeps."""
+        """Rows of some samples of each cell, with the per-token values that the policy keeps.
+
+        ``cells``: the numbers of the samples of each cell (a problem at a step). ``right_counts,
+        sample_counts``: of each cell, which the policy depends on. Samples are read in batches of
+        limited size; each batch is cut where one cell ends and the next begins. Raises
+        :class:`_DamagedUnitError` where a sample has no intact copy.
+        """
         first_row = 0
         cell_of_row = np.repeat(np.arange(len(cells)), [len(numbers) for numbers in cells])
         for numbers, table in self._samples.read_batches(np.concatenate(cells)):
             if table.num_rows < len(numbers):
                 raise _DamagedUnitError(len(numbers) - table.num_rows)
+            # A batch may end within a cell and may have several.
             cells_of_batch = cell_of_row[first_row : first_row + len(numbers)]
             first_row += len(numbers)
             for cell in np.unique(cells_of_batch).tolist():
@@ -215,11 +242,17 @@ class Cleaning:
 
 
 def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOURS) -> Cleaning:
-    """Remove the sealed journals of one arm and problem set, and what killed sealers left."""
+    """Remove the sealed journals of one arm and problem set, and what killed sealers left.
+
+    A journal is removed only if parts that are read whole now, and found intact, hold all its
+    samples, and no writer can still have it open. ``idle_hours``: after so long without a change, a
+    writer counts as dead.
+    """
     snapshot = take_snapshot(layout, arm, set_name)
     damage_of_parts = {part.path: parts.verify(part.path) for part in snapshot.parts}
     intact_parts = tuple(part for part in snapshot.parts if not damage_of_parts[part.path])
     samples = DistinctSamples(replace(snapshot, parts=intact_parts))
+    # Files with samples that no intact part holds.
     needed_files = samples.files_with_unsealed
     idle_since = time.time() - idle_hours * _SECONDS_PER_HOUR
     kept = []
@@ -243,7 +276,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder, and what was noted of damage in it."""
+    """Remove a file or folder, and the note beside it of damage in it."""
     try:
         if path.is_dir():
             shutil.rmtree(path)
@@ -257,7 +290,9 @@ def _remove(path: Path) -> None:
 def _reason_to_keep(journal: JournalIndex, needed_files: set[Path], idle_since: float) -> str:
     """Why a journal must stay; empty if it need not.
 
-    ``idle_since``: time after which a writer that has not closed its journal may still live.
+    ``needed_files``: files with samples that no intact part holds. ``idle_since``: time after which
+    a writer that has not closed its journal may still live. A journal without a salt, the number
+    with which its frames begin, cannot be read.
     """
     if journal.path in needed_files:
         return "it holds samples that are not sealed"
@@ -279,7 +314,10 @@ def _reason_to_keep(journal: JournalIndex, needed_files: set[Path], idle_since: 
 def _abandoned_files(
     layout: Layout, arm: str, set_name: str, idle_since: float
 ) -> Iterator[tuple[Path, int]]:
-    """Files and checkpoints that a killed process was about to publish, with their bytes."""
+    """Files and checkpoints that a killed process was about to publish, with their bytes.
+
+    They have the ending of temporary names and have not changed since ``idle_since``.
+    """
     folders = (
         layout.parts(arm, set_name),
         layout.journals(arm, set_name),
@@ -323,7 +361,11 @@ def token_policy(layout: Layout) -> TokenPolicy:
 def seal_run(
     layout: Layout, tokens: TokenPolicy | None = None, *, verify: bool = False
 ) -> dict[Group, Sealing]:
-    """Seal what is complete of every arm and problem set; ``tokens`` overrides the study."""
+    """Seal what is complete of every arm and problem set of a run.
+
+    A group's grid says which samples are asked for. ``tokens``: whose per-token values are kept; it
+    overrides the study. ``verify``: read all files whole, and write damaged parts again.
+    """
     policy = tokens or token_policy(layout)
     return {
         group: seal(layout, *group, GroupFiles(layout, group).grid, policy, verify=verify)

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
 
 def log_lines(path: Path) -> list[dict[str, Any]]:
-    """Rows of a step log without a line that is being written now; none without a file.
+    """Rows of a training's step log, one for each step; none without a file.
 
-    Every line before the last was whole when it was written: a damaged one is told and left out.
+    A last line that is being written now is left out. Every line before it was whole when it was
+    written: a damaged one is told and left out.
     """
     if not path.is_file():
         return []
@@ -91,7 +92,11 @@ class RolloutPart(NamedTuple):
 
 
 def add_rollouts(folder: Path, rows: pa.Table) -> None:
-    """Write the rows of the steps since the newest part, into it while it is small."""
+    """Store the rollouts of the steps since the newest part, together with it while it is small.
+
+    A *part* is a file with the rollouts of some steps, which its name tells. Small parts are not
+    changed: a new one with the rows of both takes the place of the old one.
+    """
     steps = rows["train_step"].to_numpy()
     first, last = int(steps.min()), int(steps.max())
     parts = _current_parts(folder)
@@ -104,7 +109,11 @@ def add_rollouts(folder: Path, rows: pa.Table) -> None:
 
 
 def settle_rollouts(folder: Path, step: int) -> None:
-    """Drop what lies behind the training state of ``step``, and parts that another contains."""
+    """Drop rollouts later than the training state of ``step``, and parts that another contains.
+
+    A *part* is a file with the rollouts of some steps. Rows later than the saved state come from a
+    run that was killed before it saved; it makes them again.
+    """
     for part in _all_parts(folder):
         if part.last > step:
             part.path.unlink()
@@ -128,7 +137,7 @@ def _current_parts(folder: Path) -> list[RolloutPart]:
 
 
 def _all_parts(folder: Path) -> list[RolloutPart]:
-    """Every part in a folder, whose name begins with its first and last step."""
+    """Every file of rollouts in a folder; its name begins with its first and last step."""
     parts = []
     for path in entries(folder):
         if path.match(_PART_NAMES):
@@ -152,7 +161,10 @@ def _read_rollout_part(path: Path) -> pa.Table:
 
 
 def _training_inputs(layout: Layout) -> dict[str, str]:
-    """Step logs and rollouts by path below the run folder, with a digest of their content."""
+    """Step logs and rollouts by path below the run folder, with a digest of their content.
+
+    The cube is made from these; equal digests mean that there is nothing new.
+    """
     digests: dict[Path, str] = {}
     for model, log in layout.dynamics().items():
         digests[log] = checked.digest_of_bytes(log.read_bytes())
@@ -162,7 +174,11 @@ def _training_inputs(layout: Layout) -> dict[str, str]:
 
 
 def _write_trainings(root: zarr.Group, layout: Layout) -> None:
-    """Write ``training/<model>`` and ``rollouts/<model>`` of every training of a run."""
+    """Write what each training of a run did into the cube.
+
+    ``training/<model>`` has the metrics of its step log, ``rollouts/<model>`` its sampled
+    responses.
+    """
     for model, path in sorted(layout.dynamics().items()):
         steps = log_lines(path)
         if steps:
@@ -173,7 +189,10 @@ def _write_trainings(root: zarr.Group, layout: Layout) -> None:
 
 
 def _write_curve(root: zarr.Group, model: str, steps: list[dict[str, Any]]) -> None:
-    """Write the metrics of a step log, an array for each; NaN where a step does not have one."""
+    """Write the metrics of a step log, an array for each; NaN where a step does not have one.
+
+    ``steps``: the rows of the log, each with its ``step`` and some metrics.
+    """
     metrics = sorted({name for step in steps for name in step} - {"step"})
     variables = [cube_schema.training_variable(metric) for metric in metrics]
     values: dict[str, Any] = {"train_step": [step["step"] for step in steps], "model": model}
@@ -185,7 +204,12 @@ def _write_curve(root: zarr.Group, model: str, steps: list[dict[str, Any]]) -> N
 
 
 def _write_rollouts(root: zarr.Group, model: str, rows: pa.Table) -> None:
-    """Write the rollouts of a training, some steps at a time."""
+    """Write the rollouts of a training into the cube, some steps at a time.
+
+    ``rows``: one for each sampled response. Each becomes a cell of arrays over (problem, rollout,
+    train_step), where ``rollout`` counts the responses to a problem in a step; cells without one
+    hold the fill value. One chunk of steps is put together in memory and written as a whole.
+    """
     steps, step_indices = np.unique(rows["train_step"].to_numpy(), return_inverse=True)
     names = rows["problem"].to_numpy().astype(str)
     problems, problem_indices = np.unique(names, return_inverse=True)
@@ -202,6 +226,7 @@ def _write_rollouts(root: zarr.Group, model: str, rows: pa.Table) -> None:
     cube.write(group, "model", model)
     for first in range(0, len(steps), chunk_steps):
         stop = min(first + chunk_steps, len(steps))
+        # Rows of these steps.
         in_chunk = (step_indices >= first) & (step_indices < stop)
         cells = (
             problem_indices[in_chunk], rollout_numbers[in_chunk], step_indices[in_chunk] - first,
@@ -250,9 +275,10 @@ def put_counts(
     model: str,
     counts: Mapping[tuple[int, str], tuple[int, int]],
 ) -> int:
-    """Store (n, c) by (step, problem) beside what is there; how many are new.
+    """Store imported counts beside those that are there; give how many are new.
 
-    Another value for one that is there is an error.
+    ``counts``: n samples and c right ones by (step, problem). ``model``: name of the model line,
+    which must be that of the stored ones. Another value for a pair that is there is an error.
     """
     path = counts_file(layout, arm, problem_set)
     merged: dict[tuple[int, str], tuple[int, int]] = {}
@@ -281,7 +307,9 @@ def put_counts(
 def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows: pa.Table) -> Path:
     """Store log-probabilities of texts under a model; the same rows again change nothing.
 
-    ``source`` is the arm that wrote the texts or the name of a file of texts.
+    ``source``: the arm that wrote the texts, or the name of a file of texts. ``scorer``: the model
+    that scored them. Rows are sorted, so that the same ones give the same file, named by its
+    content.
     """
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
@@ -305,8 +333,9 @@ def settle_scores(
 ) -> None:
     """Gather scores in one file, without those of texts or models that have changed since.
 
-    ``current``: the requests that are still asked for. Files that another process adds meanwhile
-    stay.
+    ``source``: whose texts. ``scorer``: the model that scored them. ``current``: the requests,
+    hashes of a text and its scorer, that are still asked for. Files that another process adds
+    meanwhile stay.
     """
     paths = _files(layout.tables(SCORES) / source / problem_set / scorer)
     rows = _read_score_files(paths)
@@ -322,7 +351,10 @@ def settle_scores(
 
 
 def inputs(layout: Layout) -> dict[str, str]:
-    """Every table by its path below the run folder, with a mark that changes with its content."""
+    """Every table by its path below the run folder, with a mark that changes with its content.
+
+    *Tables* are imported counts, scores, step logs and rollouts: what a cube has beside samples.
+    """
     marks = _training_inputs(layout)
     for path in _files(layout.tables(COUNTS)):
         marks[path.relative_to(layout.root).as_posix()] = checked.digest(_load(path))
@@ -332,7 +364,11 @@ def inputs(layout: Layout) -> dict[str, str]:
 
 
 def write_groups(root: zarr.Group, layout: Layout) -> None:
-    """Write the groups of all tables into a cube."""
+    """Write the groups of all tables of a run into a cube.
+
+    *Tables* are imported counts, scores, step logs and rollouts. All files of scores in a folder
+    ``<source>/<set>/<scorer>`` become one group.
+    """
     for path in _files(layout.tables(COUNTS)):
         _write_counts(root, path.parent.name, path.name.removesuffix(_JSON), _load(path))
     _write_trainings(root, layout)
@@ -345,7 +381,11 @@ def write_groups(root: zarr.Group, layout: Layout) -> None:
 
 
 def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[str, Any]) -> None:
-    """Write imported counts as a group of their own."""
+    """Write imported counts as a group of their own, over (problem, step).
+
+    ``stored``: the content of a file of counts, n samples and c right ones. A pair that it does not
+    have gets n = 0.
+    """
     if f"{arm}/{problem_set}" in root:
         raise UserError(
             f"arm {arm} has samples and imported counts of {problem_set}; import the counts into "
@@ -371,7 +411,13 @@ def _write_counts(root: zarr.Group, arm: str, problem_set: str, stored: Mapping[
 def _write_scores(
     root: zarr.Group, rows: pa.Table, source: str, problem_set: str, scorer: str
 ) -> None:
-    """Write the scores of one source on one set under one model as a group."""
+    """Write the scores of one source on one set under one model as a group.
+
+    ``rows``: one score each: the log-probability of a text (of a problem, a sample and the step of
+    its writer) under the scorer at one of its steps. Each goes to its cell in arrays over these
+    four axes. If two rows for one cell differ, the later one overwrites the earlier: that is seen
+    when the cells are read back, and is an error.
+    """
     axes: dict[str, list[Any]] = {
         "problem": sorted(rows["problem"].unique().to_pylist(), key=natural_order),
         "step": sorted(rows["step"].unique().to_pylist()),
@@ -407,7 +453,10 @@ def _counts_by_cell(stored: Mapping[str, Any]) -> dict[tuple[int, str], tuple[in
 
 
 def _files(folder: Path) -> list[Path]:
-    """Finished files below a folder, in the order of their names."""
+    """Finished files of tables below a folder, in the order of their names.
+
+    Whatever has another ending is taken for a folder.
+    """
     finished: list[Path] = []
     for path in entries(folder):
         if path.suffix in {_JSON, checked.PARQUET}:
@@ -426,7 +475,11 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _read_score_file(path: Path) -> pa.Table:
-    """Read a file of scores; an error where it was moved from another table."""
+    """Read a file of scores; an error where it was moved from another table.
+
+    The *table name* is ``<source>/<set>/<scorer>``, after its folder; each file stores the one that
+    it was written for.
+    """
     rows = checked.read_parquet(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
     table_name = _table_name(path.parent)
     written_for = (rows.schema.metadata or {}).get(_TABLE_KEY, table_name)
