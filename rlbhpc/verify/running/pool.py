@@ -301,8 +301,8 @@ class Pool:
         """Start a worker process and wait until it says that its imports are done.
 
         A verifier that the user brings (``plugin``) is trusted: its process keeps our environment,
-        folder and standard error. Any other has none of these. The first reply says that the worker
-        is ready.
+        folder and standard error. Any other gets a bare environment, ``/`` as its folder, and no
+        standard error. The first reply says that the worker is ready.
         """
         is_trusted = bool(self.plugin)
         command = [sys.executable, "-P", "-m", _WORKER_MODULE]
