@@ -65,7 +65,13 @@ def own_configuration(folder: Path) -> Path | None:
 
 
 def gather(parts: Path, target: Path) -> None:
-    """Write the weights in ``parts`` as safetensors beside the configuration in ``target``."""
+    """Write the weights in ``parts`` as safetensors beside the configuration in ``target``.
+
+    ``parts`` is a checkpoint in which each rank of the training has saved its shard of every
+    tensor. ``expected`` are the model's own weights by name, with shapes and no data. ``read`` is
+    the reader for the checkpoint's form: it yields each weight put together. ``weights_as_stored``
+    cuts stacks of experts into one tensor for each expert, as checkpoint files have them.
+    """
     import torch
 
     from rlbhpc.engines.hf_model import make_module_without_data, named_weights, weights_as_stored
@@ -78,6 +84,7 @@ def gather(parts: Path, target: Path) -> None:
     read = _from_metadata if (parts / METADATA).is_file() else _from_ranks
 
     def weights() -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each weight of the model in its type, once its shape is checked."""
         for name, tensor in _yield_readable(read(parts, expected), parts):
             if tensor.shape != expected[name].shape:
                 shapes = f"{tuple(tensor.shape)}, the model's {tuple(expected[name].shape)}"
@@ -101,7 +108,11 @@ def gather(parts: Path, target: Path) -> None:
 def _yield_readable(
     tensors: Iterator[tuple[str, torch.Tensor]], parts: Path
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Hand on what is read, or say that a part of it is cut off or lost."""
+    """Hand on what is read, or say that a part of it is cut off or lost.
+
+    ``tensors`` reads the checkpoint in ``parts`` as it goes; a damaged file raises one of these
+    errors.
+    """
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
@@ -116,7 +127,9 @@ def _match_names(
 ) -> dict[str, str]:
     """Map the model's names of weights to the checkpoint's, which may have a prefix and wrappers.
 
-    The prefix is what stands before the longest name of the model.
+    ``stored`` are the checkpoint's names and ``expected`` the model's. Wrappers are words that a
+    training program leaves inside a name. The prefix is what stands before the longest name of the
+    model. A weight that the checkpoint does not have is left out.
     """
     stored_names = {WRAPPERS.sub("", name): name for name in stored}
     longest = max(expected, key=len)
@@ -136,7 +149,11 @@ def _match_names(
 def _from_metadata(
     parts: Path, expected: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of a distributed checkpoint, put together from their pieces."""
+    """Read the tensors of PyTorch's distributed checkpoint, put together from their pieces.
+
+    ``parts`` is its folder; ``expected`` are the model's weights by name. Yields the model's names.
+    ``dcp.load`` fills empty tensors in place, about :data:`CHUNK` bytes of them at a time.
+    """
     import torch
     from torch.distributed import checkpoint as dcp
 
@@ -155,7 +172,11 @@ def _from_metadata(
 
 
 def _rank_files(folder: Path) -> list[Path]:
-    """What each rank saved, in the order of ranks; empty if none did, refused if one is missing."""
+    """What each rank saved, in the order of ranks; empty if none did, refused if one is missing.
+
+    A rank is one of the processes that trained together. A file's name tells how many there were
+    and which one wrote it.
+    """
     file_of: dict[int, Path] = {}
     sizes: set[int] = set()
     for path in folder.glob("model_world_size_*_rank_*.pt"):
@@ -174,7 +195,13 @@ def _rank_files(folder: Path) -> list[Path]:
 def _from_ranks(
     parts: Path, expected: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Read the tensors of verl's files, each cut along one dimension or whole on every rank."""
+    """Read the tensors of verl's files, each cut along one dimension or whole on every rank.
+
+    ``parts`` is the folder with one file for each rank, a process of the training; ``expected`` are
+    the model's weights by name. ``_match_names`` maps these to the names in the files. A DTensor is
+    a rank's shard of a tensor, and its placement says along which dimension it was cut. Only cuts
+    over one dimension of ranks are read: several would lay the ranks out as a grid.
+    """
     import torch
     from torch.distributed.tensor import DTensor
 
@@ -195,6 +222,7 @@ def _from_ranks(
             placement = first.placements[0]
             tensors = [shard.to_local() for shard in shards]
             is_whole = placement.is_replicate()
+            # A replicated tensor is whole on every rank; any other is cut along one dimension.
             weight = tensors[0] if is_whole else torch.cat(tensors, placement.dim)
         elif isinstance(first, torch.Tensor):
             weight = first
@@ -209,7 +237,10 @@ def _from_ranks(
 def _cut_into_batches(
     tensors: Iterable[tuple[str, torch.Tensor]],
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Cut named tensors into batches of about :data:`CHUNK` bytes, each emptied after its use."""
+    """Cut named tensors into batches of about :data:`CHUNK` bytes, each emptied after its use.
+
+    Emptied, so that the memory is free before the next batch is read.
+    """
     batch: dict[str, torch.Tensor] = {}
     for name, tensor in tensors:
         batch[name] = tensor
@@ -221,7 +252,7 @@ def _cut_into_batches(
 
 
 def _save_sharded(weights: Iterable[tuple[str, torch.Tensor]], target: Path) -> None:
-    """Write weights in files of bounded size with their index."""
+    """Write weights in files of about :data:`CHUNK` bytes, and an index of what is where."""
     from safetensors.torch import save_file
 
     places: dict[str, str] = {}
@@ -257,9 +288,9 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
     """Return a checkpoint as a model folder; a folder that is one is returned as it is.
 
     ``folder`` may also be a DeepSpeed checkpoint of any ZeRO stage, an FSDP checkpoint of verl or
-    TRL, or a LoRA adapter; ``base`` gives what it lacks. DeepSpeed's and verl's files are pickles,
-    which can run code: convert those you trust. What is converted stays in ``target``, and is taken
-    as it is if it is there already.
+    TRL, or a LoRA adapter; ``base`` is the model that gives what it lacks, such as the
+    configuration. DeepSpeed's and verl's files are pickles, which can run code: convert those you
+    trust. What is converted stays in ``target``, and is taken as it is if it is there already.
     """
     adapter = (folder / ADAPTER).is_file()
     zero = _zero_tag(folder)
@@ -306,7 +337,10 @@ def _copy_companions(source: Path, target: Path) -> None:
 
 
 def _zero_tag(folder: Path) -> tuple[Path, str] | None:
-    """Where a DeepSpeed checkpoint is and its tag; None if this is none, or weights are beside."""
+    """Where a DeepSpeed checkpoint is and its tag; None if this is none, or weights are beside.
+
+    A tag is the name of a folder within the checkpoint; the file ``latest`` names the newest.
+    """
     if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")):
         return None
     if any(folder.glob(ZERO_STATES)):
@@ -316,7 +350,12 @@ def _zero_tag(folder: Path) -> tuple[Path, str] | None:
 
 
 def _convert_zero(folder: Path, tag: str, target: Path) -> None:
-    """Gather the float32 weights of a DeepSpeed checkpoint, in the type that the model names."""
+    """Gather the float32 weights of a DeepSpeed checkpoint, in the type that the model names.
+
+    ``folder`` and ``tag`` say where it is; ``target`` has the configuration already and gets the
+    weights. A tied output layer is the embedding itself and is not stored. ``weights_as_stored``
+    cuts stacks of experts into one tensor for each expert, as checkpoint files have them.
+    """
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import torch
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
@@ -347,7 +386,11 @@ def _convert_zero(folder: Path, tag: str, target: Path) -> None:
 
 
 def _merge_adapter(adapter: Path, base: Path, target: Path) -> None:
-    """Write W + s·B·A for every adapted weight W of the base, and the others as they are."""
+    """Write W + s·B·A for every adapted weight W of the base, and the others as they are.
+
+    B and A are the adapter's two factors and s its scale. ``_adapt_weight`` takes the tensors that
+    it uses out of ``unmerged``, so what is left in the end belongs to no weight.
+    """
     from safetensors.torch import load_file, save_file
 
     settings = json.loads((adapter / ADAPTER).read_text())
@@ -381,7 +424,11 @@ def _merge_adapter(adapter: Path, base: Path, target: Path) -> None:
 def _adapt_weight(
     name: str, weight: torch.Tensor, unmerged: dict[str, torch.Tensor], settings: Mapping[str, Any]
 ) -> torch.Tensor:
-    """The weight with its adapter's product added; tensors used are removed from ``unmerged``."""
+    """The weight with its adapter's product added; tensors used are removed from ``unmerged``.
+
+    ``name`` is the weight's name in the base model, and ``settings`` are the adapter's own. A
+    weight without an adapter is returned as it is.
+    """
     replacement = unmerged.pop(PREFIX + name, None)
     if replacement is not None:  # one of PEFT's `modules_to_save`, which are trained whole
         return replacement.to(weight.dtype)
@@ -398,7 +445,10 @@ def _adapt_weight(
 
 
 def _adapter_scale(module: str, rank: int, settings: Mapping[str, Any]) -> float:
-    """Factor of an adapter's product: α/r, or α/√r where the adapter is rank-stabilised."""
+    """Factor of an adapter's product: α/r, or α/√r where the adapter is rank-stabilised.
+
+    r is the ``rank``. ``alpha_pattern`` gives some modules an α of their own.
+    """
     alpha = float(settings.get("lora_alpha", rank))
     alpha_of_modules: dict[str, float] = settings.get("alpha_pattern") or {}
     for pattern, module_alpha in alpha_of_modules.items():

@@ -56,11 +56,15 @@ def uniforms(seed: int, n: int) -> NDArray[np.float64]:
 
 
 def invert(weight: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """First index at which the running sum of ``weight`` exceeds ``uniform`` × its total.
+    """First index at which each row's running sum of ``weight`` exceeds ``uniform`` × its total.
 
-    The sum runs over blocks and then within one: a running sum of a whole vocabulary is slow.
-    Blocks are summed by halves: elementwise, so that a row's bits depend on no other row.
+    This draws a token: ``weight`` (rows, vocabulary) need not sum to 1, and ``uniform`` has a
+    random number in [0, 1) for each row. The sum runs over blocks of tokens and then within one: a
+    running sum of a whole vocabulary is slow. Blocks are summed by halves: elementwise, so that a
+    row's bits depend on no other row. ``_first_exceeding`` gives the first index, (rows, 1), at
+    which a running sum is above its target.
     """
+    # What is missing to whole blocks.
     n_padding = -weight.shape[-1] % BLOCK
     if n_padding:
         weight = torch.nn.functional.pad(weight, (0, n_padding))

@@ -65,6 +65,7 @@ class Client:
     def __init__(
         self, url: str, key: str | None, tries: int, timeout: float, stop: threading.Event
     ) -> None:
+        """Set up a connection to the server at ``url``, which is opened by the first request."""
         self._url = url.rstrip("/")
         self._key = key
         self._tries = tries
@@ -79,7 +80,12 @@ class Client:
         self._path = address.path
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request until it is answered, and return the answer."""
+        """Send a request until it is answered, and return the answer.
+
+        ``PASSING`` are the statuses that go away by themselves, such as busy: the request is tried
+        again after a wait. ``FOR_GOOD`` are those that would meet every request, such as a wrong
+        key. ``RefusedError`` says that this one request gets no answer.
+        """
         data = json.dumps(body).encode()
         reason = ""
         for attempt in range(self._tries):
@@ -116,7 +122,10 @@ class Client:
         self._connection.close()
 
     def _post_once(self, path: str, data: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Send one request and read its answer; no second try."""
+        """Send one request and read its status, headers and body; no second try.
+
+        Raises ``StoppedError`` if the client was stopped from outside.
+        """
         if self._stop.is_set():
             raise StoppedError
         headers = {"Content-Type": "application/json", "User-Agent": f"rlbhpc/{__version__}"}
@@ -127,7 +136,11 @@ class Client:
         return response.status, response.headers, response.read()
 
     def _wait_before_retry(self, attempt: int, reason: str, retry_after: str | None) -> None:
-        """Wait before the next try: longer each time, and not in step with other clients."""
+        """Wait before the next try: longer each time, and not in step with other clients.
+
+        ``attempt`` counts the tries from 0. ``retry_after`` is the server's own wish in seconds.
+        The wait ends with ``StoppedError`` if the client is stopped meanwhile.
+        """
         longest = min(LONGEST_DELAY, FIRST_DELAY * 2.0**attempt)
         delay = random.uniform(0, longest)
         if retry_after is not None and retry_after.strip().isdigit():
@@ -144,7 +157,10 @@ class Client:
 
 
 def key_of(variable: str | None) -> str | None:
-    """Read the key from the environment, the only place where it is looked for."""
+    """Read the key from the environment variable, the only place where it is looked for.
+
+    None if no variable is named: the server then asks for no key.
+    """
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
@@ -197,6 +213,10 @@ class EndpointEngine:
         context: int | None = None, concurrency: int = 32, tries: int = 8, timeout: float = 1800.0,
         top_logprobs: int = 5,
     ) -> None:  # fmt: skip
+        """Set up as many clients as requests may be under way at a time.
+
+        ``model`` is the server's name of it. See the class for the other parameters.
+        """
         self.tokens: Tokens = TextTokens()
         self.max_length = context or UNKNOWN
         self._model = str(model)
@@ -207,7 +227,11 @@ class EndpointEngine:
         self._clients = [Client(url, key, tries, timeout, self._stop) for _ in range(concurrency)]
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
-        """Yield completions as they come; see :class:`Engine`."""
+        """Yield completions as they come; see :class:`Engine`.
+
+        Each client has a thread that takes the next request, shared with the others, once it is
+        free. ``Ahead`` yields what the threads give.
+        """
         shared = Shared(iter(requests))
         self._stop.clear()
         ahead = Ahead([self._serve_requests(c, shared, sampling) for c in self._clients])
@@ -225,7 +249,11 @@ class EndpointEngine:
     def _serve_requests(
         self, client: Client, requests: Iterator[Request], sampling: Sampling
     ) -> Iterator[Completion]:
-        """Ask for one request after the other, over one connection."""
+        """Ask for one request after the other, over one connection.
+
+        A request that the server refuses becomes a failed completion; what would meet all requests
+        alike, such as a wrong key, ends the other connections, too.
+        """
         path = "/chat/completions" if self._chat else "/completions"
         try:
             for request in requests:
@@ -249,7 +277,12 @@ class EndpointEngine:
             client.close()
 
     def _request_body(self, request: Request, sampling: Sampling) -> dict[str, Any]:
-        """What the protocol is sent for a sample; a setting that is off stays the server's."""
+        """Body of the HTTP request for one sample; a setting that is off is left to the server.
+
+        ``sampling`` says how tokens are drawn; ``extras`` gives the settings, such as penalties,
+        that are on. ``_chat`` sends the prompt as a user's message. ``_top`` is how many of the
+        likeliest tokens the server should report with each token; at 0 it reports no log-probs.
+        """
         text = self.tokens.decode(request.prompt_ids)
         body: dict[str, Any] = {
             "model": self._model,
@@ -298,7 +331,10 @@ class ReportedToken(NamedTuple):
 
 
 def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
-    """Turn a server's answer into a completion; a malformed one is a failure that says so."""
+    """Turn a server's answer into a completion; a malformed one is a failure that says so.
+
+    ``stop`` are the stop strings that the server was sent.
+    """
     try:
         return _make_completion(request, answer, stop)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -308,7 +344,13 @@ def completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) ->
 
 
 def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[str]) -> Completion:
-    """Read a server's answer; ``stop`` are the stop strings that it was sent."""
+    """Turn a server's answer into a completion; ``stop`` are the stop strings that it was sent.
+
+    A server reports the text of tokens and not their ids, so ``stand_in_id`` gives a negative
+    number for each text. Without log-probs only the number of tokens is known.
+    ``entropy_lower_bound`` uses the likeliest tokens alone. The text is cut before the first stop
+    string.
+    """
     choice = answer["choices"][0]
     reason = choice.get("finish_reason")
     if reason not in ("stop", "length"):
@@ -343,7 +385,10 @@ def _make_completion(request: Request, answer: dict[str, Any], stop: Sequence[st
 def _read_finish(
     choice: dict[str, Any], tokens: Sequence[ReportedToken], stop: Sequence[str]
 ) -> Finish:
-    """Why a response ended: the protocol calls an end of text and a stop string by one name."""
+    """Why a response ended: the protocol calls an end of text and a stop string by one name.
+
+    So the text of the ``tokens`` is searched for a stop string; vLLM names it as ``stop_reason``.
+    """
     if choice["finish_reason"] == "length":
         return Finish.LENGTH
     text_with_stop = "".join(token.text for token in tokens)
@@ -370,7 +415,11 @@ def stand_in_id(text: str) -> int:
 
 
 def _read_text_tokens(choice: dict[str, Any]) -> list[ReportedToken]:
-    """Tokens of an answer of ``/completions``; none if the server reports no log-probs."""
+    """Tokens of an answer of ``/completions``; none if the server reports no log-probs.
+
+    ``choice`` is the one response in the answer. Each token has its log-prob and those of the
+    likeliest tokens in its place, or its own alone where the server lists no others.
+    """
     reported = choice.get("logprobs") or {}
     texts = reported.get("tokens") or []
     top_of_tokens = reported.get("top_logprobs") or [None] * len(texts)
@@ -385,7 +434,11 @@ def _read_text_tokens(choice: dict[str, Any]) -> list[ReportedToken]:
 
 
 def _read_chat_tokens(choice: dict[str, Any]) -> list[ReportedToken]:
-    """Tokens of an answer of ``/chat/completions``; none if the server reports no log-probs."""
+    """Tokens of an answer of ``/chat/completions``; none if the server reports no log-probs.
+
+    ``choice`` is the one response in the answer. Each token has its log-prob and those of the
+    likeliest tokens in its place, or its own alone where the server lists no others.
+    """
     reported = choice.get("logprobs") or {}
     tokens = []
     for entry in reported.get("content") or ():

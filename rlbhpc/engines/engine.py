@@ -123,7 +123,9 @@ ENGINES: dict[str, Kind] = {
 def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
     """Make the engine ``kind`` for a model folder (for ``endpoint``: the server's model name).
 
-    ``settings`` are the engine's own keyword arguments; see :func:`check_settings`.
+    An engine samples responses from a model. ``ENGINES`` has the module and class of each of the
+    package's own, which is imported only now; any other is a plugin. ``settings`` are the engine's
+    own keyword arguments; see :func:`check_settings`.
     """
     check_settings(kind, settings)
     if kind in ENGINES:
@@ -135,7 +137,11 @@ def make_engine(kind: str, model: str | Path, **settings: Any) -> Engine:
 
 
 def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
-    """Refuse an unknown engine, a setting that it does not have, and a value that cannot be."""
+    """Refuse an unknown engine, a setting that it does not have, and a value that cannot be.
+
+    ``ENGINES`` lists the package's own engines with their settings; any other is a plugin, whose
+    parameters are its settings. ``COUNTS`` are the settings that must be whole numbers.
+    """
     if kind in ENGINES:
         plugins.reject_own_name("engines", kind)
         allowed = ENGINES[kind].settings
@@ -157,7 +163,7 @@ def check_settings(kind: str, settings: Mapping[str, Any]) -> None:
 
 
 def _plugin_engine(kind: str) -> Callable[..., Any]:
-    """The class of an engine that a study or a package brings."""
+    """The class of an engine that a study's file or an installed package brings."""
     plugin = plugins.find("engines", kind)
     if plugin is None:
         names = ", ".join((*ENGINES, *plugins.installed("engines")))
@@ -168,7 +174,11 @@ def _plugin_engine(kind: str) -> Callable[..., Any]:
 
 
 def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:
-    """Why a prompt and its longest response do not fit the model; empty if they do."""
+    """Why a prompt and its longest response do not fit the model; empty if they do.
+
+    All lengths are in tokens; ``max_length`` is what the model holds of prompt and response
+    together.
+    """
     if prompt_length == 0:
         return "the prompt has no tokens"
     if prompt_length + sampling.max_tokens <= max_length:
@@ -208,6 +218,7 @@ class Ahead(Generic[T]):
     """
 
     def __init__(self, sources: Sequence[Iterator[T]], max_waiting: int = 1024) -> None:
+        """Start a thread for each source, which puts what the source yields into a shared queue."""
         self._queue: queue.Queue[T | SourceEnd] = queue.Queue(max_waiting)
         self._stop = threading.Event()
         self._n_running = len(sources)
@@ -219,7 +230,10 @@ class Ahead(Generic[T]):
             thread.start()
 
     def _exhaust(self, source: Iterator[T]) -> None:
-        """Put all items of a source into the queue, and its end behind them."""
+        """Put all items of a source into the queue, and its end behind them.
+
+        It runs in the source's own thread. An exception travels with the end to the reader.
+        """
         end = SourceEnd()
         try:
             for item in source:
@@ -234,7 +248,10 @@ class Ahead(Generic[T]):
         self._put(end)
 
     def _put(self, entry: T | SourceEnd) -> None:
-        """Wait for room in the queue, or until the reader has closed it."""
+        """Wait for room in the queue, or until the reader has closed it.
+
+        ``entry`` is an item of a source, or the mark of its end.
+        """
         while not self._stop.is_set():
             try:
                 self._queue.put(entry, timeout=0.1)
@@ -246,6 +263,7 @@ class Ahead(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        """The next item of any source; ends when all have ended, and raises what one raised."""
         while self._n_running:
             entry = self._queue.get()
             if not isinstance(entry, SourceEnd):

@@ -38,7 +38,8 @@ def follow_umask(folder: Path) -> None:
 def context_length(folder: Path) -> int:
     """Tokens, prompt and response together, that a model can hold.
 
-    Where the file leaves it to the family, as Gemma 3's do, it is what transformers takes.
+    ``stated_length`` reads it from ``config.json``. Where the file leaves it to the family, as
+    Gemma 3's do, it is what transformers takes.
     """
     length = lineage.stated_length(configuration(folder))
     if length is None:
@@ -62,7 +63,7 @@ def sees(folder: Path) -> bool:
 
 
 def end_ids(folder: Path) -> set[int]:
-    """End-of-text ids that the configuration files name; chat models have several."""
+    """End-of-text ids that the configuration files name; chat models have several of them."""
     end_tokens: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         path = folder / name
@@ -73,7 +74,7 @@ def end_ids(folder: Path) -> set[int]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Safetensors files that transformers reads.
+    """Safetensors files that transformers reads: one file, or those that the index names.
 
     Some folders have the weights once more for another program, as those of Mistral have.
     """
@@ -122,8 +123,10 @@ _in_use: dict[Path, int] = {}
 def staged(model: Path) -> Path:
     """The copy of a model folder on this node, or the folder itself where none can be had.
 
-    A copy is named after what it was made from (place, names, sizes and times of change), so a
-    model that has been changed is copied anew. A copy that no process uses makes room for another.
+    The environment variable ``RLBHPC_STAGE`` names a folder on the node's own disk; without it
+    nothing is copied. A copy is named after what it was made from (place, names, sizes and times of
+    change), so a model that has been changed is copied anew. ``_hold_copy`` marks the copy as used
+    by this process; one that no process uses makes room for another.
     """
     named = os.environ.get(VARIABLE)
     if not named:
@@ -163,7 +166,10 @@ def _hold_copy(copy: Path) -> None:
 
 
 def _copy_model(model: Path, copy: Path) -> None:
-    """Copy into a folder that gets its name when it is whole."""
+    """Copy a model into a folder that gets its name when it is whole.
+
+    ``SPARE`` bytes stay free on the disk beside it.
+    """
     needed = sum(stat.st_size for _, stat in _model_files(model)) + SPARE
     _make_room(copy.parent, needed)
     partial = copy.with_suffix(".partial")
@@ -175,7 +181,11 @@ def _copy_model(model: Path, copy: Path) -> None:
 
 
 def _make_room(stage: Path, needed: int) -> None:
-    """Remove copies that nobody uses, and what was left half done, until there is room."""
+    """Remove copies that nobody uses, and what was left half done, until there is room.
+
+    ``needed`` is in bytes. A copy is in use while a process holds a lock on the file ``.used`` of
+    the same name.
+    """
     for path in sorted(stage.iterdir()):
         if shutil.disk_usage(stage).free >= needed:
             return

@@ -58,6 +58,11 @@ class HfEngine:
     def __init__(
         self, model: str | Path, *, rows: int = 256, dtype: str = "float32", device: str = "cpu"
     ) -> None:
+        """Load the model and make the batches that sample from it.
+
+        Small models on a CPU run one batch on each core, all others a single batch on the whole
+        device. ``round_up`` gives whole multiples of sixteen rows.
+        """
         settle_vector_math()
         folder = Path(model)
         self.max_length = steady_length(folder)
@@ -71,13 +76,19 @@ class HfEngine:
         self._cores = torch.get_num_threads()
         n_parameters = sum(parameter.numel() for parameter in module.parameters())
         n_batches = self._cores if device == "cpu" and n_parameters < SMALL_MODEL else 1
+        # Each batch has its share of the rows, rounded up.
         batch_rows = round_up(-(-rows // n_batches))
         self._samplers = [
             BatchSampler(self._backend, batch_rows, self.max_length) for _ in range(n_batches)
         ]
 
     def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
-        """Yield completions as they finish; see :class:`Engine`."""
+        """Yield completions as they finish; see :class:`Engine`.
+
+        Each sampler runs a batch in its own thread and takes new requests from the shared iterator.
+        ``Ahead`` yields what they give: a failed completion, or the raw outcome of a row, of which
+        ``stop`` makes a completion.
+        """
         stop = StopText(self.tokens, sampling)
         shared = Shared(iter(requests))
         ahead = Ahead([self._run(sampler, shared, sampling, stop) for sampler in self._samplers])
@@ -107,7 +118,11 @@ class HfEngine:
     def _score_response(
         self, prompt: tuple[int, ...], response: tuple[int, ...], temperature: float
     ) -> Score:
-        """Log-probs and entropies of one response behind its prompt."""
+        """Log-probs and entropies of one response behind its prompt, all as token ids.
+
+        ``prefill`` runs the whole text once. Logits are made of a few positions at a time, because
+        those of all take much memory.
+        """
         length = len(prompt) + len(response)
         if length > self.max_length:
             raise UserError(f"score: {length} tokens exceed the {self.max_length} of the model")
@@ -181,9 +196,10 @@ def draw_tokens(
 ) -> DrawnTokens:
     """Draw one token per row of ``logits`` by inverting the distribution function at ``uniform``.
 
-    Log-probs and entropies are those of the distribution at the sampling temperature, before
-    penalties and truncation. A ``history`` is needed where the sampling setting has penalties or
-    ``min_tokens``.
+    ``uniform`` has one random number in [0, 1) for each row. Log-probs and entropies are those of
+    the distribution at the sampling temperature, before penalties and truncation. A ``history``
+    (what each row has read and written) is needed where the sampling setting has penalties or
+    ``min_tokens``. ``end_tokens`` are the ids that end a response.
     """
     measured = log_distribution(logits, sampling.temperature)
     sampled_from = measured
@@ -203,7 +219,11 @@ def draw_tokens(
 def penalise_logits(
     logits: torch.Tensor, sampling: Sampling, history: TokenHistory, end_tokens: torch.Tensor
 ) -> torch.Tensor:
-    """Logits in which end tokens have no chance before ``min_tokens``, then with the penalties."""
+    """Logits in which end tokens have no chance before ``min_tokens``, then with the penalties.
+
+    ``logits`` are (rows, vocabulary). ``history`` says which tokens stand in a row's prompt and how
+    often each was written since. Penalties make such tokens less likely.
+    """
     is_too_short = history.n_written < sampling.min_tokens
     logits = logits.clone()
     logits[:, end_tokens] = torch.where(is_too_short[:, None], -torch.inf, logits[:, end_tokens])
@@ -218,7 +238,12 @@ def penalise_logits(
 
 
 def truncate_weights(weights: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Zero the weights of tokens that min-p, then top-k, then top-p leave out."""
+    """Zero the weights of tokens that min-p, then top-k, then top-p leave out.
+
+    ``weights`` (rows, vocabulary) are the probabilities of the next token. Min-p keeps the tokens
+    with at least that share of the likeliest one's weight, top-k the k likeliest, and top-p the
+    fewest likeliest that reach that mass.
+    """
     if sampling.min_p > 0:
         threshold = sampling.min_p * weights.amax(-1, keepdim=True)
         weights = _normalise(weights * (weights >= threshold))
@@ -233,6 +258,7 @@ def truncate_weights(weights: torch.Tensor, sampling: Sampling) -> torch.Tensor:
 def keep_nucleus(weights: torch.Tensor, top_p: float) -> torch.Tensor:
     """Zero all but the smallest set of likeliest tokens whose mass reaches ``top_p``."""
     descending, order = weights.sort(dim=-1, descending=True, stable=True)
+    # The mass of all likelier tokens.
     mass_before = descending.cumsum(-1, dtype=torch.float64) - descending
     kept = descending * (mass_before < top_p)
     return torch.zeros_like(weights).scatter_(-1, order, kept)
@@ -267,6 +293,7 @@ class BatchState:
     """
 
     def __init__(self, capacity: int, backend: Backend, sampling: Sampling) -> None:
+        """Make the state of ``capacity`` rows, all of them free."""
         self.capacity = capacity
         self.max_tokens = sampling.max_tokens
         self.device = backend.device
@@ -306,7 +333,12 @@ class BatchState:
         return torch.tensor(numbers, device=self.device)
 
     def admit(self, rows: list[int], requests: list[Request], prompt: PrefilledPrompt) -> None:
-        """Start requests for the same prompt in free rows."""
+        """Start requests for the same prompt in free rows.
+
+        ``prompt`` has been run: its last hidden state predicts the first token of each row. Each
+        request brings the stream of random numbers of its own seed, one for each token. A cache
+        column holds the keys and values of one token.
+        """
         streams = np.stack([uniforms(request.seed, self.max_tokens) for request in requests])
         self.hidden[rows] = prompt.hidden[-1]
         self.uniforms[rows] = torch.from_numpy(streams).to(self.device)
@@ -331,7 +363,10 @@ class BatchState:
         return TokenHistory(self.in_prompt[:n_rows], self.times_written[:n_rows], n_written)
 
     def append(self, drawn: DrawnTokens) -> None:
-        """Append the drawn tokens to the first rows."""
+        """Append the drawn tokens to the first rows.
+
+        Free rows among them are computed along, but count no token: ``is_running`` is 0 for them.
+        """
         n_rows = len(drawn.tokens)
         positions = self.to_device(self.n_sampled[:n_rows, None])
         tokens = drawn.tokens[:, None]
@@ -346,7 +381,10 @@ class BatchState:
         self.n_sampled[:n_rows] += is_running
 
     def remove_finished(self, rows: list[int]) -> list[FinishedRow]:
-        """Copy finished rows to the host and free them."""
+        """Copy finished rows to the host and free them.
+
+        The arrays are copied down to the longest row at once, since each transfer costs time.
+        """
         longest = int(self.n_sampled[rows].max())
         tokens = self.tokens[rows, :longest].cpu().numpy()
         logprobs = self.logprobs[rows, :longest].cpu().numpy()
@@ -366,7 +404,7 @@ class BatchState:
         return finished
 
     def move_rows(self, sources: list[int], targets: list[int]) -> None:
-        """Move running rows to free ones."""
+        """Move running rows to free ones; each array of the state has one entry for each row."""
         for state in (
             self.requests, self.columns, self.rotary_offsets, self.n_sampled, self.is_running,
             self.hidden, self.uniforms, self.tokens, self.logprobs, self.entropies, self.in_prompt,
@@ -408,7 +446,12 @@ class BatchSampler:
     def run(
         self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[FinishedRow | Completion]:
-        """Yield rows as they finish, and completions for requests that cannot be run."""
+        """Yield rows as they finish, and completions for requests that cannot be run.
+
+        A row of the batch samples one response. Each pass draws one token for every row and runs
+        the model on it. Rows that have ended are yielded and freed; new requests are admitted once
+        enough rows are free, since running their prompts costs about as much as a pass.
+        """
         state = BatchState(self.rows, self.backend, sampling)
         cache = BatchCache(self.rows)
         end_tokens = torch.tensor(sorted(stop.ends), device=self.backend.device)
@@ -437,7 +480,11 @@ class BatchSampler:
                 self._decode(state, cache, drawn.tokens)
 
     def _decode(self, state: BatchState, cache: BatchCache, tokens: torch.Tensor) -> None:
-        """Feed the drawn tokens of all rows up to the highest running one to the model."""
+        """Feed the drawn tokens of all rows up to the highest running one to the model.
+
+        The cache has one column for each token of a row. The step sees the columns up to the
+        longest row's and leaves in ``state.hidden`` what predicts each row's next token.
+        """
         n_rows = state.n_computed()
         columns = state.columns[:n_rows]
         step_cache = StepCache(
@@ -451,7 +498,11 @@ class BatchSampler:
     def _admit(
         self, state: BatchState, cache: BatchCache, requests: list[Request], sampling: Sampling
     ) -> Iterator[Completion]:
-        """Start requests in free rows, prefilling new prompts; yield those that cannot be run."""
+        """Start requests in free rows, prefilling new prompts; yield those that cannot be run.
+
+        To prefill is to run a whole prompt, which fills the cache with its keys and values. It is
+        done once for all requests with the same prompt.
+        """
         free_rows = iter(state.free_rows())
         admitted: dict[Prompt, list[tuple[int, Request]]] = {}
         for request in requests:
@@ -475,7 +526,10 @@ class BatchSampler:
 def _finished_rows(
     state: BatchState, drawn: DrawnTokens, end_tokens: torch.Tensor, stop: StopText
 ) -> list[int]:
-    """Running rows whose latest token ends the response, by itself, its count or its text."""
+    """Running rows whose latest token ends the response, by itself, its count or its text.
+
+    ``end_tokens`` are the ids that end a response; ``stop`` looks for stop strings in its text.
+    """
     n_rows = len(drawn.tokens)
     has_ended = (drawn.tokens[:, None] == end_tokens).any(1).cpu().numpy()
     has_ended |= state.n_sampled[:n_rows] >= state.max_tokens
@@ -487,7 +541,10 @@ def _finished_rows(
 
 
 def _shrink_batch(state: BatchState, cache: BatchCache) -> None:
-    """Move rows down once half of the computed ones are free, so that fewer are computed."""
+    """Move rows down once half of the computed ones are free, so that fewer are computed.
+
+    All rows up to the highest running one are computed, in multiples of sixteen, free or not.
+    """
     running = state.running_rows()
     n_needed = round_up(len(running))
     if not running or n_needed > state.n_computed() // 2:

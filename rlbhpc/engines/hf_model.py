@@ -60,7 +60,10 @@ class RecentImages(Generic[T]):
         self.made: dict[Images, T] = {}
 
     def get(self, images: Images) -> T:
-        """Return what was made of images, or make it now and drop the oldest to have room."""
+        """Return what was made of images, or make it now and drop the oldest to have room.
+
+        ``images`` are the files of one prompt.
+        """
         with self._lock:
             if images not in self.made:
                 latest = self._make(images)
@@ -79,7 +82,10 @@ def _decode_all(images: Images) -> tuple[Image, ...]:
 
 
 def _decode_image(number: int, data: bytes) -> Image:
-    """Decode an image, the ``number``-th of its problem, to RGB; transparency becomes white."""
+    """Decode an image, the ``number``-th of its problem, to RGB; transparency becomes white.
+
+    ``data`` is the file's content. Pillow's mode "I" has wide grey values and "F" floats.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -129,18 +135,19 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: ours for a decoding step, PyTorch's for a prefill.
 
-    Ours is of one new token per row over its cached columns. It is written as two batched matrix
-    products, because these sum over a row's columns in order, so that masked columns at the end
-    (exact zeros) leave the bits as they are; the fused kernels cut the columns by the shape of the
-    whole batch. ``query`` is [rows, heads, 1, head dim], ``key`` and ``value`` [rows, kv heads,
-    columns, head dim], the mask, which is added, [rows, 1, 1, columns]; the result is [rows, 1,
-    heads, value dim].
+    A decoding step is one new token per row over the row's cached columns (one for each earlier
+    token); its mask is of floats, which are added. It is written as two batched matrix products,
+    because these sum over a row's columns in order, so that masked columns at the end (exact zeros)
+    leave the bits as they are; the fused kernels cut the columns by the shape of the whole batch.
+    ``query`` is [rows, heads, 1, head dim], ``key`` and ``value`` [rows, kv heads, columns, head
+    dim], the mask [rows, 1, 1, columns]; the result is [rows, 1, heads, value dim].
     """
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling)
     rows, heads, _, head_dim = query.shape
     kv_heads = key.shape[1]
     scale = head_dim**-0.5 if scaling is None else scaling
+    # Query heads that share a key head go into one matrix product.
     grouped_query = query.reshape(rows * kv_heads, heads // kv_heads, head_dim)
     mask = attention_mask[:, 0].repeat_interleave(kv_heads, 0)
     scores = torch.baddbmm(mask, grouped_query, key.flatten(0, 1).mT, alpha=scale)
@@ -155,7 +162,10 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, sdpa_mask)
 
 @contextmanager
 def explain_loading_errors(folder: Path) -> Iterator[None]:
-    """Turn what transformers raises for a model folder into one line; lack of memory passes."""
+    """Turn what transformers raises for a model folder into one line; lack of memory passes.
+
+    Errors of the system, such as a missing file, pass as well.
+    """
     try:
         yield
     except LOADING_ERRORS as error:
@@ -198,7 +208,11 @@ def named_weights(module: Any) -> dict[str, torch.Tensor]:
 def weights_as_stored(
     module: Any, weights: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Weights as checkpoint files have them: a stack of experts as one tensor for each expert."""
+    """Weights as checkpoint files have them: a stack of experts as one tensor for each expert.
+
+    ``weights`` are the names and tensors of ``module``. Models without stacked experts are stored
+    as they are.
+    """
     if not has_stacked_experts(module):
         yield from weights
         return
@@ -213,7 +227,10 @@ def has_stacked_experts(module: Any) -> bool:
 
 
 def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
-    """Load a causal model for inference."""
+    """Load a causal model for inference, with the attention of this module where it is the same.
+
+    The ``hf`` engine caches keys and values alone, so a model that keeps another state is refused.
+    """
     config = read_config(folder)
     text_config = config.get_text_config()
     with explain_loading_errors(folder):
@@ -238,7 +255,11 @@ def load_module(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 def copy_weights(module: Any, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Overwrite a module's weights in place from a model folder or named tensors."""
+    """Overwrite a module's weights in place from a model folder or named tensors.
+
+    ``targets`` are the module's own tensors by name. One that is tied to another, as an output
+    layer to the embedding, may be missing.
+    """
     if isinstance(weights, Path):
         # transformers' own loader knows every layout that a checkpoint folder can have.
         dtype = next(module.parameters()).dtype
@@ -286,6 +307,7 @@ class Backend:
     """
 
     def __init__(self, module: Any) -> None:
+        """Wrap a loaded transformers model and take its output layer apart from its body."""
         self.module = module
         self.config = module.config.get_text_config()
         self.image_processor: ImageProcessor | None = None
@@ -303,7 +325,10 @@ class Backend:
         self.dtype = parameter.dtype
 
     def expand_images(self, request: Request) -> Request:
-        """Give each image of a request as many tokens as the model sees of it."""
+        """Give each image of a request as many tokens as the model sees of it.
+
+        The prompt of a request marks each image with one token.
+        """
         if self.image_processor is not None:
             ids = self.image_processor.expand_images(request.prompt_ids, request.images)
             return replace(request, prompt_ids=ids)
@@ -315,7 +340,12 @@ class Backend:
         return request
 
     def prefill(self, ids: tuple[int, ...], images: Images = ()) -> PrefilledPrompt:
-        """Run one prompt, its images expanded, padded on its right to whole strides."""
+        """Run one whole prompt and return its hidden states, keys and values.
+
+        ``ids`` are its tokens, with as many for each image as the model sees. They are padded on
+        the right to whole strides, a multiple of sixteen. An image takes more tokens than rotary
+        positions; ``rotary_offset`` is the difference for the tokens that follow.
+        """
         n_tokens = len(ids)
         padded_ids = torch.zeros((1, round_up(n_tokens)), dtype=torch.long, device=self.device)
         padded_ids[0, :n_tokens] = torch.tensor(ids)
@@ -340,7 +370,14 @@ class Backend:
         return PrefilledPrompt(output.last_hidden_state[0, :n_tokens], layers, rotary_offset)
 
     def decode(self, tokens: torch.Tensor, cache: StepCache) -> torch.Tensor:
-        """Feed one token per row, cached at the row's column; return hidden states [rows, d]."""
+        """Run the model on one new token per row; return hidden states [rows, d].
+
+        The token's keys and values go into the row's next column of ``cache``, which has one for
+        each token. The rotary position says where in the text the token stands. The additive mask
+        hides columns that a row has not filled. Some models have layers with a sliding window,
+        which see only the last columns, beside layers that see all (``has_both``); then each type
+        gets its own mask.
+        """
         mask: Any = cache.additive_mask(self.dtype)
         if self.sliding_window is not None:
             near_mask = cache.additive_mask(self.dtype, self.sliding_window)
@@ -428,13 +465,18 @@ class BatchCache:
         self.layers: Layers = []
 
     def ensure_columns(self, n_tokens: int, like: Layers) -> None:
-        """Have room for ``n_tokens`` a row, keeping what is cached; ``like`` gives the shapes."""
+        """Have room for ``n_tokens`` a row, keeping what is cached; ``like`` gives the shapes.
+
+        A column holds the key and the value of one token of a row. ``like`` are keys and values of
+        a prompt, layer by layer.
+        """
         n_new = columns_for(n_tokens) - self.columns
         if n_new <= 0:
             return
         if not self.layers:
             for keys, values in like:
                 self.layers.append((self._empty_like(keys), self._empty_like(values)))
+        # Nothing in the last dimension, ``n_new`` behind the end of the last but one.
         new_columns = (0, 0, 0, n_new)
         self.layers = [(pad(keys, new_columns), pad(values, new_columns)) for keys, values in
                        self.layers]  # fmt: skip
@@ -471,6 +513,11 @@ class StepCache(Cache):
         n_columns: int,
         rotary_offsets: torch.Tensor,
     ) -> None:
+        """Show ``batch_cache`` for one decoding step, which feeds one new token to each row.
+
+        A column holds the key and the value of one token of a row. ``rotary_offsets`` is what to
+        add to a row's column to get the position in its text.
+        """
         super().__init__(layers=[])
         self.batch_cache = batch_cache
         self.token_columns = token_columns
@@ -480,7 +527,11 @@ class StepCache(Cache):
         self._row_numbers = torch.arange(self.n_rows, device=token_columns.device)
 
     def additive_mask(self, dtype: torch.dtype, window: int | None = None) -> torch.Tensor:
-        """Mask to add to scores, ``[rows, 1, 1, columns]``; a ``window`` shows the last columns."""
+        """Mask to add to attention scores, ``[rows, 1, 1, columns]``: 0, or very low where hidden.
+
+        A row sees its columns up to that of its new token, with a ``window`` the last of them
+        alone.
+        """
         columns = torch.arange(self.n_columns, device=self.token_columns.device)
         newest = self.token_columns[:, None]
         is_visible = columns <= newest
@@ -492,7 +543,11 @@ class StepCache(Cache):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store each row's new key and value, and return all that the rows may see."""
+        """Store each row's new key and value, and return all that the rows may see.
+
+        transformers calls it in each layer. The new states are [rows, heads, 1, head dim]; what is
+        returned is [rows, heads, columns, head dim].
+        """
         keys, values = self.batch_cache.layers[layer_idx]
         keys[self._row_numbers, :, self.token_columns] = key_states[:, :, 0]
         values[self._row_numbers, :, self.token_columns] = value_states[:, :, 0]
@@ -531,6 +586,10 @@ class ImageProcessor:
         return self.recent.get(images)
 
     def _process(self, images: Images) -> Pixels:
+        """Cut images into patches; return their pixels and their sizes in patches.
+
+        A size is (time, height, width).
+        """
         pictures = list(decoded_images.get(images))
         try:
             inputs = self._processor(images=pictures, return_tensors="pt")
@@ -545,7 +604,10 @@ class ImageProcessor:
         return [(height // merge, width // merge) for _, height, width in patch_grids.tolist()]
 
     def expand_images(self, prompt_ids: Sequence[int], images: Images) -> tuple[int, ...]:
-        """Give each image of a prompt as many tokens as the model sees of it."""
+        """Give each image of a prompt as many tokens as the model sees of it.
+
+        The prompt marks each image with one token, which is repeated here. Sizes are in tokens.
+        """
         n_marked = prompt_ids.count(self.image_token)
         if n_marked != len(images):
             raise UserError(f"the prompt marks {n_marked} images and has {len(images)}")
@@ -564,9 +626,9 @@ class ImageProcessor:
     def token_positions(self, expanded: Sequence[int], images: Images) -> NDArray[np.int64]:
         """Positions of an expanded prompt's tokens in time, height and width, (3, tokens).
 
-        Text counts on in all three. An image stands still in time and counts its rows and columns
-        from there; what follows it stands behind the larger of the two (Wang et al. 2024,
-        arXiv 2409.12191, section 2.1).
+        In an expanded prompt an image has all its tokens. Text counts on in all three. An image
+        stands still in time and counts its rows and columns from there; what follows it stands
+        behind the larger of the two (Wang et al. 2024, arXiv 2409.12191, section 2.1).
         """
         sizes = iter(self._merged_sizes(images))
         parts: list[NDArray[np.int64]] = []
@@ -575,6 +637,7 @@ class ImageProcessor:
             height = width = 1  # of a text token
             if expanded[index] == self.image_token:
                 height, width = next(sizes)
+            # Time, row and column of each of its tokens.
             grid = np.indices((1, height, width)).reshape(3, -1)
             parts.append(grid + position)
             index += height * width

@@ -43,8 +43,9 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
     """Write a random causal model with a byte tokeniser into ``folder`` and return the folder.
 
     ``family`` is a transformers model type: ``qwen2``, ``llama``, ``mistral``, ``gpt2``, …; or
-    ``qwen2_5_vl``, which sees. The same seed gives the same bytes. ``sizes`` replace those of
-    :data:`SIZES`; ``initializer_range`` sets how peaked the random distributions are.
+    ``qwen2_5_vl``, which sees: it has a vision tower. The same seed gives the same bytes. ``sizes``
+    replace those of :data:`SIZES`; ``initializer_range`` sets how peaked the random distributions
+    are.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -67,7 +68,11 @@ def make_tiny_model(folder: Path, family: str = "qwen2", seed: int = 0, **sizes:
 
 
 def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
-    """Configuration of a model for :func:`byte_tokenizer`, with ``sizes`` in place of ours."""
+    """Configuration of a small model for :func:`byte_tokenizer`, with ``sizes`` in place of ours.
+
+    ``family`` is a transformers model type. ``MARKS`` are the tokens that mark images for the one
+    that sees them.
+    """
     from transformers import AutoConfig
 
     tokenizer = byte_tokenizer(MARKS if family == "qwen2_5_vl" else ())
@@ -91,9 +96,14 @@ def tiny_config(family: str = "qwen2", **sizes: Any) -> Any:
 
 
 def _with_tower(text: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """Put a vision tower in front of a language model's settings."""
+    """Put a vision tower in front of a language model's settings.
+
+    Rotary positions of images have three parts (time, height, width), which share half of a head's
+    numbers among them: ``mrope_section``.
+    """
     half = text["hidden_size"] // text["num_attention_heads"] // 2
     rotation = {"rope_type": "default", "rope_theta": 1e4}
+    # A third, rounded, for height and for width; time has what is left.
     height = (half + 1) // 3
     return {
         "text_config": {
@@ -110,7 +120,7 @@ def _with_tower(text: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
 
 
 def _save_processor(folder: Path) -> None:
-    """Write how images are cut into patches, as such models come with it."""
+    """Write how images are cut into patches, in the file where such models keep it."""
     sizes = {k: TOWER[k] for k in ("patch_size", "temporal_patch_size")}
     settings = {
         "image_processor_type": "Qwen2VLImageProcessor",
@@ -123,7 +133,10 @@ def _save_processor(folder: Path) -> None:
 
 
 def byte_tokenizer(marks: tuple[str, ...] = ()) -> Any:
-    """Make a tokeniser with one token per byte, so that it holds any text and needs no training."""
+    """Make a tokeniser with one token per byte, so that it holds any text and needs no training.
+
+    ``marks`` are special tokens to add, such as those that mark an image.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -25,6 +25,7 @@ class Tokens:
     """
 
     def __init__(self, folder: Path) -> None:
+        """Note every token that ends a response of the model; refuse a model without one."""
         self.folder = folder
         self.eos = end_ids(folder) | (
             {self.tokenizer.eos_token_id} if self.tokenizer.eos_token_id is not None else set()
@@ -47,7 +48,7 @@ class Tokens:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The transformers tokeniser."""
+        """The transformers tokeniser, loaded at its first use."""
         from transformers import AutoTokenizer
 
         try:
@@ -105,6 +106,7 @@ class StopText:
     """
 
     def __init__(self, tokens: Tokens, sampling: Sampling) -> None:
+        """Note what ends a response: the model's end tokens, stop tokens and stop strings."""
         for token in sampling.stop_token_ids:
             size = len(tokens.tokenizer)
             if token >= size:
@@ -133,7 +135,13 @@ class StopText:
         logprobs: NDArray[np.float32],
         entropies: NDArray[np.float32],
     ) -> Completion:
-        """Make a finished response of what was sampled: its text, and why it ended."""
+        """Make a finished response of what was sampled: its text, and why it ended.
+
+        The arrays have one entry for each token. ``self.tokens.eos`` are the model's own end
+        tokens, ``self.ends`` these and the stop tokens that were asked for; a stop token is cut
+        from the text. ``before_stop`` cuts a text at the first stop string and tells whether there
+        was one.
+        """
         ids = token_ids.tolist()
         is_stopped = ids[-1] in self.ends - self.tokens.eos
         text, is_cut = before_stop(self.tokens.decode(ids[:-1] if is_stopped else ids), self.stop)

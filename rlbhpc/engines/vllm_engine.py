@@ -135,7 +135,14 @@ class VllmEngine:
     def _generate_outputs(
         self, requests: Iterator[Request], sampling: Sampling, stop: StopText
     ) -> Iterator[Completion | tuple[Request, RequestOutput]]:
-        """Outputs as they finish, and a failed completion for each request that was refused."""
+        """Outputs as they finish, and a failed completion for each request that was refused.
+
+        ``stop.ends`` are the tokens that end a response. ``_scoring_params`` makes vLLM's settings
+        of a request; ``extra_args`` goes to the worker's own sampler, where ``whole`` says that
+        tokens are drawn from the full distribution. All requests share the settings but for the
+        seed; ``skip_clone`` spares vLLM's copy of them. ``_run_in_vllm`` yields each request with
+        vLLM's output, or with a string that says why it was refused.
+        """
         import torch
 
         from rlbhpc.engines.hf_model import decoded_images
@@ -151,10 +158,12 @@ class VllmEngine:
             skip_clone=True,
             stop=sampling.stop,
             **sampling.extras() | {"stop_token_ids": sorted(stop.ends)},
+            # Asks the worker's sampler to measure.
             logprobs=1,
         )
 
         def make_vllm_request(request: Request) -> tuple[Any, SamplingParams]:
+            """What vLLM is asked for, and the settings; raises UserError if that is too long."""
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
             if request.images:
                 prompt["multi_modal_data"] = {"image": list(decoded_images.get(request.images))}
@@ -183,7 +192,9 @@ class VllmEngine:
     ) -> Iterator[tuple[T, RequestOutput | str]]:
         """Yield each text with vLLM's output as it finishes, or with the reason of a refusal.
 
-        ``make_vllm_request`` gives what vLLM is asked for a text, and the sampling settings.
+        ``make_vllm_request`` gives what vLLM is asked for a text, and the sampling settings. A few
+        more texts are admitted than rows run at a time, so that a row that ends finds its next one
+        waiting.
         """
         if self._resting:
             raise RuntimeError("the engine rests: it has no weights before load_weights")
@@ -214,11 +225,15 @@ class VllmEngine:
     def score(
         self, texts: Iterable[tuple[tuple[int, ...], tuple[int, ...]]], temperature: float = 1.0
     ) -> Iterator[Score]:
-        """Score responses given their prompts; see :class:`Engine`."""
+        """Score responses given their prompts; see :class:`Engine`.
+
+        vLLM reads prompt and response as one prompt and reports what it measures of each token.
+        """
         self._engine.collective_rpc("set_score_temperature", args=(temperature,))
         params = _scoring_params(temperature=0, max_tokens=1, prompt_logprobs=1)
 
         def make_vllm_request(text: NumberedText) -> tuple[Any, SamplingParams]:
+            """What vLLM is asked for, and the settings; raises UserError if that is too long."""
             prompt, response = text[1]
             length = len(prompt) + len(response)
             if length >= self.max_length:
@@ -251,7 +266,12 @@ class VllmEngine:
         return make_module_without_data(self._folder)
 
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Swap the weights in place; see :class:`Engine`."""
+        """Swap the weights in place; see :class:`Engine`.
+
+        An engine that rests has given its memory back: it takes that of the weights before they
+        come and that of the cache after. ``weights_as_stored`` cuts stacks of experts into one
+        tensor for each.
+        """
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.
             self._wake_up("weights")
@@ -304,7 +324,10 @@ class VllmEngine:
 
 
 def _scoring_params(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingParams:
-    """Sampling that brings what the worker measures, all at once, when it has finished."""
+    """Sampling that brings what the worker measures, all at once, when it has finished.
+
+    ``settings`` are vLLM's own. Text is made only where stop strings are looked for in it.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -324,7 +347,7 @@ def _make_completion(request: Request, output: RequestOutput, stop: StopText) ->
 
 
 def _set_environment(dtype: str) -> None:
-    """Settings that vLLM and Triton read from the environment; what the user has set stays."""
+    """Set what vLLM and Triton read from the environment; what the user has set stays."""
     settings = {
         # In this process: weights are swapped without a copy, and a killed worker leaves no child.
         "ENABLE_V1_MULTIPROCESSING": "0",

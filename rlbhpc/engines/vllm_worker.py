@@ -41,7 +41,13 @@ class MeasuringSampler(Sampler):
     def forward(
         self, logits: torch.Tensor, sampling_metadata: SamplingMetadata, *args: Any, **kwargs: Any
     ) -> SamplerOutput:
-        """Measure the distribution at the sampling temperature, then sample as vLLM does."""
+        """Draw a token for each row, and measure its log-prob and the distribution's entropy.
+
+        Both belong to the distribution at the sampling temperature, before anything is cut away.
+        Rows that draw from the full distribution are drawn here, by the random number of their
+        seed; for others vLLM samples. A batch without log-probs, such as a trial run, is vLLM's
+        alone.
+        """
         if sampling_metadata.max_num_logprobs is None:
             return super().forward(logits, sampling_metadata, *args, **kwargs)
         requests = self._batch_requests()
@@ -76,7 +82,11 @@ class MeasuringSampler(Sampler):
         top_k: torch.Tensor | None,
         top_p: torch.Tensor | None,
     ) -> tuple[torch.Tensor, None]:
-        """Truncate the logits as vLLM does, and draw each row's token with the row's own number."""
+        """Truncate the logits as vLLM does, and draw each row's token with the row's own number.
+
+        ``next_uniforms`` gives the random number of each row in [0, 1), and ``invert`` the token at
+        which the running sum of the probabilities exceeds it.
+        """
         weights = torch.softmax(apply_top_k_top_p(logits, top_k, top_p), dim=-1)
         uniform = next_uniforms(self._batch_requests(), weights.device)
         return invert(weights, uniform), None
@@ -96,7 +106,11 @@ class MeasuringSampler(Sampler):
     def gather_logprobs(
         self, logits: torch.Tensor, num_logprobs: int, token_ids: torch.Tensor
     ) -> LogprobsTensors:
-        """Log-prob of each prompt token and entropy of the distribution it comes from."""
+        """Log-prob of each prompt token and entropy of the distribution it comes from.
+
+        vLLM calls it for the tokens of a text to score. ``logits`` are (tokens, vocabulary); a few
+        rows are worked on at a time to spare memory.
+        """
         token_ids = token_ids.long()
         n_chunk = max(1, CHUNK // logits.shape[-1])
         logprobs, entropies = [], []
@@ -110,7 +124,10 @@ class MeasuringSampler(Sampler):
 def pack_measurements(
     ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor
 ) -> LogprobsTensors:
-    """Log-prob and entropy of each token, where vLLM expects the log-probs of two tokens."""
+    """Log-prob and entropy of each token, where vLLM expects the log-probs of two tokens.
+
+    So both travel with the token through vLLM's own structures. The ids and ranks are fillers.
+    """
     two_ids = ids[:, None].expand(-1, 2).int()
     measured = torch.stack((logprobs, entropies), dim=1)
     ranks = torch.zeros_like(ids)
@@ -131,9 +148,9 @@ def log_softmax_at(
 
 
 def next_uniforms(requests: list[Any], device: torch.device) -> torch.Tensor:
-    """The uniform number for the next token of each request, from the stream of its seed.
+    """The uniform random number for the next token of each request, from the stream of its seed.
 
-    The stream is kept on vLLM's record of the request.
+    A stream has one number in [0, 1) for each token. It is kept on vLLM's record of the request.
     """
     for request in requests:
         if not hasattr(request, "uniforms"):
@@ -141,6 +158,7 @@ def next_uniforms(requests: list[Any], device: torch.device) -> torch.Tensor:
             numbers = uniforms(settings.extra_args["seed"], settings.max_tokens)
             # A memoryview: NumPy's own numbers cost three times as much to gather.
             request.uniforms = numbers.data
+    # Each token that was drawn has used up one number.
     next_numbers = [request.uniforms[len(request.output_token_ids)] for request in requests]
     on_host = torch.from_numpy(np.array(next_numbers))
     if device.type == "cuda":
@@ -154,7 +172,10 @@ class Extension:
     model_runner: Any
 
     def measure(self) -> None:
-        """Turn the worker's sampler into a measuring one."""
+        """Turn the worker's sampler into a measuring one.
+
+        The sampler keeps its state and changes its class; vLLM's truncated draw is replaced, too.
+        """
         sampler = self.model_runner.sampler
         if type(sampler) is not Sampler:
             raise TypeError(f"unknown sampler {type(sampler)}: cannot measure log-probs exactly")
