@@ -90,6 +90,7 @@ class DatasetAccessor(_Methods):
         shape = [verdict.sizes[dim] for dim in dims]
         n = np.zeros(shape, np.int32)
         c = np.zeros(shape, np.int32)
+        # A tile is a part of the array, as a slice for each dimension.
         for tile in _tiles(verdict):
             # Loaded before it is transposed: xarray would read a lazy transpose cell by cell.
             values = verdict[tile].load().transpose(*dims, ...).to_numpy()
@@ -118,17 +119,19 @@ class DatasetAccessor(_Methods):
     ) -> xr.DataArray:
         """Unbiased pass@k per problem and step; NaN where fewer than k samples exist.
 
-        ``k``: draw sizes; a scalar gives no dimension ``k``. ``by``: whose verdicts count, see
-        :meth:`counts`. ``over="problem"`` gives the mean, pass@k of the set, which is NaN where any
-        problem has fewer than k samples. Without it, problems of which some have k samples and
-        some fewer are refused: xarray's mean would leave these out, and say nothing. ``ragged``:
-        give them all the same, NaN among them.
+        *pass@k* is the probability that at least one of k samples of a problem, drawn without
+        replacement, is right. ``k``: draw sizes; a scalar gives no dimension ``k``. ``by``: whose
+        verdicts count, see :meth:`counts`. ``over="problem"`` gives the mean, pass@k of the set,
+        which is NaN where any problem has fewer than k samples. Without it, problems of which some
+        have k samples and some fewer are refused: xarray's mean would leave these out, and say
+        nothing. ``ragged``: give them all the same, NaN among them.
         """
         counts = self.counts(by)
         numbers = whole_sizes(k)
         if (numbers < 1).any():
             raise UserError(f"k: found {k!r}; allowed: whole numbers from 1")
         sizes = xr.DataArray(numbers, dims=["k"] if numbers.ndim else [])
+        # Where problems end at so many right samples: that number, and the most samples.
         n, c, *stopping = _count_arrays(counts)
         result: xr.DataArray = xr.apply_ufunc(pass_at_k, n, c, sizes, *stopping, keep_attrs=False)
         if over is not None:

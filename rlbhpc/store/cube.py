@@ -528,7 +528,10 @@ def _link_if_equal(file: Path, old_file: Path) -> bool:
 
 
 def hard_link(existing: Path, new: Path) -> bool:
-    """Hard-link a file; False where the file system refuses, as some do across folders."""
+    """Hard-link a file; False where the file system refuses, as some do across folders.
+
+    A file that is gone is an error, which the caller must see.
+    """
     try:
         os.link(existing, new)
     except FileNotFoundError:

@@ -588,7 +588,11 @@ def _count_present(group: Any) -> int:
 
 
 def _read_presence(group: Any, step_index: int | slice) -> NDArray[np.bool_]:
-    """Which samples a group of a cube has, by problem; none where no array can be read."""
+    """Whether each sample is in a group of a cube at one step: an array of (problem, sample).
+
+    A slice of steps gives a third axis. A sample exists where its verdict or its seed is 0 or more.
+    The result is empty if neither array can be read.
+    """
     arrays = []
     # Two, since a chunk of one may be damaged, or lost, which Zarr shows as missing samples.
     for name in ("verdict", "seed"):

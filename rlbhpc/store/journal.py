@@ -181,7 +181,11 @@ class JournalWriter:
         self.close()
 
     def _create(self) -> None:
-        """Create the file, which must not exist, and write its header."""
+        """Create the file and write its header.
+
+        A file that exists belongs to another writer and is refused. The folder is synced, so that
+        the new name survives the loss of the node, too.
+        """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = files.create(self.path)

@@ -128,7 +128,12 @@ def _reject_differing_requests(pair: _GroupPair, target: Layout, source: Layout)
 
 
 def _fingerprints(snapshot: Snapshot, grid_path: Path) -> dict[tuple[int, str], set[int]]:
-    """Fingerprints under which each (step, problem) was sampled or planned."""
+    """Fingerprints under which each (step, problem) was sampled or planned in one store.
+
+    A *fingerprint* is the hash of a request: model, prompt, sampling and problem text. Files list
+    the *cells* that they have samples of, each a problem at a step under one fingerprint.
+    ``grid_path``: the saved plan, if there is one.
+    """
     fingerprints: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for file in snapshot.files:
         for cell in file.cells:

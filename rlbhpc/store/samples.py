@@ -96,7 +96,10 @@ def find_samples(
     """
 
     def choose(files: GroupFiles, samples: DistinctSamples) -> NDArray[np.intp]:
-        """Choose the wanted samples among those that answer what is asked, by their numbers."""
+        """Choose the wanted samples among those that answer what is asked, by their numbers.
+
+        ``samples`` are numbered from 0; a *cell* is one problem at one step, under one request.
+        """
         indices = samples.keys["sample"].to_numpy()
         chosen = [np.empty(0, np.intp)]
         for cell, numbers in files.requested_by_cell(samples).items():
@@ -151,7 +154,10 @@ def _read(
     notes: list[Note] = []
 
     def read_once() -> _ChosenRows:
-        """Read from the files as they are now; run again if one vanishes meanwhile."""
+        """Read from the files as they are now; run again if one vanishes meanwhile.
+
+        ``notes`` are replaced as a whole, so that those of an earlier try don't stay.
+        """
         files = GroupFiles(layout, group, strict=strict)
         samples = DistinctSamples(files.snapshot, columns, **selection)
         chosen = choose(files, samples)

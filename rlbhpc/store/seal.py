@@ -276,7 +276,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder, and the note beside it of damage in it."""
+    """Remove a file or folder, and the note beside it that tells of damage in it."""
     try:
         if path.is_dir():
             shutil.rmtree(path)

@@ -112,6 +112,11 @@ def take_snapshot(
     """
 
     def read_files() -> Snapshot:
+        """List the files as they are now.
+
+        A ``JournalIndex`` is what a journal lists, a ``SealedPart`` what a part does. ``skipped``
+        collects what cannot be used.
+        """
         skipped: list[Skipped] = []
         listed = list(list_files(layout, arm, set_name, skipped, verify=verify, strict=strict))
         return Snapshot(
@@ -882,6 +887,10 @@ def take_inventory(
     """
 
     def read_files() -> Inventory:
+        """Enter the samples of every file, as the files are now.
+
+        ``skipped`` collects what cannot be read.
+        """
         inventory = Inventory(arm)
         skipped: list[Skipped] = []
         for file in list_files(
