@@ -50,7 +50,7 @@ class Rules:
     targets: tuple[int, int] = (1, 99)
 
     def __post_init__(self) -> None:
-        """Refuse what can't be generated."""
+        """Refuse rules by which no problem can be generated."""
         if not self.counts or not all(2 <= count <= 6 for count in self.counts):
             raise UserError(f"countdown: counts {list(self.counts)}; each must be 2 to 6")
         if not 1 <= self.low <= self.high:
@@ -92,7 +92,12 @@ def half_of(numbers: Numbers, target: int) -> Half:
 
 
 def make_problem(set_name: str, numbers: Numbers, target: int, operations: str) -> Problem:
-    """The problem of these numbers; they are shown in ascending order."""
+    """Build the problem: reach ``target`` from ``numbers``, each used once, by these operations.
+
+    The numbers are sorted, so that their order makes no other problem. ``operations`` are
+    characters such as ``+-*``. The verifier ``countdown`` judges answers by what the extras hold;
+    the gold answer is only a text to show.
+    """
     numbers = tuple(sorted(numbers))
     question = f"{' '.join(map(str, numbers))} -> {target}"
     return Problem(
@@ -105,11 +110,12 @@ def make_problem(set_name: str, numbers: Numbers, target: int, operations: str) 
 
 
 def generate(set_name: str, rules: Rules, half: Half, count: int, seed: int) -> list[Problem]:
-    """Distinct solvable problems of one half.
+    """Generate distinct solvable problems of one half, the training or the test half.
 
-    Numbers are drawn first, then a target uniformly among all that they can reach, so a target
-    that only one solution reaches is as likely as one with many. A smaller ``count`` with the same
-    seed gives the first of the same problems.
+    Numbers are drawn first, then a target uniformly among all that they can reach, so a target that
+    only one solution reaches is as likely as one with many. A smaller ``count`` with the same seed
+    gives the first of the same problems. `reachable` gives every value that uses all numbers once;
+    `half_of` tells the half by a hash of numbers and target.
     """
     rng = random.Random(f"countdown/{half}/{seed}")
     lowest, highest = rules.targets
@@ -137,23 +143,29 @@ def generate(set_name: str, rules: Rules, half: Half, count: int, seed: int) -> 
 
 
 def work_traces(set_name: str, rules: Rules, count: int, hit: float, seed: int) -> Iterator[Worked]:
-    """Worked traces for a base model, all on problems of the training half.
+    """Yield problems of the training half, each with a worked trace for a base model to learn from.
 
-    A trace combines random numbers by random operations, one step a line, until one is left. Of
-    any beginning of the stream the fraction ``hit`` reaches the target (to within one trace); the
+    A trace combines random numbers by random operations, one step a line, until one is left. Of any
+    beginning of the stream the fraction ``hit`` reaches the target (to within one trace); the
     others are written just as neatly and end elsewhere. Hits and misses draw their problems from
-    the same distribution, that of the values of random traces. ``hit`` 1 gives a teacher.
+    the same distribution, that of the values of random traces. With ``hit`` 1 every trace is right,
+    as a teacher's would be. `Worked` is a problem with its trace.
     """
     if not 0 <= hit <= 1:
         raise UserError(f"countdown: fraction of hits {hit}; allowed: 0 to 1")
     rng = random.Random(f"countdown/traces/{seed}")
     for index in range(count):
+        # Hits are spread evenly: one wherever the running total of `hit` passes a whole number.
         is_hit = int((index + 1) * hit) > int(index * hit)
         yield _draw_worked(rng, set_name, rules, is_hit)
 
 
 def _draw_worked(rng: random.Random, set_name: str, rules: Rules, is_hit: bool) -> Worked:
-    """Draw a problem of the training half with a trace that reaches the target, or misses it."""
+    """Draw a problem of the training half with a trace that reaches its target, or misses it.
+
+    A trace is a list of steps ``a op b = result``; it is empty if a division had no whole result.
+    Draws are repeated until the trace does what ``is_hit`` asks and the target is in range.
+    """
     lowest, highest = rules.targets
     while True:
         numbers = _draw_numbers(rng, rules)
@@ -176,9 +188,11 @@ def trace_text(steps: list[Step]) -> str:
 
 
 def random_trace(rng: random.Random, numbers: Numbers, operations: str) -> list[Step]:
-    """Combine random pairs by random operations; empty if a division has no whole result.
+    """Combine random pairs of numbers by random operations until one number is left.
 
-    Operations are tried as drawn, so with division the traces that stay whole are what is left.
+    The result is the list of steps, empty if a division has no whole result. Operations are tried
+    as drawn, so with division the traces that stay whole are what is left. `_possible_steps` gives
+    a list of at most one step for a single operation.
     """
     draw = rng.random  # half the time of randrange(), which is what this loop would spend
     numbers_left = list(numbers)
@@ -196,7 +210,11 @@ def random_trace(rng: random.Random, numbers: Numbers, operations: str) -> list[
 
 
 def solve(numbers: Numbers, target: int, operations: str) -> list[Step] | None:
-    """One solution as steps, found by trying everything; ``None`` if there is none."""
+    """Return one solution as a list of steps, found by trying everything; None if there is none.
+
+    Two numbers are replaced by what an operation makes of them, and the rest is solved in the same
+    way. `_possible_steps` gives every operation that may join two numbers.
+    """
     if len(numbers) == 1:
         return [] if numbers[0] == target else None
     for i, j in combinations(range(len(numbers)), 2):
@@ -210,10 +228,12 @@ def solve(numbers: Numbers, target: int, operations: str) -> list[Step] | None:
 
 @lru_cache(maxsize=4096)
 def reachable(numbers: Numbers, operations: str) -> tuple[int, ...]:
-    """All values that use every number once, ascending.
+    """Return all values that arithmetic over every number, each used once, can give; ascending.
 
     Intermediate results are whole and not negative. For targets that are not negative and
-    operations without division nothing is lost by that, since signs can be moved outwards.
+    operations without division nothing is lost by that, since signs can be moved outwards. The
+    table ``values`` has, for each subset of the numbers, the values that it can give; larger
+    subsets are made from pairs of smaller ones that make them up (`_splits`).
     """
     values: dict[Numbers, set[int]] = {}
     for size in range(1, len(numbers) + 1):
@@ -227,7 +247,10 @@ def reachable(numbers: Numbers, operations: str) -> tuple[int, ...]:
 
 
 def _splits(numbers: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """Every way to cut numbers in two, the smaller half first."""
+    """Yield every way to cut numbers into two groups, neither empty, the smaller group first.
+
+    Two groups of the same size come in both orders.
+    """
     positions = range(len(numbers))
     for left_size in range(1, len(numbers) // 2 + 1):
         for chosen in combinations(positions, left_size):
@@ -243,7 +266,7 @@ def _draw_numbers(rng: random.Random, rules: Rules) -> Numbers:
 
 
 def _possible_steps(a: int, b: int, operations: str) -> list[Step]:
-    """Every step that joins two numbers: the larger first, results whole and not negative."""
+    """List the steps that join two numbers: the larger first, results whole and not negative."""
     if a < b:
         a, b = b, a
     steps = []
@@ -259,7 +282,11 @@ def _possible_steps(a: int, b: int, operations: str) -> list[Step]:
 
 
 def parse_countdown(name: str, record: Record) -> Problem:
-    """A record of ``nums`` and ``target``, as Countdown-Tasks-3to4 has them."""
+    """Turn a record with ``nums`` and ``target``, as Countdown-Tasks-3to4 has them, into a problem.
+
+    ``name`` is the problem set. `Record.need` gives the first field of these names, and refuses a
+    record without any.
+    """
     numbers, target = record.need("nums", "numbers"), record.need("target")
     whole = isinstance(numbers, list) and all(type(n) is int for n in (*numbers, target))
     if not whole or len(numbers) < 2 or min(numbers) < 0:
@@ -274,7 +301,7 @@ def parse_countdown(name: str, record: Record) -> Problem:
 
 
 def read_rules(path: Path) -> Rules:
-    """Rules from a YAML file whose keys are the fields of :class:`Rules`."""
+    """Read rules from a YAML file whose keys are the fields of :class:`Rules`."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
@@ -307,7 +334,11 @@ class Countdown(ProblemSet):
     files: FileSet
 
     def load(self, selection: Selection) -> list[Problem]:
-        """``limit`` problems of the half ``train`` or ``test`` (the default)."""
+        """Load generated problems of the half ``train`` or ``test`` (the default), or a file's.
+
+        The path may name a YAML file of rules for the generator; any other path holds problems.
+        ``selection.count`` is how many to generate.
+        """
         name, path = selection.name, selection.path
         if path is not None and path.suffix not in (".yaml", ".yml"):
             return self.files.load(selection)

@@ -43,6 +43,10 @@ class Problem:
     solution: str = ""
 
     def __post_init__(self) -> None:
+        """Write a gold answer that is a number as text, and refuse texts that are none.
+
+        ``gold`` is the reference answer; ``fields`` are the strings that a prompt may use.
+        """
         gold: Any = self.gold
         is_number = isinstance(gold, Real) and not isinstance(gold, bool)
         # NaN, which tables have for nothing, is no answer.
@@ -67,7 +71,11 @@ class Problem:
 
     @property
     def strata(self) -> dict[str, str]:
-        """What the set says of how hard the problem is and what it is about, by ``STRATA``."""
+        """What the set says of how hard the problem is and what it is about.
+
+        A *stratum* is a property to group problems by: ``level``, ``difficulty`` or ``subject``.
+        Those that the set does not state are left out.
+        """
         strata = {}
         for name in STRATA:
             value = self.extras.get(name)
@@ -86,7 +94,10 @@ class Problem:
 
     @cached_property
     def content_hash(self) -> str:
-        """16 hex digits over all that can change a response or its verdict, the id excluded."""
+        """16 hex digits over all that can change a response or its verdict, the id excluded.
+
+        A *deferred* extra is a large value left in its file; its digest stands for it.
+        """
         verifier = plugins.label(self.verifier)
         content = [dict(self.fields), self.gold, verifier, dict(self.extras)]
         text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=Deferred.digest_of)
@@ -113,9 +124,10 @@ _WORDS: Final = re.compile(r"\s*\S+")
 
 
 def make_probe(problem: Problem, share: float) -> Problem:
-    """The first ``share`` of a question's words; what follows them is the gold answer.
+    """Return a problem that shows the first ``share`` of a question's words and asks for the rest.
 
-    The problem itself stays in the extras, for the verifier that judges the answer.
+    The rest is the gold answer. At least one word is shown and one is hidden. The problem itself
+    stays in the extras, for the verifier that judges the answer.
     """
     question = problem.fields["question"]
     words = _WORDS.findall(question)
@@ -139,7 +151,7 @@ def make_probe(problem: Problem, share: float) -> Problem:
 
 
 def whole_problem(problem: Problem) -> Problem:
-    """The problem whose beginning a probe shows."""
+    """Return the original problem of a probe, which shows only the beginning of its question."""
     whole: Mapping[str, Any] = problem.extras["whole"]
     return replace(
         problem,

@@ -59,7 +59,7 @@ class Selection:
 
     @property
     def count(self) -> int:
-        """How many problems a set is to generate."""
+        """How many problems a set is to generate: ``limit``, which a generated set needs."""
         if self.limit is None or self.limit < 1:
             raise UserError(
                 f"problem set {self.name!r} is generated: say how many problems with `limit`"
@@ -104,7 +104,12 @@ class FileSet(ProblemSet):
     big: tuple[str, ...] = ()
 
     def load(self, selection: Selection) -> list[Problem]:
-        """Read, narrow and limit, in the order of the files."""
+        """Read the problems that are selected, in the order of the files.
+
+        ``subset`` is a chain such as ``train/holdout[500]``: first perhaps a split of the files,
+        then steps that each keep a part of the problems. ``dropped`` collects the places of
+        repeated records; if it is None, they are refused. ``limit`` problems are drawn by ``seed``.
+        """
         name, path, subset = selection.name, selection.path, selection.subset
         if path is None:
             raise UserError(
@@ -124,7 +129,11 @@ class FileSet(ProblemSet):
         return draw_limit(problems, selection.limit, selection.seed)
 
     def _take_subset(self, name: str, problems: list[Problem], subset: str) -> list[Problem]:
-        """The problems of one step of a chain such as ``train/holdout[500]``."""
+        """Return the problems that one step of a chain such as ``train/holdout[500]`` keeps.
+
+        A step is a split by hash (``train[N]``, ``holdout[N]``), or a subset that this set defines
+        itself through ``narrow``.
+        """
         chosen = split_by_name(problems, subset)
         if chosen is None:
             chosen = self.narrow(problems, subset)
@@ -134,7 +143,10 @@ class FileSet(ProblemSet):
         return chosen
 
     def _parse_files(self, name: str, files: Iterable[Path]) -> Iterable[tuple[Problem, Record]]:
-        """The problems of all files, each with the record that it is from."""
+        """Yield the problems of all files, each with the record that it was made from.
+
+        ``parse`` gives None for a record that is not part of the set.
+        """
         for file in files:
             for record in read_records(file):
                 with in_one_line(f"{record.place}: reading it as a problem"):
@@ -145,7 +157,10 @@ class FileSet(ProblemSet):
 
 @contextmanager
 def in_one_line(action: str) -> Iterator[None]:
-    """Turn any error of a problem set, mostly of one in a file of the user, into one line."""
+    """Turn any error inside the block into a `UserError` of one line that begins with ``action``.
+
+    Such errors mostly come from a data file or a Python file of the user.
+    """
     try:
         yield
     except UserError:
@@ -166,10 +181,11 @@ def make_problem(
     images: tuple[bytes, ...] = (),
     solution: str = "",
 ) -> Problem:
-    """Make a problem with an id that doesn't depend on the order of a file.
+    """Make a problem with an id that does not depend on the order of a file.
 
-    Where the set has no ids (``local_id`` is empty) the id is a hash of question, answer and
-    images, so it stays when records are sorted, sharded or added.
+    ``gold`` is the reference answer, ``verifier`` names what judges answers, and ``extras`` are
+    what it needs to know. Where the set has no ids (``local_id`` is empty) the id is a hash of
+    question, answer and images, so it stays when records are sorted, sharded or added.
     """
     problem = Problem(
         f"{set_name}/{local_id}", {"question": question}, gold, verifier, extras or {}, images,
@@ -183,9 +199,10 @@ def make_problem(
 
 
 def _files_of_split(path: Path, splits: tuple[str, ...], split_name: str | None) -> list[Path]:
-    """Find the data files of one split, told apart by the words of their names and folders.
+    """Return the data files of a split, such as ``test``; without a name, of the set's first one.
 
-    Without a name it is the first of the set's splits.
+    Files are told apart by the words in their names and folders. If none has a word of ``splits``,
+    or the path is a single file, all of them count.
     """
     files = data_files(path)
     labelled = [file for file in files if not _words_in_path(file, path).isdisjoint(splits)]
@@ -211,9 +228,11 @@ def _words_in_path(file: Path, path: Path) -> set[str]:
 def _drop_repeats(
     parsed: Iterable[tuple[Problem, Record]], path: Path, dropped: list[str] | None
 ) -> list[Problem]:
-    """All problems, each id once: two samples of one key would overwrite each other.
+    """Return all problems, each id once: two samples of one problem id would overwrite each other.
 
     A record that repeats another whole is refused, or left out and its place noted in ``dropped``.
+    Two different problems under one id are always refused. ``parsed`` has each problem with the
+    record that it is from, whose ``place`` is file and number.
     """
     problems: dict[str, Problem] = {}
     places: dict[str, str] = {}
@@ -237,7 +256,10 @@ def _drop_repeats(
 
 
 def _repeat_complaint(place: str, first_place: str, problem: str, is_repeated: bool) -> str:
-    """What to do about an id that occurs twice."""
+    """Say what to do about an id that occurs twice.
+
+    ``is_repeated`` tells a whole record given twice from two problems under one id.
+    """
     if is_repeated:
         return (
             f"{place}: the same problem as {first_place} (id {problem!r}); set `duplicates: drop` "
@@ -257,15 +279,20 @@ _PROBLEM_FIELDS: Final = ("question", "gold", "id", "solution")
 
 
 def own_set(fields: Mapping[str, str]) -> FileSet:
-    """A set whose records have these fields.
+    """Return a problem set for records of the user's own, whose fields have these names.
 
-    ``fields`` maps ``question``, and possibly ``gold``, ``id`` and ``solution``, to the names of
-    the fields in the file. Any other name becomes an extra of the problem.
+    ``fields`` maps ``question``, and possibly ``gold`` (the answer), ``id`` and ``solution``, to
+    the names of the fields in the file. Any other name becomes an extra of the problem.
     """
     if "question" not in fields:
         raise UserError("`fields` says not which field holds the question: {question: NAME, …}")
 
     def parse(set_name: str, record: Record) -> Problem:
+        """Turn one record into a problem, by the names of fields that the user gave.
+
+        ``texts`` are the parts that every problem has; all other fields go to the extras. The
+        methods of a record refuse one that lacks a field.
+        """
         texts = dict.fromkeys(_PROBLEM_FIELDS, "")
         extras = {}
         for name, record_field in fields.items():
@@ -299,9 +326,10 @@ _SPLIT: Final = re.compile(r"(train|holdout)\[([0-9]{1,9})(?:,([0-9]{1,18}))?\]"
 def split(
     problems: Sequence[Problem], n_train: int, seed: int = 0
 ) -> tuple[list[Problem], list[Problem]]:
-    """Cut a set in two by hash: ``n_train`` problems and the rest (the holdout).
+    """Cut a set in two by a hash of the ids: ``n_train`` problems, and the rest (the holdout).
 
     Both halves keep the order of ``problems``. The same ids and seed give the same halves.
+    `_first_by_hash` gives the ids with the lowest hashes.
     """
     if not 0 < n_train < len(problems):
         raise UserError(
@@ -316,7 +344,10 @@ def split(
 
 
 def split_by_name(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
-    """Take the half that ``train[N]`` or ``holdout[N,SEED]`` means; None for any other name."""
+    """Return the half that ``train[N]`` or ``holdout[N,SEED]`` means; None for any other name.
+
+    ``N`` is the size of the training half. Without a seed it is 0.
+    """
     match = _SPLIT.fullmatch(subset)
     if match is None:
         return None
@@ -326,10 +357,11 @@ def split_by_name(problems: Sequence[Problem], subset: str) -> list[Problem] | N
 
 
 def draw_limit(problems: Sequence[Problem], limit: int | None, seed: int) -> list[Problem]:
-    """At most ``limit`` problems: a seeded subset, not a prefix.
+    """Draw at most ``limit`` problems: a seeded subset, not a prefix.
 
-    Files are often sorted by subject or difficulty, so their beginning is no fair sample. A
-    smaller limit with the same seed is a subset of a larger one.
+    Files are often sorted by subject or difficulty, so their beginning is no fair sample. A smaller
+    limit with the same seed is a subset of a larger one. `_first_by_hash` gives the ids with the
+    lowest hashes.
     """
     if limit is None or limit >= len(problems):
         return list(problems)
@@ -340,7 +372,11 @@ def draw_limit(problems: Sequence[Problem], limit: int | None, seed: int) -> lis
 
 
 def keep_listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
-    """Those whose ids stand in a file, whatever name their set had where it was written."""
+    """Keep the problems whose ids stand in a file, one a line.
+
+    An id is ``"<set>/<local id>"``. Only the local id is compared, because the set may have had
+    another name where the file was written.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -348,6 +384,7 @@ def keep_listed(problems: Sequence[Problem], file: Path) -> list[Problem]:
     ids = [line.strip() for line in lines if line.strip()]
     if not ids:
         raise UserError(f"{file}: found no id; needed: one a line")
+    # A line may also be a local id alone.
     listed_ids = {line.partition("/")[2] or line for line in ids}
     kept = []
     missing = set(listed_ids)

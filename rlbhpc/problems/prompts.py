@@ -64,7 +64,7 @@ def prompt_names() -> list[str]:
 
 
 def get_prompt(name: str, folder: Path = Path()) -> Prompt:
-    """Find a template by name, or read a study's own (``.txt``), relative to the study's folder."""
+    """Find a prompt template by name, or read the user's own (``.txt``) below ``folder``."""
     if name.endswith(".txt"):
         return _read_prompt(folder / name)
     if name not in prompt_names():
@@ -83,7 +83,7 @@ def _shipped_prompt(name: str) -> Prompt:
 
 
 def _read_prompt(path: Path) -> Prompt:
-    """Read a template byte for byte; its digest is its identity."""
+    """Read a template byte for byte; its name is the file's, and its digest is of these bytes."""
     try:
         # Bytes, since text mode would turn \r\n into \n and so change the protocol.
         raw = path.read_bytes()
@@ -100,8 +100,9 @@ def _read_prompt(path: Path) -> Prompt:
 def render(prompt: Prompt, problem: Problem) -> str:
     """Put the problem's question into the template, literally and in one pass.
 
-    A template shows as many images as it has image marks. One that shows fewer than the problem
-    has would ask about a figure that the model never sees.
+    An image mark is the text at which the model is shown an image. There must be as many marks as
+    the problem has images, or the question would be about a figure that the model never sees.
+    ``without`` has texts for the questions that are themselves examples in the template.
     """
     marks = prompt.text.count(IMAGE)
     if marks != len(problem.images):
@@ -129,9 +130,10 @@ def check_tokens(
 ) -> None:
     """Refuse a prompt whose tokens a model was never trained on.
 
-    Two mistakes show only as lower scores: a beginning-of-sequence token that both the template
-    and the tokenizer have written, and a chat format that is not this model's, whose control
-    tokens then fall apart into ordinary ones. ``encode`` adds no special tokens.
+    Two mistakes show only as lower scores: a beginning-of-sequence token that both the template and
+    the tokenizer have written, and a chat format that is not this model's, whose control tokens
+    then fall apart into ordinary ones. ``ids`` are the tokens of the whole prompt, ``marks`` the
+    control tokens that the template writes as text. ``encode`` adds no special tokens.
     """
     # Further on it may be part of the format: SmolLM2 begins a text and every turn with one token.
     if bos_id is not None and list(ids[:2]) == [bos_id, bos_id]:
@@ -158,10 +160,11 @@ Shot = tuple[str, str]
 
 
 def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> list[Shot]:
-    """``n + 1`` different examples of a set in a seeded order.
+    """Draw ``n + 1`` worked examples of a set, all different, in a seeded order.
 
-    A question is shown the first ``n``; one that is itself among them is shown the last in place of
-    itself. So a problem never sees its own answer, and all others see the same examples.
+    A *shot* is a question with its worked answer. Every question is shown the first ``n``; one that
+    is itself among them is shown the last in place of itself. So a problem never sees its own
+    answer, and all others see the same examples. ``source`` names the set in messages.
     """
     order = list(problems)
     random.Random(f"shots/{seed}").shuffle(order)
@@ -175,7 +178,12 @@ def draw_shots(problems: Sequence[Problem], n: int, seed: int, source: str) -> l
 
 
 def _distinct_shots(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
-    """Worked examples of different questions, up to ``count``."""
+    """Yield up to ``count`` worked examples of different questions.
+
+    A *shot* is a question with its worked answer. Left out are problems without an answer, with
+    images, or with the text ``{question}`` in them, which a template would replace. `question_key`
+    takes questions that differ in case or spaces for the same.
+    """
     shown: set[str] = set()
     for problem in problems:
         question = problem.fields["question"]
@@ -189,10 +197,10 @@ def _distinct_shots(problems: Sequence[Problem], count: int) -> Iterator[Shot]:
 
 
 def worked_answer(problem: Problem) -> str:
-    r"""The answer that an example gives: the set's own solution, ending in what is judged.
+    """Return the answer that a worked example gives: the set's solution, ending in the answer.
 
-    A solution in mathematics that has no box gets a last line with the gold answer in one. Empty
-    where there is neither solution nor gold.
+    ``gold`` is the reference answer. A solution in mathematics that has no box gets a last line
+    with the gold answer in one. Empty where there is neither solution nor gold.
     """
     extras = problem.extras
     if problem.verifier == "countdown":

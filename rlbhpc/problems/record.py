@@ -45,7 +45,10 @@ class Record:
         return None
 
     def need(self, *names: str) -> Any:
-        """Like :meth:`get`, but a record that has none of these fields is the user's to mend."""
+        """Return the first of these fields that is there and not null; refuse a record without any.
+
+        The error is a `UserError`, because it is the user's file that has to be mended.
+        """
         value = self.get(*names)
         if value is not None:
             return value
@@ -57,7 +60,7 @@ class Record:
         raise UserError(f"{self.place}: no field {wanted}; found: {found}")
 
     def text(self, *names: str) -> str:
-        """Return the first of these fields as a string; see :func:`number_text` for numbers."""
+        """Return the first of these fields as a string; `number_text` writes a number as one."""
         value = self.need(*names)
         if isinstance(value, str):
             return value
@@ -82,7 +85,10 @@ class Record:
         return "" if number is None else str(number)
 
     def ground_truth(self) -> str | None:
-        """Return verl's reference answer, of a list its only item; None where there is none."""
+        """Return the reference answer of a record in verl's form; None where there is none.
+
+        It stands in ``reward_model``, under ``ground_truth``; of a list it must be the only item.
+        """
         judged_by = self.get("reward_model")
         answer = judged_by.get("ground_truth") if isinstance(judged_by, Mapping) else None
         if isinstance(answer, list) and len(answer) == 1:
@@ -102,7 +108,11 @@ class Record:
         return tuple(self._read_image(image) for image in values)
 
     def _read_image(self, value: Any) -> bytes:
-        """One image: bytes, an image struct of ``datasets``, a data URI, or a file beside this."""
+        """Return the bytes of one image, in any of the forms that data files have for it.
+
+        Those are bytes, an image struct of ``datasets``, a data URI (the image as text), or the
+        path of a file beside this record's file.
+        """
         if isinstance(value, Mapping):
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes) and value:
@@ -124,7 +134,7 @@ class Record:
         return target.read_bytes()
 
     def _decode_data_uri(self, value: str) -> bytes:
-        """Bytes of an image that stands in the record itself."""
+        """Return the bytes of an image that stands in the record as text: ``data:…;base64,…``."""
         head, comma, body = value.partition(",")
         try:
             if not comma or not head.endswith(";base64"):
@@ -159,7 +169,7 @@ def last_boxed(record: Record, *names: str) -> str:
 
 
 def last_balanced(text: str) -> str:
-    r"""Content of the last ``\boxed{…}`` or ``\fbox{…}`` whose braces close; empty if none.
+    r"""Return what is in the last ``\boxed{…}`` or ``\fbox{…}`` whose braces close; empty if none.
 
     Escaped braces (``\{``) are text. A box without braces, ``\boxed 5``, holds one token. Reference
     solutions are trusted and short; what models write is read by ``verify``.
@@ -177,7 +187,7 @@ def last_balanced(text: str) -> str:
 
 
 def content_of_braces(text: str, start: int) -> str | None:
-    """What stands between the brace at ``start`` and the one that closes it, if one does."""
+    """Return what stands between the brace at ``start`` and its closing one; None without one."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
         if brace[0] == "{":
@@ -215,7 +225,10 @@ _NOT_DATA: Final = {
 
 
 def read_records(file: Path, first: int = 1) -> Iterator[Record]:
-    """Stream the records of one file in file order, beginning with record number ``first``."""
+    """Yield the records of one file in file order, beginning with record number ``first``.
+
+    The file's ending says how it is read. A record is a mapping that knows its file and number.
+    """
     try:
         if file.name.endswith((".jsonl", ".jsonl.gz")):
             yield from _read_jsonl(file, first)
@@ -234,10 +247,10 @@ def read_records(file: Path, first: int = 1) -> Iterator[Record]:
 
 
 def read_again(file: Path, number: int, offset: int | None) -> Record:
-    """Read one record a second time, by the place that :class:`Record` gave.
+    """Read one record a second time: record ``number`` of a file, or the line at byte ``offset``.
 
-    Plain JSONL is sought to; in the other formats what stands before is passed over unparsed as
-    far as the format allows.
+    Both are as :class:`Record` gave them. Plain JSONL is sought to; in the other formats what
+    stands before is passed over unparsed as far as the format allows.
     """
     if offset is not None:
         with file.open("rb") as stream:
@@ -249,9 +262,10 @@ def read_again(file: Path, number: int, offset: int | None) -> Record:
 
 
 def data_files(path: Path) -> list[Path]:
-    """List the data files of ``path``: itself, or those below it in a stable order.
+    """Return the data files of ``path``: itself, or those below it in a stable order.
 
-    Files and folders whose names begin with a dot are the business of whoever made them.
+    Files and folders whose names begin with a dot are the business of whoever made them. A *slim*
+    file holds all records without their large fields, so it is read alone.
     """
     if path.is_file():
         return [path]
@@ -274,7 +288,10 @@ def data_files(path: Path) -> list[Path]:
 
 
 def _is_arrow_cache(file: Path) -> bool:
-    """Whether an Arrow file is a cache beside a saved data set, not part of it."""
+    """Whether an Arrow file is only a cache that lies beside a saved data set.
+
+    ``state.json`` lists the files that the data set itself was saved to.
+    """
     state = file.with_name("state.json")
     if not file.name.endswith(".arrow") or not state.is_file():
         return False
@@ -286,7 +303,7 @@ def _is_arrow_cache(file: Path) -> bool:
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, as long as it can be the folder of one set."""
+    """Yield everything below a folder; one with too many files can't be the folder of one set."""
     for count, file in enumerate(folder.rglob("*")):
         if count >= MOST_ENTRIES:
             raise UserError(
@@ -297,7 +314,10 @@ def _walk_files(folder: Path) -> Iterator[Path]:
 
 
 def _read_jsonl(file: Path, first: int) -> Iterator[Record]:
-    """Records of JSON Lines, with the byte at which each begins where the file is not packed."""
+    """Yield the records of a JSON Lines file from number ``first`` on.
+
+    Each has the byte at which it begins, unless the file is packed.
+    """
     is_packed = file.name.endswith(".gz")
     offset = 0
     number = 0
@@ -321,7 +341,10 @@ def _parse_line(file: Path, number: int, offset: int | None, line: bytes) -> Rec
 
 
 def _read_json(file: Path, first: int) -> Iterator[Record]:
-    """Records of a list, of an object of objects, or of an object that is one record."""
+    """Yield the records of a JSON file from number ``first`` on.
+
+    The file holds a list, an object of objects, or an object that is itself one record.
+    """
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -336,7 +359,10 @@ def _read_json(file: Path, first: int) -> Iterator[Record]:
 
 
 def _records_of_object(content: dict[str, Any]) -> list[Any]:
-    """The records in the one object of a JSON file."""
+    """Return the records in the one object that a JSON file holds.
+
+    They are its values if all are objects, the items of its only list, or else the object itself.
+    """
     values = list(content.values())
     if all(isinstance(value, dict) for value in values):
         # Records by id, as MathVista publishes them; the key is the id where none is inside.
@@ -347,7 +373,11 @@ def _records_of_object(content: dict[str, Any]) -> list[Any]:
 
 
 def _read_parquet(file: Path, first: int) -> Iterator[Record]:
-    """Records of a Parquet file, batch by batch."""
+    """Yield the records of a Parquet file from number ``first`` on.
+
+    A Parquet file is stored in groups of rows: those that end before ``first`` are not read.
+    ``number`` counts the rows before the current batch.
+    """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -368,7 +398,11 @@ def _read_parquet(file: Path, first: int) -> Iterator[Record]:
 
 
 def _read_arrow(file: Path, first: int) -> Iterator[Record]:
-    """``save_to_disk`` writes Arrow's streaming format."""
+    """Yield the records of an Arrow file from number ``first`` on.
+
+    ``save_to_disk`` of ``datasets`` writes Arrow's streaming format. ``number`` counts the rows
+    before the current batch.
+    """
     from pyarrow import ArrowException, ipc, memory_map
 
     number = 0
@@ -382,7 +416,7 @@ def _read_arrow(file: Path, first: int) -> Iterator[Record]:
 
 
 def _read_csv(file: Path, first: int) -> Iterator[Record]:
-    """Records of a CSV with a line of names."""
+    """Yield the records of a CSV file, whose first line has the names, from number ``first`` on."""
     with file.open(newline="", encoding="utf-8-sig") as stream:
         for number, row in enumerate(csv.DictReader(stream, strict=True), 1):
             if None in row or None in row.values():
@@ -444,7 +478,12 @@ class Deferred:
 
     @classmethod
     def _from_pointer(cls, record: Record, names: tuple[str, ...], pointer: Any) -> Deferred:
-        """The same from a record of a slim file."""
+        """Make a deferred value from a record of a slim file.
+
+        Such a record lacks its large fields and has a ``pointer`` to them instead: the file, the
+        record's number and offset in it, the names of the fields, and a digest. The file must lie
+        in the same folder.
+        """
         try:
             folder = record.file.parent.absolute()
             file = (folder / pointer["file"]).resolve()
@@ -468,7 +507,10 @@ class Deferred:
         raise UserError(f"a problem's extras may not hold a {kind}; write it as text in the file")
 
     def read(self) -> dict[str, Any]:
-        """The fields by name, exactly as they were when the problem was loaded."""
+        """Read the fields from their file, by name; refuse them if they have changed since.
+
+        `read_again` finds the record by its number or its offset in the file.
+        """
         record = read_again(self.file, self.number, self.offset)
         values = {name: record.need(name) for name in self.names}
         if _digest(list(values.values())) != self.digest:
@@ -479,7 +521,11 @@ class Deferred:
 
 
 def slim_lines(folder: Path, names: tuple[str, ...]) -> Iterator[str]:
-    """Lines of a slim file for the records of a folder."""
+    """Yield the lines of a slim file: the records of a folder without their large fields.
+
+    ``names`` are these fields. In their place each record has a pointer to where they stand, and a
+    digest of them, so that they can be read when they are needed.
+    """
     for file in data_files(folder):
         for record in read_records(file):
             big = Deferred.of(record, *names)
@@ -511,7 +557,7 @@ Pairs = Iterable[tuple[str, str]]
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Pairs of a JSONL file whose lines have ``prompt`` and ``response``."""
+    """Yield the prompts and responses of a JSONL file whose lines have these two fields."""
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

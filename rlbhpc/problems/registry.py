@@ -58,7 +58,7 @@ def is_set(name: str) -> bool:
 
 
 def get_set(name: str) -> ProblemSet:
-    """Find a problem set by name, or in a file of the study's own (``./mine.py``)."""
+    """Find a problem set by its registered name, or in the user's Python file (``./mine.py``)."""
     if name in SETS:
         plugins.reject_own_name("problem_sets", name)
         return SETS[name]

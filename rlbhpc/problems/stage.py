@@ -52,10 +52,12 @@ class _UnreachableError(Exception):
 
 
 def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, bool]:
-    """Fetch one set into ``to/<name>`` unless it is there already, unchanged.
+    """Download a problem set into ``to/<name>`` unless it is there already, unchanged.
 
-    The manifest stores ``revision`` (branch, tag or commit; the newest if missing) as a commit. The
-    second value says whether anything was fetched.
+    The result is the folder's manifest (source, hash of every file, digest of every subset), and
+    whether anything was downloaded. The manifest stores ``revision`` (branch, tag or commit; the
+    newest if missing) as a commit. A set with ``big`` fields gets a slim file: its records without
+    these fields, for quick reading.
     """
     source = _file_set(name).source
     folder = to / name
@@ -85,7 +87,10 @@ def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, b
 
 
 def check(folder: Path) -> Manifest:
-    """Hold a staged folder against its manifest: every file, by size and hash."""
+    """Compare a staged folder with its manifest: every file, by size and hash.
+
+    The first file that is changed, missing or added is an error.
+    """
     try:
         manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         wanted = {path: (entry["bytes"], entry["sha256"]) for path, entry in manifest.files.items()}
@@ -132,7 +137,7 @@ def _fetch_source(source: Source, folder: Path, revision: str | None) -> dict[st
 
 
 def stage_model(hub: str, folder: Path) -> bool:
-    """Fetch a model, ``owner/name`` or ``owner/name@revision``, unless its folder is there.
+    """Download a model, ``owner/name`` or ``owner/name@revision``; False if its folder is there.
 
     The folder appears when it is whole; what an interrupted download has brought is kept beside it.
     """
@@ -156,7 +161,7 @@ def stage_model(hub: str, folder: Path) -> bool:
 
 
 def _download_url(url: str, target: Path) -> None:
-    """Fetch one file under a passing name."""
+    """Download one file; it gets its name only when it is whole."""
     part = target.with_name(f"{target.name}.part")
     try:
         # The addresses are the registry's own, never a user's.
@@ -225,7 +230,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _offline_advice(name: str, to: Path, revision: str | None, error: _UnreachableError) -> str:
-    """Say which command to run where, when there is no network here."""
+    """Say which commands to run where, when there is no network here."""
     reason = " ".join(str(error).split())
     option = f" --revision {shlex.quote(revision)}" if revision else ""
     folder = (to / name).absolute()
@@ -238,7 +243,7 @@ def _offline_advice(name: str, to: Path, revision: str | None, error: _Unreachab
 
 
 def _file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file, but for the manifest, half-written ones and hidden ones."""
+    """Return size and hash of every file, without the manifest, partial and hidden files."""
     files = {}
     for file in sorted(folder.rglob("*")):
         path = file.relative_to(folder)
@@ -252,7 +257,10 @@ def _file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _subset_digests(name: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Count and digest of the problems in each subset that has a name of its own."""
+    """Return, by subset, how many problems it has and a digest over them.
+
+    Subsets are the set's splits and those that it defines; a set without any has the key ``all``.
+    """
     problem_set = _file_set(name)
     subsets = (*problem_set.splits, *problem_set.subsets)
     # Patterns such as FROM..TO are no names.

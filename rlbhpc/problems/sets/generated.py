@@ -55,7 +55,13 @@ _PROPOSE: Final = {
 
 
 def make_solving_task(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
-    """The task of one kind on a triplet."""
+    """Build a task on a triplet of program, inputs and outputs: to find the part that is not shown.
+
+    Deduction asks for the output, abduction for an input, induction for the program ``f``.
+    Induction shows half of the inputs with their outputs (rounded up); the rest stays hidden for
+    the verifier. ``gold`` is the part asked for, ``tail`` the last line of the question.
+    `_triplet_id` is a hash.
+    """
     inputs, outputs = triplet["inputs"], triplet["outputs"]
     lines = [_SOLVE[kind]]
     visible = (len(inputs) + 1) // 2
@@ -77,7 +83,11 @@ def make_solving_task(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
 def make_proposing_task(
     set_name: str, kind: Kind, references: Sequence[Triplet], number: int
 ) -> Problem:
-    """The task of thinking up a triplet; for induction, inputs for the one reference's program."""
+    """Build the task of thinking up a new triplet of program, inputs and outputs.
+
+    ``references`` are triplets that the new one should differ from. For induction there is one
+    reference, and the task is to think up inputs for its program. There is no gold answer.
+    """
     lines = [_PROPOSE[kind]]
     for reference in references:
         lines += [reference["program"]]
@@ -90,19 +100,28 @@ def make_proposing_task(
 
 
 def generate_tasks(name: str, half: str, limit: int, seed: int) -> list[Problem]:
-    """Tasks on programs of a small grammar, of the three kinds in turn.
+    """Generate ``limit`` tasks on programs of a small grammar, of the three kinds in turn.
 
-    A program belongs to the half that its text is hashed to, so the halves share none. The
-    message of an induction names the program's operations; its numbers are left to find.
+    A program belongs to the half (``train`` or ``test``) that its text is hashed to, so the halves
+    share none. The message of an induction names the program's operations; its numbers are left to
+    find.
     """
+    # The second number keeps this stream apart from those of other generators.
     rng = np.random.Generator(np.random.Philox(key=[seed, 0x5072]))
     problems: dict[str, Problem] = {}
 
     def tasks() -> Any:
+        """Yield new tasks without end, of the kinds deduction, abduction and induction in turn.
+
+        A *triplet* is a program with inputs and outputs, as JSON texts. ``value`` is the program as
+        a Python function. Induction has all inputs, the other kinds only the first. A program of
+        the other half is passed over, and so is a task that was there before.
+        """
         for _ in count():
             program, value, message = _draw_program(rng)
             inputs = _draw_inputs(rng)
             digest = hashlib.sha256(program.encode()).digest()
+            # A program whose digest begins with an even byte is for training.
             if (digest[0] % 2 == 0) != (half == "train"):
                 continue
             kind = KINDS[len(problems) % 3]
@@ -121,7 +140,12 @@ def generate_tasks(name: str, half: str, limit: int, seed: int) -> list[Problem]
 
 
 def _draw_program(rng: np.random.Generator) -> tuple[str, Any, str]:
-    """A function of two whole numbers: its text, its value by our own arithmetic, a message."""
+    """Draw a small function of two whole numbers: its text, a Python function, and a message.
+
+    An operation of the grammar has a text to fill in, a function that computes it, and a sign. Two
+    are drawn: the inner one of ``x`` and ``y + a``, the outer one of its result and ``b``. The
+    message gives their signs.
+    """
     a, b = (int(n) for n in rng.integers(1, 10, 2))
     first, second = (int(n) for n in rng.integers(0, len(_OPERATIONS), 2))
     inner, compute, sign = _OPERATIONS[first]
@@ -159,7 +183,11 @@ class ProgramTasks(ProblemSet):
     """The halves ``train`` and ``test`` (the default) of a grammar, or ``identity``."""
 
     def load(self, selection: Selection) -> list[Problem]:
-        """``limit`` problems of a half, or one of each kind about the identity."""
+        """Load ``limit`` tasks of a half, or one task of each kind about the identity function.
+
+        The kinds are deduction (find the output), abduction (find an input) and induction (find the
+        program). Induction gets six inputs, the others one.
+        """
         name, path = selection.name, selection.path
         half = selection.subset or "test"
         if path is not None or half not in ("train", "test", "identity"):
@@ -213,7 +241,11 @@ _FAMILIES: Final[tuple[Callable[[int, int], tuple[str, Function]], ...]] = (
 
 
 def compose(set_name: str, depth: int, rng: np.random.Generator) -> Problem:
-    """One problem: ``depth`` functions, each used once, from the innermost out."""
+    """Build one problem: a nesting of ``depth`` functions, to be worked out from the innermost.
+
+    Each function has a letter and is given in words; two numbers from 2 to 9 fill in its family,
+    such as ``ax + b``. Beyond twelve functions the letters are used again in the same order.
+    """
     names = rng.permutation(list(_LETTERS))[: min(depth, len(_LETTERS))].tolist()
     functions: dict[str, Function] = {}
     lines = [f"All results are taken modulo {MODULUS}."]
@@ -243,7 +275,12 @@ class Compose(ProblemSet):
     """The halves ``train`` and ``test`` (the default), with ``depth[D]`` or ``depth[LOW-HIGH]``."""
 
     def load(self, selection: Selection) -> list[Problem]:
-        """``limit`` problems of a half, depths in turn."""
+        """Generate ``limit`` problems of a half, with depths from ``low`` to ``high`` in turn.
+
+        The depth is how many functions are nested. The subset names the half and possibly the
+        depths, as in ``train/depth[2-4]``; without them it is 1 to 4. ``barren`` counts draws in a
+        row that gave a known problem. `half_of` tells a problem's half by a hash of its question.
+        """
         name, path, subset = selection.name, selection.path, selection.subset
         match = _SUBSET.fullmatch(subset or "test")
         low = int(match[2] or 1) if match else 0
@@ -253,6 +290,7 @@ class Compose(ProblemSet):
                 f"problem set {name!r} is generated: give no path, and a subset such as test,"
                 f" train or test/depth[2-4], depths from 1 to {DEPTHS[-1]}; found {path or subset}"
             )
+        # The second number keeps this stream apart from those of other generators.
         rng = np.random.Generator(np.random.Philox(key=[selection.seed, 0xC0]))
         problems: dict[str, Problem] = {}
         barren = 0
@@ -297,7 +335,12 @@ class ReasoningGym(ProblemSet):
     """One task, named by the subset, at the difficulty that the package gives it."""
 
     def load(self, selection: Selection) -> list[Problem]:
-        """``limit`` problems of ``TASK``, or of ``train/TASK``, which shares none with it."""
+        """Generate ``limit`` problems of one task of the package reasoning-gym.
+
+        The subset is ``TASK`` or ``train/TASK``; the two share no problem. `_ask_generator` runs
+        the package in a child process and gives its ``entries``, or ``tasks`` (the names of all
+        tasks) if there is none of this name, or under ``failed`` why it could not.
+        """
         name = selection.name
         if importlib.util.find_spec(PACKAGE) is None:
             raise UserError(
@@ -328,7 +371,11 @@ class ReasoningGym(ProblemSet):
 
 
 def _ask_generator(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
-    """Ask a child process, which starts with a fixed hash seed."""
+    """Generate problems of a task in a child process, and return its answer.
+
+    Some generators walk over sets, whose order follows from Python's hash seed. Only a new process
+    can fix that seed.
+    """
     child = subprocess.run(
         [sys.executable, "-m", __name__, task, half, str(count), str(seed)],
         env={**os.environ, "PYTHONHASHSEED": "0"},
@@ -343,7 +390,13 @@ def _ask_generator(task: str, half: str, count: int, seed: int) -> Mapping[str, 
 
 
 def _generate(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
-    """The child's side: entries of one task, or the names of all."""
+    """Generate ``count`` problems of one task and half; this runs in the child process.
+
+    The answer has ``entries``, or ``tasks`` (all names) for an unknown task, or ``failed`` with the
+    reason. An entry is stored as the text of a Python literal, so the task's scorer must judge the
+    stored copy as it judges the original. `half_of` tells a problem's half by a hash of its
+    question.
+    """
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
 
@@ -371,7 +424,7 @@ def _generate(task: str, half: str, count: int, seed: int) -> Mapping[str, Any]:
 
 
 def _literal(value: Any) -> Any:
-    """A value as what :func:`ast.literal_eval` reads."""
+    """Return a copy of a value that :func:`ast.literal_eval` can read back from its text."""
     if isinstance(value, Mapping):
         return {_literal(key): _literal(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -20,7 +20,10 @@ _OMNI_HALVES: Final = {"train": "train[2000]", "test": "holdout[2000]"}
 
 
 def parse_gsm8k(name: str, record: Record) -> Problem:
-    """Take what stands after the last ``####`` of the worked solution as gold."""
+    """Turn a record of GSM8K into a problem; what is after the last ``####`` is the gold answer.
+
+    ``name`` is the problem set. The methods of a record give the first field of these names.
+    """
     solution = record.text("answer", "solution")
     steps, mark, tail = solution.rpartition("####")
     gold = tail.strip().replace(",", "")
@@ -38,7 +41,11 @@ def parse_gsm8k(name: str, record: Record) -> Problem:
 
 
 def parse_math(name: str, record: Record) -> Problem:
-    """Take ``answer`` as gold; older files of MATH have it only in the solution's last box."""
+    """Turn a record of MATH into a problem.
+
+    Gold is ``answer``; older files of MATH have it only in the last box of the solution. Subject
+    and level go to the extras, where the record has them.
+    """
     gold = record.optional_text("answer") or last_boxed(record, "solution")
     extras = {
         key: record.text(*fields)
@@ -69,7 +76,10 @@ def parse_minerva(name: str, record: Record) -> Problem:
 def _problem_with_solution(
     name: str, record: Record, ids: tuple[str, ...], gold: str, extras: dict[str, str]
 ) -> Problem:
-    """A problem of a record that holds a worked solution, where it holds one."""
+    """Make a problem of a record that may hold a worked solution.
+
+    ``ids`` are the names that the field of the id may have; ``gold`` is the reference answer.
+    """
     return make_problem(
         name,
         record.optional_text(*ids),
@@ -82,11 +92,12 @@ def _problem_with_solution(
 
 
 def parse_olympiadbench(name: str, record: Record) -> Problem:
-    """Gold is the list ``final_answer``; how to compare it stands in the extras.
+    """Turn a record of OlympiadBench into a problem.
 
-    ``answer_type`` is Numerical, Expression, Tuple or Interval. Where ``is_multiple_answer`` is
-    true the one string of the list names several answers, separated by commas. ``error`` is an
-    absolute tolerance, empty where the answer is exact.
+    Gold is the list ``final_answer``; how to compare it stands in the extras. ``answer_type`` is
+    Numerical, Expression, Tuple or Interval. Where ``is_multiple_answer`` is true the one string of
+    the list names several answers, separated by commas. ``error`` is an absolute tolerance, empty
+    where the answer is exact.
     """
     answers = record.need("final_answer", "answer")
     answers = [answers] if isinstance(answers, str) else answers
@@ -112,7 +123,7 @@ def parse_olympiadbench(name: str, record: Record) -> Problem:
 
 
 def parse_omni(name: str, record: Record) -> Problem:
-    """Difficulty (1 to 10), domain and source go to the extras."""
+    """Turn a record of Omni-MATH into a problem; difficulty is from 1 to 10."""
     return make_problem(
         name,
         record.optional_text("id", "unique_id"),
@@ -134,12 +145,12 @@ def narrow_omni(problems: Sequence[Problem], subset: str) -> list[Problem] | Non
 
 
 def parse_dapo(name: str, record: Record) -> Problem:
-    """The reward's ground truth is the gold, its index the id.
+    """Turn a record of DAPO into a problem: the reward's ground truth is the gold answer.
 
     The file of DAPO's authors holds every problem a hundred times, inside its prompt; the source
     here is a later edition with each problem once, in English. A file of the first shape is read,
-    too, if it has each problem once: the words of the template `dapo` around a problem are taken
-    off.
+    too, if it has each problem once: ``before`` and ``after``, the words of the template `dapo`
+    around a problem, are taken off.
     """
     messages = record.need("prompt")
     if not isinstance(messages, str):
@@ -187,11 +198,12 @@ DAPO_MATH = FileSet(parse_dapo, Source("open-r1/DAPO-Math-17k-Processed", ("en/*
 
 
 def parse_competition(name: str, record: Record) -> Problem:
-    """Gold is ``answer``, or the solution's box in files that have no answer field.
+    """Turn a record of a competition such as AIME or AMC into a problem.
 
-    AMC answers come as floats (27.0) where a column is numeric; leading zeros of AIME stay.
-    ``math-ai/aime25`` has ``id``, ``problem``, ``answer`` in test.jsonl and BeyondAIME ``problem``,
-    ``answer``: inspect tasks and training code that read them agree.
+    Gold is ``answer``, or the solution's box in files that have no answer field. AMC answers come
+    as floats (27.0) where a column is numeric; leading zeros of AIME stay. ``math-ai/aime25`` has
+    ``id``, ``problem``, ``answer`` in test.jsonl and BeyondAIME ``problem``, ``answer``: inspect
+    tasks and training code that read them agree.
     """
     answer = record.optional_text("answer", "Answer") or last_boxed(record, "solution")
     number, dot, zeros = answer.partition(".")
@@ -206,7 +218,7 @@ def parse_competition(name: str, record: Record) -> Problem:
 
 
 def parse_arena(name: str, record: Record) -> Problem:
-    """As MathArena publishes competitions: numbered, with a list of subjects.
+    """Turn a record as MathArena publishes competitions into a problem: numbered, with subjects.
 
     Cards of aime_2025 and loaders of hmmt_feb_2026 list ``problem_idx``, ``problem``, ``answer``
     and ``problem_type``. The answers of AIME are integers.

@@ -22,7 +22,10 @@ LETTERS = "ABCDEFGHIJ"
 
 
 def parse_mmlu_pro(name: str, record: Record) -> Problem:
-    """The letter is the gold; up to ten options stand under the question, and with the verifier."""
+    """Turn a record of MMLU-Pro into a multiple-choice problem, whose gold answer is a letter.
+
+    Up to ten options stand under the question, and in the extras for the verifier.
+    """
     options = [str(option) for option in record.need("options")]
     gold = record.text("answer")
     if gold not in LETTERS[: len(options)]:
@@ -39,7 +42,11 @@ def with_options(question: str, options: list[str]) -> str:
 
 
 def parse_gpqa(name: str, record: Record) -> Problem:
-    """Order the four options by a hash: the file names the right one first."""
+    """Turn a record of GPQA into a multiple-choice problem with four options.
+
+    The file names the right option first, so the options are ordered by a hash, which is the same
+    everywhere. Gold is the letter of the right one.
+    """
     question, right = record.text("Question").strip(), record.text("Correct Answer").strip()
     wrong = [record.text(f"Incorrect Answer {i}").strip() for i in (1, 2, 3)]
 
@@ -58,9 +65,10 @@ def parse_gpqa(name: str, record: Record) -> Problem:
 
 
 def parse_theoremqa(name: str, record: Record) -> Problem | None:
-    """Booleans are the words True and False; options are letters in brackets, such as (b).
+    """Turn a record of TheoremQA into a problem; None for a question with a picture.
 
-    Questions with a picture are left out.
+    Gold is True or False for booleans, and for options a letter, which the file has in brackets:
+    (b).
     """
     if record.get("Picture"):
         return None
@@ -75,7 +83,11 @@ def parse_theoremqa(name: str, record: Record) -> Problem | None:
 
 
 def parse_webinstruct(name: str, record: Record) -> Problem:
-    """Free-form answers: rules judge what they can, and RLPR needs no judge."""
+    """Turn a record of WebInstruct-verified into a problem.
+
+    Most answers are free-form: the rules for mathematics judge what they can, and training by RLPR
+    needs no judge.
+    """
     kind = record.optional_text("answer_type")
     return make_problem(
         name,
@@ -88,7 +100,10 @@ def parse_webinstruct(name: str, record: Record) -> Problem:
 
 
 def parse_rlpr_train(name: str, record: Record) -> Problem:
-    """The user's turn is the question, the reward's ground truth the reference answer."""
+    """Turn a record of RLPR's training set into a problem.
+
+    The question is the only turn of the user in ``prompt``; gold is the reward's ground truth.
+    """
     turns = record.need("prompt")
     turns = turns if isinstance(turns, list) else []
     spoken = [turn for turn in turns if isinstance(turn, dict) and turn.get("role") == "user"]
@@ -130,8 +145,9 @@ def parse_geometry3k(name: str, record: Record) -> Problem:
 
 
 def parse_mathvista(name: str, record: Record) -> Problem | None:
-    """Multiple choice is left out: at large k a guess among five is always right once.
+    """Turn a record of MathVista into a problem with an image; None for multiple choice.
 
+    At large k a guess among five options is right at least once, so such questions say nothing.
     ``precision`` is the number of decimals to which a float answer is to be given.
     """
     if record.text("question_type") == "multi_choice":
@@ -152,7 +168,11 @@ def parse_mathvista(name: str, record: Record) -> Problem | None:
 
 
 def parse_mathvision(name: str, record: Record) -> Problem | None:
-    """Problems with options are left out; the question's ``<image1>`` marks go."""
+    """Turn a record of MathVision into a problem with an image; None for one with options.
+
+    The ``<image1>`` marks are taken out of the question: where the figure stands is the prompt's to
+    say.
+    """
     if record.get("options"):
         return None
     return make_problem(
@@ -194,11 +214,12 @@ EVALPLUS_INPUTS: Final = ("base_input", "plus_input")
 
 
 def parse_evalplus(name: str, record: Record) -> Problem:
-    """The task is the question; tests decide, so gold is empty.
+    """Turn a record of HumanEval+ or MBPP+ into a problem; tests decide, so gold is empty.
 
     Expected outputs follow from running ``prompt + canonical_solution``. ``tests`` holds the lists
-    of argument lists ``base_input`` and ``plus_input`` as JSON has them; MBPP+ needs them turned
-    into tuples, sets and so on per task, which is the verifier's part.
+    of argument lists ``base_input`` and ``plus_input`` as JSON has them; they are large, so they
+    stay in their file until they are read (`Deferred`). MBPP+ needs them turned into tuples, sets
+    and so on per task, which is the verifier's part.
     """
     prompt = record.text("prompt")
     return make_problem(
@@ -269,10 +290,12 @@ _WINDOW: Final = re.compile(r"(\d{4}-\d{2}(?:-\d{2})?)\.\.(\d{4}-\d{2}(?:-\d{2})
 
 
 def parse_livecodebench(name: str, record: Record) -> Problem | None:
-    """The question is the statement and the ``### Format:`` block with the starter code.
+    """Turn a record of LiveCodeBench into a problem; None for one that belongs to a later release.
 
-    ``tests`` are the private tests as published: JSON, or base64 of zlib of a pickled string,
-    read and unpacked only when a program is judged.
+    The question is the statement and the ``### Format:`` block with the starter code. Tests decide,
+    so gold is empty. ``tests`` are the private tests as published: JSON, or base64 of zlib of a
+    pickled string, read and unpacked only when a program is judged (`Deferred`). ``erratum`` says
+    what is known to be wrong with the problem.
     """
     if record.file.name == "test6.jsonl":
         return None  # The sixth part belongs to release v6.
@@ -302,7 +325,11 @@ def parse_livecodebench(name: str, record: Record) -> Problem | None:
 
 
 def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
-    """A window ``FROM..TO`` of days or months, both ends included; ``all``; ``sound``."""
+    """Return the problems of a subset of LiveCodeBench; None for a name that it does not have.
+
+    The subset is a window ``FROM..TO`` of contest days or months, both ends included; ``all``; or
+    ``sound``, those without a known error.
+    """
     if subset == "all":
         return list(problems)
     if subset == "sound":
@@ -316,7 +343,7 @@ def narrow(problems: Sequence[Problem], subset: str) -> list[Problem] | None:
 
 
 def _contest_day(record: Record) -> date:
-    """The day of the contest, by which windows are cut."""
+    """Return the day of a problem's contest, by which windows of dates are cut."""
     value = record.need("contest_date")
     if isinstance(value, datetime):
         return value.date()
@@ -327,7 +354,7 @@ def _contest_day(record: Record) -> date:
 
 
 def _read_metadata(record: Record) -> dict[str, str]:
-    """The field `metadata`, which is JSON inside JSON."""
+    """Return a record's field ``metadata``, which is JSON inside JSON; empty if there is none."""
     value = record.get("metadata") or {}
     try:
         value = json.loads(value) if isinstance(value, str) else value
