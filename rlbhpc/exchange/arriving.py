@@ -73,7 +73,11 @@ class Target:
 
 
 def take_counts(counts: Counts, target: Target, path: Path, row: ImportedCounts) -> None:
-    """Add the counts of a row; other counts of the same problem are refused."""
+    """Add the counts of one row to ``counts``; refuse other counts of the same problem.
+
+    ``counts`` maps a problem at a training step to how many samples it has (``n``) and how many of
+    them are right (``c``). ``target`` says into which arm and problem set the results go.
+    """
     if max(row.n, abs(row.step)) >= _MAX_COUNT:
         raise UserError(
             f"{path}: {row.problem!r} has n={row.n} at step {row.step}; allowed are less "
@@ -98,7 +102,10 @@ _CHECKS: Final = {
 
 
 def _told_features(response: Imported) -> Iterator[str]:
-    """The keys of the checks that a response allows."""
+    """Yield what a response tells beside its verdict, as keys of the table of checks that need it.
+
+    −1 stands for a number that the file does not have.
+    """
     if response.text:
         yield "texts"
     if response.seed != -1:
@@ -142,6 +149,12 @@ class ArrivingSamples:
         scratch: IO[str],
         rejudged: str = "",
     ) -> None:
+        """Begin with what the arm holds already, and with nothing new.
+
+        ``stored`` has a digest of each stored sample, ``unverified`` those on which a verifier
+        failed. ``scratch`` is an empty file for the new samples. ``rejudged`` says in words who
+        judged the same files before and who does now; it is empty where nothing changed.
+        """
         self.target = target
         self.new = 0
         self.failed = 0
@@ -159,10 +172,11 @@ class ArrivingSamples:
         self._features: set[str] = set()
 
     def take(self, path: Path, responses: Sequence[Imported]) -> None:
-        """Number responses and keep those that are new.
+        """Number responses within their problem and training step, and keep those that are new.
 
-        Raises :class:`UserError` if another response is known under the same number, a number
-        can't be stored, or an id stands for two questions.
+        A file's own number wins; else they are numbered in the order in which they come. Raises
+        :class:`UserError` if another response is known under the same number, a number can't be
+        stored, or an id stands for two questions.
         """
         for response in responses:
             key = ProblemAtStep(response.step, self.target.problem(response.problem))
@@ -179,7 +193,11 @@ class ArrivingSamples:
             self._take_response(path, key, number, response)
 
     def _take_question(self, path: Path, problem: str, response: Imported) -> None:
-        """Keep what a file says of a problem; refuse an id that stands for two questions."""
+        """Keep what a file says of a problem, and refuse an id that stands for two questions.
+
+        ``gold`` is the reference answer. The hash is over the question, or over the reference
+        answer if the file has no question; ``18`` and ``18.0`` count as the same.
+        """
         if response.question or response.gold is not None:
             known = self.questions.get(problem, Question("", None))
             gold = response.gold if known.gold is None else known.gold
@@ -200,7 +218,12 @@ class ArrivingSamples:
     def _take_response(
         self, path: Path, key: ProblemAtStep, number: int, response: Imported
     ) -> None:
-        """Write a response that is new into the scratch file; refuse one that contradicts it."""
+        """Write a new response into the scratch file; refuse one that contradicts a known one.
+
+        ``digests`` has a digest of every known sample of this problem and step, by number: the same
+        number must have the same digest. An exception is a sample on which a verifier failed: it
+        gives way to any verdict, and never replaces one.
+        """
         row = self._scratch_row(key, number, response)
         try:
             digest = sample_rows.digest(sample_rows.encode(self._make_sample(row)))
@@ -229,6 +252,7 @@ class ArrivingSamples:
             raise self._contradiction(sample_key)
 
     def _contradiction(self, key: SampleKey) -> UserError:
+        """Return the error for a sample that is known with another response or another verdict."""
         sample = f"{key.problem} sample {key.sample} at step {key.step}: arm {key.arm}"
         if self._rejudged:
             return UserError(
@@ -251,7 +275,7 @@ class ArrivingSamples:
         return tuple(name for name in _CHECKS if name not in self._features)
 
     def _scratch_row(self, key: ProblemAtStep, number: int, response: Imported) -> dict[str, Any]:
-        """A response as JSON-ready values, by the fields of a sample."""
+        """Return a response as JSON-ready values, by the fields of a stored sample."""
         return {
             "key": (self.target.arm, key.step, key.problem, number),
             "seed": response.seed,
@@ -265,7 +289,11 @@ class ArrivingSamples:
         }
 
     def _make_sample(self, row: dict[str, Any]) -> Sample:
-        """A row of the scratch file as a sample of the store."""
+        """Make a sample of the store from a row of the scratch file.
+
+        Its fingerprint, which otherwise says what was asked for, is one for all samples of the
+        import. Log-probabilities and entropies are not known.
+        """
         return Sample(
             **row
             | {

@@ -139,7 +139,12 @@ def _read_file(
     counts: Counts,
     verifier: BatchVerifier | None,
 ) -> str:
-    """Read a file into ``samples`` and ``counts``; what it lacks of its run, empty if nothing."""
+    """Read a file's results into ``samples`` and ``counts``; return what its run did not finish.
+
+    A row is one response, or the counts of a problem. A verifier, where there is one, judges the
+    responses again. The result is a text such as ``100 of 160 failed``, empty if nothing is
+    lacking.
+    """
     drawn_count = 0
     failed_count = 0
     rows = _read_rows(path, form, metric)
@@ -157,7 +162,11 @@ def _read_file(
 
 
 def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
-    """What a file lacks of its run: ``log status: error; 100 of 160 failed``; empty if nothing."""
+    """Say what a file lacks of its run: ``log status: error; 100 of 160 failed``; empty if nothing.
+
+    ``state`` is how the run ended and how many samples it was to draw, if the file tells. ``drawn``
+    are the samples in the file, ``failed`` those among them of which no response came.
+    """
     causes = []
     if state is not None and state.status:
         causes.append(f"log status: {state.status}")
@@ -169,7 +178,10 @@ def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
 
 
 def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
-    """Other arms that hold a file of this one: a base against itself, by a slip of the pen."""
+    """Name other arms on this problem set that hold a file of this arm too.
+
+    That would compare a base model with itself, by a slip of the pen. The file's content decides.
+    """
 
     def imported_digests(arm: str) -> set[str]:
         origins = _earlier_origins(layout, replace(target, arm=arm))
@@ -185,9 +197,11 @@ def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
 
 
 def _find_importable_files(path: Path) -> tuple[dict[Path, Form], list[str]]:
-    """The format of a file, or of a folder's files; and what else seems to be in the folder.
+    """Return the format of each file that can be imported, and names of what is passed over.
 
-    Subfolders are other models or problem sets in every tool's layout, so none is entered.
+    ``path`` is a file, or a folder whose own files count. Subfolders are other models or problem
+    sets in every tool's layout, so none is entered. `_find_form` gives the format of a file, if
+    known.
     """
     if path.is_file():
         form = _find_form(path)
@@ -242,7 +256,7 @@ def _list_names(names: Sequence[str]) -> str:
 
 
 def _describe_fields(path: Path) -> str:
-    """What a file of no known format holds, as the beginning of a sentence; empty if unknown."""
+    """Say what a file of no known format holds, as the first words of a sentence, or nothing."""
     with open_unpacked(path) as file:
         if not any(map(bytes.strip, file)):
             raise UserError(f"{path}: holds nothing")
@@ -272,7 +286,11 @@ def _judge_responses(
     target: Target,
     verifier: BatchVerifier | None,
 ) -> list[Imported]:
-    """The responses with a verdict each: the file's own, or the verifier's where there is one."""
+    """Return the responses with a verdict each: the verifier's if there is one, else the file's.
+
+    A verifier reads the answer in the text anew. It gives two verdicts, strict and lenient, of
+    which the strict one counts. ``form`` is the format of the file, for messages.
+    """
     if verifier is None:
         for response in responses:
             _check_scored(path, form, response)
@@ -295,7 +313,7 @@ def _judge_responses(
 
 
 def _check_scored(path: Path, form: Form, response: Imported) -> None:
-    """Refuse a response without a verdict."""
+    """Refuse a response without a verdict; a text in its place is the complaint to raise."""
     if response.verdict is None:
         raise UserError(
             f"{path}: problem {response.problem} has one score for several responses "
@@ -306,7 +324,10 @@ def _check_scored(path: Path, form: Form, response: Imported) -> None:
 
 
 def _verifier_item(path: Path, response: Imported, target: Target, kind: str) -> Item:
-    """A response as a study's verifier would see it, as far as the file tells."""
+    """Return a response as a verifier takes it: reference answer, text, problem, and why it ended.
+
+    ``kind`` names the verifier. A file that lacks the text or the reference answer is refused.
+    """
     if response.text is None or response.gold is None:
         missing = "text of a response" if response.text is None else "single reference answer"
         raise UserError(
@@ -319,7 +340,10 @@ def _verifier_item(path: Path, response: Imported, target: Target, kind: str) ->
 
 
 def _describe_origins(forms: dict[Path, Form], judged_by: str) -> dict[Path, Origin]:
-    """Where samples are from, for the cube's provenance."""
+    """Return the digest, format and judge of each file, to be stored with its samples.
+
+    ``form`` is the format of a file.
+    """
     origins = {}
     for path, form in forms.items():
         # Unpacked, for a copy may be packed.
@@ -339,7 +363,11 @@ def _reject_copies(origins: dict[Path, Origin]) -> None:
 
 
 def _origins_by_name(origins: dict[Path, Origin], earlier: dict[str, Origin]) -> dict[str, Origin]:
-    """Origins by the names of their files, with a digest behind a name that another file has."""
+    """Add origins to earlier ones, by the names of their files.
+
+    An origin says where samples come from, with a digest of the file. A name that another file has
+    already gets the digest behind it.
+    """
     by_name = dict(earlier)
     for path, origin in origins.items():
         name = path.name
@@ -358,7 +386,10 @@ def _earlier_origins(layout: Layout, target: Target) -> dict[str, Origin]:
 def _changed_judges(
     layout: Layout, target: Target, origins: dict[Path, Origin], judged_by: str
 ) -> str:
-    """Who judged these very files for the arm, and who does now; empty where nothing changed."""
+    """Say who judged these very files for the arm before, and who does now; empty if the same.
+
+    An origin is the stored record of an imported file: its digest, and who judged it.
+    """
     digests = {origin["sha256"] for origin in origins.values()}
     earlier_judges = set()
     for origin in _earlier_origins(layout, target).values():
@@ -370,7 +401,10 @@ def _changed_judges(
 
 
 def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
-    """Record what differs from run to run; a name that is unique and sorted by time."""
+    """Record what differs from run to run, and return a name that is unique and sorts by time.
+
+    An attempt is one call that writes samples. ``imported`` are the origins of the files.
+    """
     now = datetime.now(UTC)
     host = platform.node()
     name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0]}-{os.getpid()}"
@@ -390,7 +424,10 @@ def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
 
 
 def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: bool) -> int:
-    """Store the counts of problems; how many of them are new."""
+    """Store samples and right ones of each problem and step; return how many problems are new.
+
+    An arm has either samples or counts on a problem set. ``target`` names both.
+    """
     counts_file = tables.counts_file(layout, target.arm, target.problem_set)
     if has_samples and (counts or counts_file.exists()):
         raise UserError(
@@ -404,7 +441,13 @@ def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: b
 
 
 def _store_samples(layout: Layout, samples: ArrivingSamples, origins: dict[Path, Origin]) -> None:
-    """Write the new samples into a journal, and ask for the cells of all in the grid."""
+    """Write the new samples into a journal, and ask for all of them in the arm's plan.
+
+    The journal is a file to which samples are appended. The plan (*grid*) says what is asked for of
+    an arm on a problem set: a *cell* is one problem at one training step with the fingerprint of
+    its request, and ``length`` how many samples it needs. Only samples that the plan asks for
+    count. ``origins`` says which files the samples are from.
+    """
     target = samples.target
     # A plan that was lost is written again: without it the cube stays as it is. One of an older
     # version gets the questions.
@@ -435,7 +478,10 @@ def _stored_plan(layout: Layout, target: Target) -> Grid | None:
 
 
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
-    """Digests of the samples that the arm has, and those on which a verifier failed."""
+    """Return a digest of each sample that the arm has, and those on which a verifier failed.
+
+    The digests are by problem and training step, then by the number of the sample.
+    """
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)
     digests: Digests = {}

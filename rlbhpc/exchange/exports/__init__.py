@@ -53,9 +53,11 @@ FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
 
 
 def export(layout: Layout, path: Path) -> str:
-    """Write a run's results to a file or folder whose ending names the format; how much it was.
+    """Write a run's results to a file or folder whose ending names the format.
 
-    What is written appears whole or not at all. Empty where the run has no results.
+    The result says how much was written, such as ``1,024 rows``; it is empty where the run has no
+    results. What is written appears whole or not at all. ``layout`` gives the paths of the run's
+    folder. An error about a file that is only read is passed on as it is.
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -86,7 +88,10 @@ def _is_output(file: Path, path: Path) -> bool:
 
 
 def _export_folder(form: FolderFormat, layout: Layout, path: Path) -> int:
-    """Fill a folder under a passing name, and rename it when it is whole."""
+    """Fill a folder under a temporary name, and rename it when it is whole.
+
+    The result is how many things went into it; an empty one is removed.
+    """
     if path.exists():
         raise UserError(f"{path} exists; remove it, or choose another name")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")

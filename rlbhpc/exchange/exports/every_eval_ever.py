@@ -74,7 +74,12 @@ class Measurement:
 
 
 def measurements(layout: Layout) -> Iterator[Measurement]:
-    """Everything that a run has measured, arm by arm."""
+    """Yield what a run has measured, for each arm, problem set and training step.
+
+    The cube is a tree of such groups of arm and set, with ``counts()``: how many samples a problem
+    has (``n``) and how many are right. A curve is the mean pass@k over problems with its interval,
+    at powers of two up to the largest n; ``rates`` has pass@k of each problem.
+    """
     tree = open_cube(layout.root)
     for node in tree.subtree:
         if node.attrs.get("kind") not in {"samples", "counts"}:
@@ -83,6 +88,7 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
         max_samples = int(group.rlb.counts()["n"].values.max(initial=0))
         if not max_samples:
             continue
+        # 1, 2, 4, … up to the largest that is not above max_samples.
         powers_of_two = 2 ** np.arange(max_samples.bit_length())
         curves = node.rlb.curves(powers_of_two).isel(arm=0, problem_set=0)
         rates = group.rlb.pass_at_k(powers_of_two, ragged=True)
@@ -99,9 +105,10 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
 
 
 def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
-    """pass@k at each k that all problems have the samples for.
+    """Yield the mean pass@k at each k for which all problems have enough samples.
 
-    ``curve`` has the mean over problems with its bounds, ``rates`` the pass@k of each problem.
+    ``curve`` has the mean over problems (NaN where some lack samples) with its bounds, ``rates``
+    the pass@k of each problem, from whose spread the standard error follows.
     """
     for k in curve["k"].values.tolist():
         point = curve.sel(k=k)
@@ -118,7 +125,7 @@ def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
 
 
 def model_source(study: Study | None, model: str) -> str:
-    """What others call a model: its name on the hub or at its server, else that in the study."""
+    """Return what others call a model: its name on the hub or at its server, else the study's."""
     entry = study.models.get(model) if study else None
     if entry is None:
         return model
@@ -138,9 +145,12 @@ class _Subject(NamedTuple):
 
 
 def write_every_eval_ever(layout: Layout, folder: Path) -> int:
-    """Write ``data/STUDY/DEVELOPER/MODEL/UUID.json`` and its samples beside it.
+    """Write ``data/STUDY/DEVELOPER/MODEL/UUID.json`` per arm and step, and its samples beside it.
 
-    Failed generations and verifications are no samples there.
+    A measurement is the result of one arm at one step on one problem set; those of all sets go into
+    one file (``of_arm``). A *subject* is an arm at a step as the schema names it. Failed
+    generations and verifications are no samples there. The result is the number of samples written,
+    or of files if a run has counts alone.
     """
     study = study_of(layout)
     now = f"{time.time():.0f}"
@@ -181,7 +191,11 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
 
 
 def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
-    """The schema's record of a model."""
+    """Return the schema's record of a model.
+
+    ``source`` is what others call the model. The provenance says what the samples stand on, such as
+    the digest of the model's content at each step.
+    """
     digest = measured.provenance.get("model_digests", {}).get(str(measured.step))
     details = {
         "deployment_type": "unknown",
@@ -197,7 +211,11 @@ def _model_info(measured: Measurement, source: str) -> dict[str, Any]:
 
 
 def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
-    """The schema's records of scores, one for each k."""
+    """Return the schema's records of scores, one for each k.
+
+    ``provenance`` says what the samples stand on, among them the sampling setting. The parts of the
+    setting for which the schema has no place go to ``additional_details``.
+    """
     sampling = measured.provenance.get("sampling", {})
     details = {k: json.dumps(v) for k, v in sampling.items() if k not in _ARGUMENTS}
     if "prompt" in measured.provenance:
@@ -231,7 +249,10 @@ def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
 
 
 def _score_uncertainty(score: Score, problems: int) -> dict[str, Any]:
-    """The schema's record of an error and an interval, as far as there are any."""
+    """Return the schema's record of a standard error and an interval, as far as there are any.
+
+    A score of a single problem has neither (NaN).
+    """
     if any(map(math.isnan, (score.standard_error, score.lower, score.upper))):
         return {"num_samples": problems}
     return {
@@ -247,7 +268,12 @@ def _score_uncertainty(score: Score, problems: int) -> dict[str, Any]:
 
 
 def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) -> dict[str, int]:
-    """Write the samples of every arm and step into a file of its own; how many each has."""
+    """Write the samples of each arm and step into a file of its own; return how many each has.
+
+    A *subject* is an arm at a step as the schema names it, by ``arm`` or ``arm-step``.
+    `read_counted_samples` gives tables of the samples that count, and `read_questions` the
+    questions of an arm's problem set by problem.
+    """
     questions = {group: read_questions(layout, *group) for group in layout.groups()}
     streams: dict[str, IO[str]] = {}
     rows: dict[str, int] = defaultdict(int)
@@ -272,7 +298,12 @@ def _write_samples(layout: Layout, folder: Path, subjects: dict[str, _Subject]) 
 def _sample_record(
     row: dict[str, Any], asked: Question | None, subject: _Subject
 ) -> dict[str, Any]:
-    """The schema's record of one sample."""
+    """Return the schema's record of one sample.
+
+    ``row`` is a row of the table of samples: ``rule`` names what found the answer in the text.
+    ``asked`` is the question with its reference answer, if it is stored. ``sample_hash`` is over
+    both.
+    """
     is_right = row["verdict"] == Status.RIGHT
     question = asked.question if asked else ""
     reference = [asked.gold] if asked and asked.gold else []
@@ -306,7 +337,7 @@ def _sample_record(
 
 
 def _file_record(path: Path, folder: Path, rows: int) -> dict[str, Any]:
-    """The schema's record of the file with the samples."""
+    """Return the schema's record of the file with the samples."""
     return {
         "format": "jsonl",
         "file_path": path.relative_to(folder).as_posix(),

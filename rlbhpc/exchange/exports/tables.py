@@ -28,7 +28,7 @@ _COLUMNS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
 
 
 def write_csv(layout: Layout, sink: files.Sink) -> int:
-    """Write a table with a header line."""
+    """Write the counts of every problem and step as a CSV; return the number of rows."""
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     table.writeheader()
@@ -46,7 +46,12 @@ def write_json(layout: Layout, sink: files.Sink) -> int:
 
 
 def _count_rows(layout: Layout) -> Iterator[dict[str, Any]]:
-    """Samples ``n`` and right ones ``c`` of every problem and step that has samples."""
+    """Yield samples ``n`` and right ones ``c`` of every problem and step that has samples.
+
+    The cube is a tree; a node of kind ``samples`` or ``counts`` is one arm on one problem set.
+    Where sampling a problem ended at its first right samples (``stop_after``), n and c alone would
+    mislead, so that is refused.
+    """
     for node in open_cube(layout.root).subtree:
         group = node.to_dataset()
         if group.attrs.get("kind") not in {"samples", "counts"}:
@@ -78,7 +83,7 @@ _PROBLEM_BATCH: Final = 64
 
 
 def write_parquet(layout: Layout, sink: files.Sink) -> int:
-    """Write one row a sample."""
+    """Write the samples that count as a Parquet file, a row each; return the number of rows."""
     row_count = 0
     with pq.ParquetWriter(sink, SAMPLE_SCHEMA, compression="zstd") as writer:
         for table in read_counted_samples(layout):
@@ -88,7 +93,14 @@ def write_parquet(layout: Layout, sink: files.Sink) -> int:
 
 
 def read_counted_samples(layout: Layout) -> Iterator[pa.Table]:
-    """All samples that count, some megabytes at a time; what is left out is told at the end."""
+    """Yield tables of all samples that count, some megabytes at a time.
+
+    A *grid* says what is asked for of one arm on one problem set: its problems, its training steps,
+    and a fingerprint of each request. A sample counts if its fingerprint is that of the grid;
+    `requested_by_cell` gives the rows of these samples by request. A column is added with
+    ``stop_after``, the right samples at which sampling a problem ends (0 for never). What is
+    damaged and left out is told in a warning at the end.
+    """
     sources = Sources.survey(layout, strict=False)
     notes = [*sources.notes, *purged_notes(sources)]
     for files_of_group in sources.files.values():
@@ -114,7 +126,10 @@ def read_counted_samples(layout: Layout) -> Iterator[pa.Table]:
 
 
 def write_tensorboard(layout: Layout, folder: Path) -> int:
-    """Write the curves of every model that the run trains; how many steps they have."""
+    """Write the training curves of every model that the run trains; return the number of steps.
+
+    `_finished_steps` gives the numbers of each finished step, by the name of the curve.
+    """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -131,7 +146,12 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
 
 
 def _finished_steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Numbers of the finished training steps in a training folder, each once and in order."""
+    """Yield the numbers of the finished steps in a training folder, each step once and in order.
+
+    ``dynamics.jsonl`` has a line of numbers per step, ``timings.jsonl`` the times that it took,
+    once it is over. A step is finished if it, or a later one, is timed or saved; without such a
+    file all count.
+    """
     timings = {row.pop("step"): row for row in log_lines(folder / "timings.jsonl")}
     is_timed = (folder / "timings.jsonl").exists()  # not in supervised training
     saved_steps = [

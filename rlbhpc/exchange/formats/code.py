@@ -35,7 +35,11 @@ class EvalPlusResults(Form):
         )
 
     def records(self, path: Path) -> Iterator[tuple[str, Any]]:
-        """Every program with its task and its number there."""
+        """Yield every program with its task and its number within the task.
+
+        Older files have two lists a task, of results on the base tests and on the added ones; they
+        are joined into one list of programs.
+        """
         for task, programs in entries(path, "eval"):
             if isinstance(programs, dict):
                 both = zip_longest(programs["base"], programs["plus"], fillvalue=[None])
@@ -50,7 +54,11 @@ class EvalPlusResults(Form):
         return super().read(path, metric)
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """The program; its solution is the text."""
+        """Yield the one response of a record: a program, whose solution is the text.
+
+        It is right if it passes the base tests and the added ones; ``metric`` may ask for ``base``
+        alone. ``row`` is a task, the number of the program in it, and its fields.
+        """
         task, number, program = row
         base = _STATUS[program["base_status"]]
         added = program.get("plus_status")
@@ -82,7 +90,11 @@ class LiveCodeBenchResults(Form):
             yield f"{path}: record {number}", row
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """Every response to a question."""
+        """Yield every response to a question: text, verdict, and the program or predicted output.
+
+        The record has parallel lists with an item for each response. A wrong response without a
+        program counts as one without an answer.
+        """
         texts = row["output_list"]
         verdicts = row["graded_list"]
         predicts_output = "pred_list" in row

@@ -102,7 +102,11 @@ class Form:
 
 @contextmanager
 def row_of(form: str, place: str) -> Iterator[None]:
-    """Say where a row is that does not have the form's fields, or holds other types in them."""
+    """Turn an error inside the block into one line that says which row does not fit the format.
+
+    ``form`` is the name of the format, ``place`` the file and the row. A missing field is an error
+    too.
+    """
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -111,7 +115,7 @@ def row_of(form: str, place: str) -> Iterator[None]:
 
 
 def same_length(place: str, **columns: list[Any]) -> int:
-    """The common length of a row's lists.
+    """Return the common length of several lists of one row.
 
     Raises :class:`UserError` if one is no list, or has another length than the first.
     """
@@ -137,9 +141,10 @@ def single_reference(value: Any) -> str | None:
 
 
 def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:
-    """Pick the score that decides.
+    """Return the score that decides whether a response is right.
 
-    Raises :class:`UserError` if there are several and none was named, or none by that name.
+    ``metric`` is the name that the user gave. Without it there must be a single score. Raises
+    :class:`UserError` if there are several and none was named, or none by that name.
     """
     if metric is not None and metric in scores:
         return scores[metric]
@@ -168,7 +173,10 @@ _WORDS: Final = {
 
 
 def as_verdict(value: Any, place: str) -> Status | str:
-    """Turn a score into a verdict, or into the complaint that it is none."""
+    """Turn a score into a verdict, or into the complaint that it is none.
+
+    The letters are those of the tool inspect, the words what people write for true and false.
+    """
     if isinstance(value, str) and value in _LETTERS:
         return _LETTERS[value]
     if isinstance(value, str) and value.lower() in _WORDS:

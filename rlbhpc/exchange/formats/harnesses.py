@@ -38,7 +38,11 @@ class HelmStats(Form):
         return isinstance(first, dict) and {"instance_id", "stats"} <= first.keys()
 
     def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:
-        """Read n and c of every instance."""
+        """Yield how many responses each problem has (n) and how many are right (c).
+
+        HELM calls a problem an instance. One has a record per trial, whose counts are added up. A
+        perturbed instance (with its text altered) is another problem, so it is left out.
+        """
         totals: dict[str, tuple[int, int]] = {}
         for number, row in entries(path):
             place = f"{path}: object {number}"
@@ -54,7 +58,10 @@ class HelmStats(Form):
 
 
 def _counts(row: dict[str, Any], metric: str | None, place: str) -> tuple[int, int]:
-    """Samples and right ones of a problem, from a metric that is 0 or 1 for each response."""
+    """Return how many samples one record has, and how many of them are right.
+
+    ``metric`` must be 0 or 1 for each response, so that its sum is the number of right ones.
+    """
     scores = {str(stat["name"]["name"]): stat for stat in row["stats"]}
     stat = choose_score(scores, metric, place)
     n, c = int(stat["count"]), float(stat["sum"])
@@ -89,10 +96,11 @@ class LmEvalSamples(Form):
     fields = frozenset({"doc_id", "filtered_resps"})
 
     def read(self, path: Path, metric: str | None) -> Iterator[Imported]:
-        """Read the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``.
+        """Yield the responses; ``metric`` may be ``<score>`` or ``<score>,<filter>``.
 
-        Every filter has a record of each document, with the same responses: they are read once,
-        and have no verdict as long as no filter is chosen.
+        A filter of lm-eval takes the answer out of a response. Every filter has a record of each
+        document, with the same responses: they are read once, and have a complaint in place of a
+        verdict as long as no filter is chosen.
         """
         score_name, _, chosen_filter = (metric or "").partition(",")
         complaint = "" if chosen_filter else _complain_of_several_filters(path)
@@ -116,7 +124,10 @@ def _filter_name(row: dict[str, Any]) -> str:
 
 
 def _complain_of_several_filters(path: Path) -> str:
-    """Complain of a second filter; empty where there is none."""
+    """Complain if a log has records of more than one filter; empty where it has one.
+
+    A filter of lm-eval takes the answer out of a response, so each may give another verdict.
+    """
     first_filter: str | None = None
     for place, row in json_lines(path):
         filter_name = _filter_name(row)
@@ -131,7 +142,11 @@ def _complain_of_several_filters(path: Path) -> str:
 
 
 def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[Imported]:
-    """The responses to one document; a weighed text has none, only a verdict."""
+    """Return the responses to one document, which is lm-eval's word for a problem.
+
+    In multiple choice the model only weighs given texts: that is one response without a text, and
+    with a verdict. Several responses share one score, so they have no verdict of their own.
+    """
     problem = str(row["doc_id"])
     gold = _gold(row.get("target"))
     question = _question(row.get("doc"))
@@ -142,6 +157,7 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
         Imported(problem, None, text=text, gold=gold, question=question)
         for text in _flatten_texts(row["resps"])
     ]
+    # One score for several responses says nothing about each.
     if len(responses) != 1:
         return responses
     filtered = _flatten_texts(row.get("filtered_resps", []))
@@ -162,7 +178,7 @@ def _gold(target: Any) -> str | None:
 
 
 def _question(doc: Any) -> str:
-    """The question of a document, under the names that most tasks have for it."""
+    """Return a document's question, under the names that most tasks have for it; empty if none."""
     if not isinstance(doc, dict):
         return ""
     for field in _QUESTION_FIELDS:
@@ -172,7 +188,10 @@ def _question(doc: Any) -> str:
 
 
 def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:
-    """The verdict of the score that decides, or the complaint that there is none."""
+    """Return the verdict of the score that decides, or the complaint that there is none.
+
+    All numbers of a record that are not known to be something else are scores.
+    """
     scores = {
         name: value
         for name, value in row.items()

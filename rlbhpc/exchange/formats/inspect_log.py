@@ -57,7 +57,11 @@ class InspectLog(Form):
             yield from _read_archive(path)
 
     def state(self, path: Path) -> LogState:
-        """Status and planned samples; a run that was killed left a log that says it has begun."""
+        """Return how the run that wrote a log ended, and how many samples it was to draw.
+
+        A finished log has a header with both; a run that was killed left a log that says it has
+        begun. Samples are problems times epochs, inspect's word for repetitions.
+        """
         if file_ending(path) == ".json":
             header = top_values(path, {"status", "eval"})
         else:
@@ -74,7 +78,11 @@ class InspectLog(Form):
             return LogState("" if status == _SUCCESS else status, len(problems) * int(epochs))
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """The response of a sample; ``metric`` names the scorer."""
+        """Yield the response of a sample; ``metric`` names the scorer whose score decides.
+
+        A sample that ended in an error is a failed one. An epoch is a repetition; it numbers the
+        responses from 1.
+        """
         output = row.get("output", {})
         choices = output.get("choices") or [{}]
         choice: dict[str, Any] = choices[0]
@@ -127,7 +135,7 @@ def _read_archive(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a log that is a zip; a torn one is refused by name."""
+    """Open a log that is a zip file; a damaged one is refused by name."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -137,7 +145,11 @@ def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _extract(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Bytes of an entry, also where it is compressed by zstd as newer versions do."""
+    """Return the bytes of one entry of a zip file, also if it is compressed by zstd.
+
+    Python's zipfile lacks zstd, so these bytes are found by the entry's header in the file. Its
+    last four bytes are the lengths of the name and of the extra field, which stand before the data.
+    """
     if entry.compress_type != _ZSTD:
         return archive.read(entry)
     with path.open("rb") as file:

@@ -43,7 +43,10 @@ class NemoSkills(Form):
     name = "NeMo-Skills output (output-rs*.jsonl)"
 
     def fits(self, path: Path) -> bool:
-        """By the fields of the first object."""
+        """Whether a file is of this format, by the fields of its first object.
+
+        Scores alone are not enough: a user's own rows may have fields of the same names.
+        """
         names = set(first_names(path))
         if names.intersection(_SCORES):
             return bool(names & {"generation", "num_generated_tokens"})
@@ -59,7 +62,12 @@ class NemoSkills(Form):
             yield place, (number, sample, row)
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """The response; ``metric`` is symbolic_correct, judgement or is_correct(-plus)."""
+        """Yield the one response of a record; ``metric`` names the score that decides.
+
+        Scores are symbolic_correct, judgement and is_correct(-plus). A record without an id is
+        known by its number, because files of other seeds have the same order. −1 stands for what is
+        not known.
+        """
         number, sample, fields = row  # as `records` gives them
         verdict = _verdict(fields, metric, place)
         answer = fields.get("predicted_answer", "")
@@ -83,7 +91,11 @@ class NemoSkills(Form):
 
 
 def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
-    """The verdict that a row carries, or the complaint that it carries none."""
+    """Return the verdict that a row carries, or the complaint that it carries none.
+
+    A score is a truth value, a list of one, or the text of a judging model (``judgement``), in
+    which `_judgement` finds the last yes or no.
+    """
     scores = {name: row[name] for name in _SCORES if name in row}
     try:
         score = choose_score(scores, metric, place)
@@ -114,7 +126,11 @@ class LimitOfRlvr(Form):
     fields = frozenset({"idx", "code", "pred", "score"})
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """Every response to a problem."""
+        """Yield every response to a problem.
+
+        The record has parallel lists with an item for each response: ``code`` has their texts,
+        ``pred`` the answers, and ``score`` whether they are right.
+        """
         texts = row["code"]
         answers = row["pred"]
         scores = row["score"]
@@ -143,7 +159,11 @@ class VerlRollouts(Form):
     fields = frozenset({"input", "output", "score"})
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """The response of a record."""
+        """Yield the response of a record.
+
+        ``acc`` decides if it is there, else ``score``; ``metric`` may name another field. A problem
+        has no id in this format, so it is named by a hash of its prompt.
+        """
         name = metric or ("acc" if "acc" in row else "score")
         if name not in row:
             raise UserError(f"{place}: no score {name!r}; its fields are {', '.join(row)}")

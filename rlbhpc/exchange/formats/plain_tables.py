@@ -30,7 +30,11 @@ class Counts(Form):
         return {"problem", "n", "c"} <= set(fields(path))
 
     def read(self, path: Path, metric: str | None) -> Iterator[ImportedCounts]:
-        """Read the rows."""
+        """Yield samples ``n`` and right ones ``c`` of each problem, one row of the file each.
+
+        ``lines`` remembers where each problem at each training step stood, because it may stand
+        once. `whole_number` refuses anything else, as for an empty cell.
+        """
         lines: dict[tuple[str, int], str] = {}
         for place, row in rows(path):
             problem = problem_id(row, place)
@@ -75,7 +79,11 @@ class Scored(Form):
         return rows(path)
 
     def responses(self, row: Any, metric: str | None, place: str) -> Iterator[Imported]:
-        """The response of a row."""
+        """Yield the response of a row.
+
+        ``finish`` is why it ended, by name; −1 stands for a number that the row does not have.
+        `_row_verdict` gives the verdict, or a complaint in its place.
+        """
         verdict = _row_verdict(row, metric, place)
         finish = row.get("finish")
         if finish is not None and str(finish).upper() not in Finish.__members__:
@@ -105,7 +113,11 @@ class Scored(Form):
 
 
 def _row_verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | str:
-    """The verdict that a row carries, or the complaint that it carries none."""
+    """Return the verdict that a row carries, or the complaint that it carries none.
+
+    It stands in the field ``metric``, else in ``correct``, ``score`` or ``verdict``, of which a row
+    may have one. Its value is a name such as ``right``, or a truth value.
+    """
     names = (metric,) if metric else SCORES
     scores = {name: row[name] for name in names if name in row}
     if not scores:

@@ -23,7 +23,10 @@ _LONGEST_HEADER: Final = 1 << 13  # bytes
 
 
 def fields(path: Path) -> list[str]:
-    """Names that a file's first row has; none where it has no rows."""
+    """Return the names of the fields in a file's first row; none where it has no rows.
+
+    The file is a CSV, a list of JSON objects, or JSON Lines.
+    """
     if file_ending(path) in _TABLES:
         with _open_table(path) as cells:
             return _header_names(cells)
@@ -34,9 +37,10 @@ def fields(path: Path) -> list[str]:
 
 
 def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a file, each with its place for messages.
+    """Yield the rows of a file, each with its place for messages.
 
-    Cells of a CSV are texts, and its names are in lower case. What is empty or null is left out.
+    The file is a CSV, a list of JSON objects, or JSON Lines. Cells of a CSV are texts, and its
+    names are in lower case. What is empty or null is left out.
     """
     if file_ending(path) in _TABLES:
         yield from _read_table(path)
@@ -60,7 +64,7 @@ def problem_id(row: dict[str, Any], place: str) -> str:
 
 
 def whole_number(value: Any) -> int:
-    """A whole number; pandas writes ``16.0`` where a column has an empty cell.
+    """Return a value as a whole number; ``16.0``, as pandas may write it, is one too.
 
     Raises :class:`ValueError` for any other value.
     """
@@ -75,7 +79,7 @@ def whole_number(value: Any) -> int:
 
 
 def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a CSV; a cell behind the last name is refused."""
+    """Yield the rows of a CSV by name, without empty cells; refuse a cell behind the last name."""
     with _open_table(path) as cells:
         names = _header_names(cells)
         for row in cells:
@@ -90,7 +94,7 @@ def _read_table(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def _open_table(path: Path) -> Iterator[Any]:
-    """The cells of a CSV, separated by whichever of , ; and tab its first line has most of."""
+    """Open a CSV as rows of cells; the one of , ; and tab most frequent in its head separates."""
     with open_unpacked(path) as file:
         first_line = file.peek(_LONGEST_HEADER).partition(b"\n")[0]
         delimiter = max(b",;\t", key=first_line.count)
@@ -136,7 +140,7 @@ def file_ending(path: Path) -> str:
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
-    """The bytes of a file, unpacked if its name ends in .gz."""
+    """Open a file for reading bytes, unpacked if its name ends in .gz."""
     is_packed = path.suffix.lower() == ".gz"
     with gzip.open(path) if is_packed else path.open("rb") as file:
         try:
@@ -146,7 +150,7 @@ def open_unpacked(path: Path) -> Iterator[gzip.GzipFile | BufferedReader]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Objects of a JSON Lines file, each with its place for messages."""
+    """Yield the objects of a JSON Lines file, each with its place for messages."""
     with open_unpacked(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -162,11 +166,12 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield what is in the list of a file, each entry with its number as name.
+    """Yield what is in the list of a JSON file, each entry with its number as name.
 
     ``within``: name of a list or object in the file's object, whose entries are meant instead. A
     file without such a list has no entries. One that ends early or is damaged is refused once the
-    reader comes to that place.
+    reader comes to that place. ``text`` is a position in the file, from which values are read one
+    by one; `peek` gives the next character.
     """
     with _open_json(path) as text:
         if within is None:
@@ -198,7 +203,10 @@ def first_value(path: Path, within: str | None = None) -> Any:
 
 
 def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Values of some names in a file's object; what follows the last of them is not read."""
+    """Return the values of some names in a file's object; what follows the last is not read.
+
+    ``text`` is a position in the file, from which values are read one by one.
+    """
     values: dict[str, Any] = {}
     with _open_json(path) as text:
         for name in text.read_names():
@@ -212,7 +220,11 @@ def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
 
 
 def first_names(path: Path) -> list[str]:
-    """Names in the first object of a file, as JSON Lines have one a line; none if it has none."""
+    """Return the names in the first object of a file; none if it does not begin with an object.
+
+    A JSON Lines file has an object a line. ``text`` is a position in the file, from which values
+    are read one by one. The names up to a place that is no JSON are lost.
+    """
     names = []
     with suppress(NotJsonError), _open_json(path) as text:
         if text.peek() != "{":
@@ -234,7 +246,7 @@ def _is_json_list(path: Path) -> bool:
 
 @contextmanager
 def _open_json(path: Path) -> Iterator[_JsonText]:
-    """The text of a JSON file, unpacked and decoded, to be read value by value."""
+    """Open a JSON file, unpacked and decoded, to be read value by value."""
     with open_unpacked(path) as file:
         encoding = json.detect_encoding(file.peek(4))
         try:
@@ -247,6 +259,12 @@ class _JsonText:
     """A position in the text of a file, of which only the part at hand is in memory."""
 
     def __init__(self, path: Path, file: TextIOWrapper) -> None:
+        """Begin at the start of a file, with nothing read yet.
+
+        The *text at hand* is the part of the file that is in memory; ``_position`` is the next
+        character in it that is not yet used, and ``_line`` and ``_column`` say where it begins in
+        the file.
+        """
         self._path = path
         self._file = file
         self._text = ""
@@ -257,7 +275,10 @@ class _JsonText:
         self._column = 1
 
     def peek(self) -> str:
-        """The next character that is no space; empty at the end of the file."""
+        """Return the next character that is no space; empty at the end of the file.
+
+        Only a part of the file is in memory; more is read as it runs out.
+        """
         while True:
             space = _SPACE.match(self._text, self._position)
             assert space is not None
@@ -269,7 +290,12 @@ class _JsonText:
             self._read_more()
 
     def read_value(self) -> Any:
-        """Read the next value whole."""
+        """Read the next value whole.
+
+        Only a part of the file is in memory (``_text``). A value that does not parse may just be
+        cut off at its end, and so may a number that does, as 1 of 1e+5. Then more is read and the
+        value is tried again.
+        """
         self.peek()
         while True:
             try:
@@ -282,13 +308,17 @@ class _JsonText:
             except ValueError as error:
                 raise self._complaint(str(error), self._position) from None
             else:
+                # Enough text follows the value to be sure that it ends there.
                 if self._is_complete or end + _LONGEST_EXPONENT <= len(self._text):
                     self._position = end
                     return value
             self._read_more()
 
     def read_entries(self) -> Iterator[tuple[str, Any]]:
-        """Read a list or an object entry by entry, each with its number or name."""
+        """Yield a list or an object entry by entry, each with its number or name.
+
+        `_walk_entries` goes to the beginning of each entry in turn.
+        """
         if self.peek() == "{":
             for name in self.read_names():
                 yield name, self.read_value()
@@ -297,7 +327,7 @@ class _JsonText:
             yield str(number), self.read_value()
 
     def read_names(self) -> Iterator[str]:
-        """Read the names in an object; the caller reads the value after each."""
+        """Yield the names in an object; the caller must read the value after each."""
         for _ in self._walk_entries():
             if self.peek() != '"':
                 raise self._complaint("expected a name in quotes", self._position)
@@ -319,7 +349,10 @@ class _JsonText:
             raise self._complaint("more after the end", self._position)
 
     def _walk_entries(self) -> Iterator[None]:
-        """Go from entry to entry of a list or object, from its opening to its closing bracket."""
+        """Go from entry to entry of a list or object; the caller reads the entry at each stop.
+
+        It begins at the opening bracket and ends behind the closing one.
+        """
         closing = _CLOSING[self.peek()]
         self._position += 1
         if self.peek() != closing:
@@ -342,7 +375,10 @@ class _JsonText:
         return is_in_string or error.pos > len(self._text) - _LONGEST_WORD
 
     def _read_more(self) -> None:
-        """Forget what was read, and double what is at hand: a long value is tried few times."""
+        """Drop the text that is used, and read as much again as is left, but at least a chunk.
+
+        So the text at hand doubles while one long value is read, and that value is tried few times.
+        """
         self._line, self._column = self._line_and_column(self._position)
         self._text = self._text[self._position :]
         self._position = 0
