@@ -59,10 +59,14 @@ class UnreadSideError(Undecided):
 def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     """Return the rule by which two values are the same answer, or ``""`` if they differ.
 
-    Raises
-    ------
-    Undecided
-        If neither could be established; :class:`UnreadSideError` where a side could not be read.
+    ``gold`` is the reference answer, ``answer`` the one to judge; both were read from texts. A
+    *rule* is a short name of what made them equal, such as ``"in order"``. ``Named`` is a value
+    with a name (``x = 3``), ``Based`` digits in a base, ``Choice`` a lettered option, ``Unread`` a
+    text that could not be read. ``_COMPARISONS`` has a function for each pair of types that can be
+    equal.
+
+    Raises :class:`Undecided` if neither could be established; :class:`UnreadSideError` where a side
+    could not be read.
     """
     if isinstance(gold, Based) and isinstance(answer, Unread):
         has_same_digits = gold.digits == answer.text.replace(" ", "")
@@ -85,9 +89,12 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
 
 
 def _may_name_same(gold: Named, answer: Named) -> bool:
-    """Whether two names may be of one thing, as ``x`` and ``y``, ``f(x)`` and ``f(2x)`` are not.
+    """Whether two names may be of one thing: ``x`` and ``y`` may not, nor ``f(x)`` and ``f(2x)``.
 
-    Only single letters contradict each other; longer names are but labels.
+    A ``Named`` is a value with a name: ``f(x) = 3`` has the tree of ``f(x)`` as its ``name`` and 3
+    as its ``value``. A name's ``op`` says what it is: a symbol, a function with its ``args``, or a
+    combination such as ``xy`` or ``|x|``. Only single letters contradict each other; longer names
+    are but labels of what was asked for.
     """
     gold_name, name = gold.name, answer.name
     simple_ops = {Op.SYMBOL, Op.UNKNOWN_FUNCTION}
@@ -120,7 +127,11 @@ def _applies_to_variable(named: Named) -> bool:
 
 
 def _is_other_letter(gold_name: str, name: str) -> bool:
-    """Whether two names are two letters, or one with two indices: ``a_{n+1}`` and ``a_n``."""
+    """Whether two names are two letters, or one letter with two indices: ``a_1`` and ``a_2``.
+
+    Indices that are both letters, as in ``a_n`` and ``a_k``, do not differ: such an index is a
+    variable that each writer chooses. Names of several letters are only labels.
+    """
     if len(gold_name) == len(name) == 1:
         return gold_name != name
     gold_letter, gold_index = _letter_and_index(gold_name)
@@ -137,7 +148,12 @@ def _letter_and_index(name: str) -> tuple[str, str]:
 
 
 def _may_rename_arguments(gold_name: Node, answer: Named) -> bool:
-    """Whether ``f(n)`` may be called ``f(x)``: both are of variables, and no value mixes them."""
+    """Whether an answer that defines ``f(x)`` may be read as one that defines the gold's ``f(n)``.
+
+    ``gold_name`` and ``answer.name`` are functions with arguments. Each argument must be a plain
+    variable. The answer's value must not use a letter of the gold's arguments in another sense,
+    since renaming would mix the two up.
+    """
     for argument in (*gold_name.args, *answer.name.args):
         if argument.op is not Op.SYMBOL:
             return False  # f(2x)
@@ -148,7 +164,12 @@ def _may_rename_arguments(gold_name: Node, answer: Named) -> bool:
 
 
 def _without_names(gold: Value, answer: Value) -> tuple[Value, Value]:
-    """Drop ``x =``; beside an equation it becomes one, and a bound variable is renamed."""
+    """Return both values without ``x =``, in a form in which they can be compared.
+
+    ``Named`` is a value with a name, ``Quantity`` an expression, ``Relation`` an equation or an
+    inequality. Of two functions, the answer's variable is renamed to the gold's: ``f(x) = x²``
+    beside ``f(n) = n²``. Beside an equation, the named side becomes an equation, too.
+    """
     if isinstance(gold, Named) and isinstance(answer, Named):
         return gold.value, _with_gold_variables(gold.name, answer)
     if isinstance(gold, Quantity) and isinstance(answer, Named):
@@ -168,7 +189,12 @@ def _value_of(value: Value) -> Value:
 
 
 def _with_gold_variables(gold_name: Node, answer: Named) -> Value:
-    """Return the value of ``f(x) = x²`` beside a gold ``f(n)`` in the gold's variable."""
+    """Return the value of an answer such as ``f(x) = x²`` in the variable of the gold's ``f(n)``.
+
+    A name's ``args`` are the function's arguments. The index of a sequence is a variable as well:
+    ``a_k`` beside a gold ``a_n``. ``_letter_and_index`` cuts ``a_n`` into ``a`` and ``n``. A value
+    that is no expression, or has another number of arguments, stays as it is.
+    """
     value, name = answer.value, answer.name
     if not isinstance(value, Quantity) or len(gold_name.args) != len(name.args):
         return value
@@ -197,7 +223,13 @@ def _equation_of(named: Named, may_be_solved: bool = False) -> Relation | None:
 
 
 def _compare_items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
-    """Compare two groups of values: in the order of their names, or in any order."""
+    """Return the rule by which two groups of values are the same, or ``""``.
+
+    Bracketed groups (points, intervals, vectors) are *ordered*; lists such as ``1, 2`` and sets are
+    not, and may come in any order. If only the answer names its items (``x = 1, y = 2``), the gold
+    is taken to be in that order. ``_value_of`` drops a name, ``_without_repeats`` drops later
+    equals.
+    """
     if gold.is_ordered or answer.is_ordered:
         return _compare_with_ordered(gold, answer, tolerance)
     if _has_own_names(gold.items) and _has_own_names(answer.items):
@@ -214,7 +246,12 @@ def _compare_items(gold: Items, answer: Items, tolerance: Tolerance) -> str:
 
 
 def _compare_with_ordered(gold: Items, answer: Items, tolerance: Tolerance) -> str:
-    """Compare what stands in brackets on one side, a point or an interval, with several values."""
+    """Compare two groups of values; at least one stands in brackets: a point or an interval.
+
+    ``is_ordered`` is true of the bracketed ones; ``is_point`` says that ``(1, 2)`` is known to be a
+    point and no interval. A list with names (``x = 1, y = 2``) states the coordinates of a point:
+    ``_sorted_by_name`` returns its values in the order of the names, or None unless all have one.
+    """
     if gold.is_ordered and answer.is_ordered:
         groupings = {gold.grouping, answer.grouping}
         if len(gold.items) == 2 and groupings == {Grouping.TUPLE, Grouping.BRACKET}:
@@ -234,7 +271,11 @@ def _compare_with_ordered(gold: Items, answer: Items, tolerance: Tolerance) -> s
 
 
 def _has_own_names(items: Sequence[Value]) -> bool:
-    """Whether each item names something else, so that the order follows the names."""
+    """Whether each item has a name that no other item has, as in ``x = 1, y = 2``.
+
+    A ``Named`` item holds its name as an expression tree. An index makes no other name: ``x_1 = 2,
+    x_2 = 3`` are two solutions for ``x``, whose order says nothing.
+    """
     names = set()
     for item in items:
         if isinstance(item, Named):
@@ -261,7 +302,10 @@ def _compare_in_order(gold: Sequence[Value], answer: Sequence[Value], tolerance:
 def _compare_in_any_order(
     gold: Sequence[Value], answer: Sequence[Value], tolerance: Tolerance
 ) -> str:
-    """Match each gold item with another item that is the same."""
+    """Return ``"in any order"`` if the items of both sides match one to one, else ``""``.
+
+    Each gold item takes the first item of the answer that is the same and not taken yet.
+    """
     if len(gold) != len(answer):
         return DIFFERENT
     unmatched = list(answer)
@@ -298,7 +342,11 @@ def _compare_items_with_one(gold: Items, answer: Value, tolerance: Tolerance) ->
 
 
 def _compare_one_with_items(gold: Value, answer: Items, tolerance: Tolerance) -> str:
-    """Compare a value with one item, or with ``15/4 or 3.75``: one value, written in two ways."""
+    """Compare one gold value with an answer of several items; return the rule, or ``""``.
+
+    Two items can be right only as one value that is written in two ways: ``15/4 or 3.75``. Then
+    both must equal the gold. Items with names of their own (``x = 5, y = 5``) are two values.
+    """
     if len(answer.items) == 1:
         return compare(gold, answer.items[0], tolerance)
     is_pair = len(answer.items) == 2 and answer.grouping is Grouping.LIST
@@ -313,7 +361,7 @@ def _compare_one_with_items(gold: Value, answer: Items, tolerance: Tolerance) ->
 
 
 def _compare_matrices(gold: Matrix, answer: Matrix, _: Tolerance) -> str:
-    """Compare two matrices of one shape entry by entry."""
+    """Return ``"entry by entry"`` if two matrices have one shape and equal entries, else ``""``."""
     if [len(row) for row in gold.rows] != [len(row) for row in answer.rows]:
         return DIFFERENT
     for gold_row, row in zip(gold.rows, answer.rows, strict=True):
@@ -342,7 +390,12 @@ def _coordinates_of(vector: Matrix | Items) -> Sequence[Value]:
 
 
 def _compare_regions(gold: Value, answer: Value, _: Tolerance) -> str:
-    """Compare two unions of intervals and points, piece by piece."""
+    """Return ``"region"`` if two unions of intervals and points are the same, else ``""``.
+
+    ``_pieces_of`` lists the intervals and points of a value; each must have its equal on the other
+    side, in any order. The ``name`` of an interval is the variable of an inequality such as ``x <
+    5``: sides that bound two variables differ.
+    """
     names = {v.name for v in (gold, answer) if isinstance(v, Interval | Region) and v.name}
     if len(names) > 1:
         return DIFFERENT
@@ -367,7 +420,11 @@ def _pieces_of(value: Value) -> list[Interval | Quantity]:
 
 
 def _same_piece(gold: Interval | Quantity, answer: Interval | Quantity) -> bool:
-    """Whether two intervals or two points are the same."""
+    """Whether two pieces of a union of intervals and points are the same.
+
+    A ``Quantity`` is a point. An ``Interval`` has a low and a high end, None for an infinite one,
+    and says of each end whether it is closed, that is, belongs to the interval.
+    """
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return bool(compare_quantities(gold, answer, EXACT))
     if isinstance(gold, Quantity) or isinstance(answer, Quantity):
@@ -387,7 +444,14 @@ def _same_end(gold: Node | None, answer: Node | None) -> bool:
 
 
 def _compare_relations(gold: Relation, answer: Relation, _: Tolerance) -> str:
-    """Compare two chains side by side; an equation or inequality may be multiplied by a number."""
+    """Return the rule by which two equations or inequalities are the same, or ``""``.
+
+    A ``Relation`` is a chain such as ``a < b <= c``: ``sides`` are the expressions, ``signs`` what
+    stands between them. Chains must agree side by side. A single relation may also be a multiple of
+    the other, as ``2x = 4y`` is of ``x = 2y``: the difference of its sides is a constant times that
+    of the other. In an inequality the constant must be positive, since a negative one turns the
+    sign.
+    """
     if gold.signs != answer.signs:
         return DIFFERENT
     pairs = zip(gold.sides, answer.sides, strict=True)  # as many as signs, and one more
@@ -406,7 +470,12 @@ def _compare_relations(gold: Relation, answer: Relation, _: Tolerance) -> str:
 
 
 def _constant_ratio(top: Node, bottom: Node) -> float | None:
-    """Return the real constant c with top = c·bottom, or None if there is none."""
+    """Return the real constant c for which top = c·bottom everywhere, or None if there is none.
+
+    Both are expressions in the same variables. A *point* gives each variable an arbitrary fraction.
+    The ratio of the two values there is the only candidate for c; an identity in the variables then
+    shows whether it holds everywhere.
+    """
     point = {}
     for index, name in enumerate(sorted(free_names(top))):
         point[name] = Fraction(3 + 2 * index, 7) + Fraction(index, 13)
@@ -493,7 +562,12 @@ def _spell(name: Node) -> str:
 
 
 def _compare_choices(gold: Value, answer: Value, tolerance: Tolerance) -> str:
-    """Compare letter with letter, or the text beside the letter with the other side."""
+    """Return the rule by which an answer chooses the gold's option, or ``""``.
+
+    At least one side is a ``Choice``: an option's letter, and as its ``content`` the text beside
+    it. Two letters decide, unless the words beside them contradict each other. Where a side has no
+    letter, the contents are compared.
+    """
     gold_letter, letter = option_letter(gold), option_letter(answer)
     gold_content = gold.content if isinstance(gold, Choice) else gold
     content = answer.content if isinstance(answer, Choice) else answer

@@ -60,7 +60,13 @@ _PairOfTrees: TypeAlias = tuple[Node, Node]
 
 
 def compare_quantities(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> str:
-    """Return the rule by which two quantities are equal, or ``""``."""
+    """Return the rule by which two quantities are equal, or ``""``.
+
+    A ``Quantity`` is an expression, its ``tree``, with a ``unit`` or None. ``_trees_to_compare``
+    deals with the units and gives pairs of expressions; one equal pair is enough. Else the two may
+    be families of solutions that name their integer differently (``2kπ``, ``2nπ``), or the answer
+    may lie within the tolerance.
+    """
     for gold_tree, tree in _trees_to_compare(gold, answer):
         rule = compare_trees(gold_tree, tree)
         if rule:
@@ -77,7 +83,12 @@ _SMALLEST_PERCENTAGE: Final = 2
 
 
 def _trees_to_compare(gold: Quantity, answer: Quantity) -> list[_PairOfTrees]:
-    """List pairs of trees without units of which one must be equal, the gold answer's first."""
+    """List pairs of expressions, the gold's first, of which one must be equal: units are settled.
+
+    Two units must have the same dimensions; the answer is then converted to the gold's unit. One
+    side may leave its unit out; ``_trees_without_unit`` lists what the other side may mean then.
+    There are no pairs where two units contradict each other.
+    """
     if gold.unit is not None and answer.unit is not None:
         if gold.unit.dimensions != answer.unit.dimensions:
             return []
@@ -97,7 +108,13 @@ def _trees_to_compare(gold: Quantity, answer: Quantity) -> list[_PairOfTrees]:
 def _trees_without_unit(
     tree: Node, unit: Unit, plain_tree: Node, may_drop_percent: bool
 ) -> list[Node]:
-    """List what a tree with a unit may mean beside a plain one."""
+    """List the plain expressions that ``tree`` with its ``unit`` may mean beside ``plain_tree``.
+
+    ``plain_tree`` is the other side, which has no unit. 50 % means the *share* 0.5; if
+    ``may_drop_percent``, the other side may have left out the sign, and 50 is right as well.
+    Degrees become radians (``Op.DEGREES``) where the other side is in radians, which a π or an
+    angle in it shows; otherwise 30° is compared as 30.
+    """
     if unit.dimensions == PERCENT.dimensions:
         share = multiply(tree, number_node(PERCENT.factor))
         return [tree, share] if may_drop_percent else [share]
@@ -114,7 +131,13 @@ def _may_be_percentage(tree: Node) -> bool:
 
 
 def compare_trees(gold: Node, answer: Node) -> str:
-    """Return the rule by which two expressions are equal, or ``""``."""
+    """Return the rule by which two expressions are equal, or ``""``.
+
+    In turn: the same tree, the same infinity, equal numbers, and equal values wherever both are
+    defined, which ``are_identical`` decides. ``rational_value`` is the exact value of an
+    expression, or None. Products with an inverse matrix must be the same tree, since their factors
+    do not commute.
+    """
     if gold == answer:
         return "identical"
     gold_sign, sign = _sign_of_infinity(gold), _sign_of_infinity(answer)
@@ -155,7 +178,13 @@ _FLOAT_SLACK: Final = 1 + 1e-9
 
 
 def _compare_nearly(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> str:
-    """Accept an answer within a stated error, or one that rounds to a rounded gold answer."""
+    """Return the rule by which an answer is near enough to the gold number, or ``""``.
+
+    The margin is the error that the problem states. Without one, and if the gold is rounded, it is
+    half a unit of the gold's last digit. A *literal* is a decimal as it was written. Expressions
+    with variables have no margin. ``_trees_to_compare`` gives pairs of expressions with their units
+    settled.
+    """
     margin, rule = tolerance.error, "within the stated error"
     if not margin and _may_round(gold.literal, answer.literal, tolerance):
         margin, rule = _half_last_digit(gold.literal, tolerance), "rounds to the gold"
@@ -176,9 +205,12 @@ def _compare_nearly(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> s
 
 
 def _may_round(gold_literal: str, literal: str, tolerance: Tolerance) -> bool:
-    """Whether a gold literal is a rounded one and an answer a less rounded literal of its kind.
+    """Whether the gold is a rounded number and the answer a finer form of such a number.
 
-    An integer counts things, and one with many more digits than the gold is another computation.
+    Literals are decimals as they were written (``6.02e23``), empty for other expressions. A gold in
+    e-notation is rounded, and any in a problem set of rounded golds (``tolerance.rounded``). An
+    answer that is an integer counts things, and one with many more digits than the gold is another
+    computation: neither is accepted.
     """
     is_rounded = tolerance.rounded or "e" in gold_literal
     if not is_rounded or not gold_literal or not literal:
@@ -198,7 +230,11 @@ def _significant_digits(literal: str) -> int:
 
 
 def _half_last_digit(literal: str, tolerance: Tolerance) -> Fraction:
-    """Return half a unit of the last digit of a gold answer, at most 1 % of its value."""
+    """Return half a unit of the last digit of a gold literal, at most 1 % of its value.
+
+    ``3.14`` gives 0.005 and ``6.02e23`` gives 5e20. It is 0 where the gold is not known to be
+    rounded.
+    """
     mantissa, _, exponent = literal.partition("e")
     decimal_count = len(mantissa.partition(".")[2])
     if not exponent and not (decimal_count and tolerance.rounded):
@@ -213,7 +249,11 @@ _COUNTING_LETTERS: Final = frozenset("kmnlKN")
 
 
 def _same_family(gold: Node, answer: Node) -> bool:
-    r"""Whether two families such as ``\pi/3 + 2k\pi`` only name the integer otherwise."""
+    """Whether two families of solutions such as ``π/3 + 2kπ`` differ only in their integer's name.
+
+    Each must have exactly one variable, a letter by which integers are called (``k``, ``m``,
+    ``n``). The π shows that the family counts turns.
+    """
     gold_names, names = free_names(gold), free_names(answer)
     counts_turns = gold_names | names <= _COUNTING_LETTERS and contains_node(gold, PI)
     if not counts_turns or len(gold_names) != 1 or len(names) != 1:

@@ -34,11 +34,12 @@ _ENDED_BY_ITSELF: Final = "eos"
 
 
 def extract(response: str, finish: str = "") -> Extracted | None:
-    """Return the committed answer, or None if the response commits to none.
+    """Return the answer that a response commits to, or None if it commits to none.
 
     An open ``<think>`` is a response that never came to its answer. ``finish``: how the response
     ended, if that is known. One that was cut (``"length"``) within a box has no answer, whatever it
-    boxed before; of any other only what it had finished counts, and no last sentence.
+    boxed before; of any other only what it had finished counts, and no last sentence. Where marks
+    of a chat's turns follow the first turn, that turn alone is read, and it was finished.
     """
     text: str | None = response
     if ("<" in response or "INST]" in response) and _MARKUP.search(response) is not None:
@@ -52,7 +53,13 @@ def extract(response: str, finish: str = "") -> Extracted | None:
 
 
 def _read_whole(text: str, finish: str) -> Extracted | None:
-    """Find the answer by all rules, in the order of their strength."""
+    """Return the answer that the strongest rule finds in a text, or None.
+
+    ``finish`` says how the response ended; ``"length"`` is one that was cut. ``first_task`` cuts
+    off the next task that a model sets itself after its answer. ``_find_statement`` finds a box, a
+    tag, a marker or a phrase. Only where there is none, and nothing was cut, ``_find_unstated``
+    takes a last value.
+    """
     text = text if text.isascii() else _INVISIBLE.sub("", text)
     task = first_task(text)
     if task is not text:
@@ -70,10 +77,12 @@ _COMPLETE_ENDINGS: Final = (".", "$", "**", "\\)", "\\]", "!", "。", ")")
 
 
 def _find_statement(text: str, was_cut: bool = False) -> Extracted | None:
-    """Read strictly: a box, a tag, a marker, or a phrase whose whole clause is a value.
+    """Return the answer that a text states by a box, a tag, a marker or a phrase, or None.
 
-    Of prose behind a box nothing counts: it checks or explains, and only a tag or a marker replaces
-    the box.
+    A *tag* is ``<answer>…</answer>``, a *marker* ``#### 18``, a *phrase* "the answer is 18" whose
+    whole clause is a value. Of prose behind the last box nothing counts: it checks or explains, and
+    only a tag or a marker replaces the box. ``was_cut``: the response reached its longest length,
+    so behind the box its last, unfinished clause is left out.
     """
     box = find_last_box(text)
     boxed = None if box is None else _answer_of_box(text, box)
@@ -117,9 +126,12 @@ _BOX_OR_BRACE: Final = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|\\.|[{}]", re.DOT
 
 
 def _read_ending_box(text: str) -> Extracted | None:
-    """Find the answer where one box stands last and nothing before it matters, else None.
+    """Return the answer where one box stands last and nothing else can matter, else None.
 
-    Nearly every response ends so. Its last box is searched from the end, and only two loops in C
+    A quick way, since nearly every response ends so; None only means that the full search must
+    decide. ``_separator_of_boxes`` says whether an earlier box belongs to the answer,
+    ``find_opening`` whether another task begins before the box, ``_may_hold_answer`` whether the
+    text behind it may replace it. The last box is searched from the end, and only two loops in C
     run over the rest: for an earlier box, which a regex finds sooner than ``in``.
     """
     start = text.rfind("\\boxed{")
@@ -157,7 +169,12 @@ def _may_hold_answer(behind_box: str) -> bool:
 
 
 def find_last_box(text: str) -> Box | None:
-    """Return the last closed box, joined with its neighbours where they form one answer."""
+    r"""Return the last closed box, joined with those before it that form one answer with it.
+
+    A ``Box`` is what ``\boxed{…}`` holds, and where it starts and ends in the text. Given the text
+    between two boxes, ``_separator_of_boxes`` returns what joins them (a comma, "or"), or None if
+    the later one stands alone.
+    """
     if "box" not in text:
         return None
     boxes = [box for box in _closed_boxes(text) if box.content.strip()]
@@ -176,7 +193,11 @@ def find_last_box(text: str) -> Box | None:
 
 
 def _closed_boxes(text: str) -> list[Box]:
-    """Find every box whose brace closes, in order, a box around a box left out: one pass."""
+    r"""List every box whose brace closes, in order, in one pass over the text.
+
+    A ``Box`` is what ``\boxed{…}`` holds, and where it starts and ends in the text. A box around
+    another one is left out; the inner one then ends where the outer one does.
+    """
     boxes: list[Box] = []
     # The match that opened each open brace: a box, or a plain brace.
     openings: list[re.Match[str]] = []
@@ -210,8 +231,9 @@ _MAX_SEPARATOR_CHARS: Final = 80
 def _separator_of_boxes(between: str) -> str | None:
     """Return what joins two boxes to one answer, or None if the later one stands alone.
 
-    They join when nothing but ``and``, ``or``, a comma or a label such as ``(b)`` and ``y =``
-    stands between them: any other word, and the end of a sentence, makes the later box the answer.
+    ``between`` is the text between them. They join when nothing but ``and``, ``or``, a comma or a
+    label such as ``(b)`` and ``y =`` stands there: any other word, and the end of a sentence, makes
+    the later box the answer. Markup that shows nothing is dropped first.
     """
     if len(between) > _MAX_SEPARATOR_CHARS:
         return None
@@ -239,7 +261,11 @@ _CHARS_BEFORE_BOX: Final = 60
 
 
 def _answer_of_box(text: str, box: Box) -> Extracted:
-    """Join what a box holds with the minus sign before it, and the unit or factor behind it."""
+    r"""Return the answer of a box with the minus sign before it and the unit or factor behind it.
+
+    Models leave such parts outside: ``= -\boxed{5}``, ``\boxed{5}\%``, ``\boxed{5}\times 10^3``.
+    ``"box"`` is the name of the rule by which the answer was found.
+    """
     answer = box.content
     before = text[max(0, box.start - _CHARS_BEFORE_BOX) : box.start]
     has_minus = before.endswith(("-", "- ")) and _MINUS_BEFORE_BOX.search(before) is not None
@@ -282,9 +308,10 @@ def _first_turn(response: str) -> str:
 
 
 def _after_thinking(response: str) -> str | None:
-    """Drop closed think blocks; None if the last one stays open.
+    """Return a response without its ``<think>`` blocks; None if the last one stays open.
 
-    A closing tag without an opening one closes the block that the prompt opened.
+    A closing tag without an opening one closes the block that the prompt opened, so that nothing
+    before it was spoken.
     """
     spoken_parts: list[str] = []
     is_thinking, start = False, 0
@@ -315,9 +342,12 @@ _MAX_OPENINGS: Final = 16
 
 
 def first_task(text: str) -> str:
-    """Cut off what follows the first answer under the opening of another task.
+    """Return the text before a next task that the model sets itself, if that text has an answer.
 
-    Without any box a last value is an answer, too; with one, a formula before it may be a step.
+    ``find_opening`` returns where another task may begin (``Question:``), or None. An opening
+    without an answer before it is part of the solution, and the next one is tried. Without any box
+    a last value is an answer, too; with one, a formula before it may be a step. If nothing is cut
+    off, ``text`` itself is returned.
     """
     start = find_opening(text)
     for _ in range(_MAX_OPENINGS):

@@ -92,7 +92,7 @@ def parse_number(text: str) -> Fraction:
 
 
 def parse(tokens: Tokens) -> Node:
-    """Parse all tokens as one expression, or raise :class:`Unreadable`."""
+    """Return the expression tree of all tokens, or raise :class:`Unreadable`."""
     if len(tokens) > _MAX_TOKENS:
         raise Unreadable("too long")
     parser = _Parser(tokens)
@@ -145,7 +145,12 @@ class _Parser:
     # --- sums and products -----------------------------------------------------------------------
 
     def read_sum(self) -> Node:
-        """Read terms that plus and minus signs join."""
+        """Read terms that plus and minus signs join, and return the tree of their sum.
+
+        ``read_sign`` returns the sign before a term: ``+``, ``-``, ``+-`` (±) or ``-+`` (∓). A
+        ``±`` makes one node of all terms before it and the next one. ``depth`` counts sums within
+        sums, which are limited so that hostile text cannot exhaust the stack.
+        """
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Unreadable("nested too deeply")
@@ -164,7 +169,11 @@ class _Parser:
         return _sum_of(terms)
 
     def read_sign(self) -> str:
-        """Take all signs that follow and return the one that they make."""
+        """Take all signs that follow and return the one that they make: ``--`` is ``+``.
+
+        Without any sign it is ``+``. A ``±`` or ``∓`` ends the run and is returned as ``+-`` or
+        ``-+``.
+        """
         sign = "+"
         while self.peek() in _SIGNS:
             text = self.take().text
@@ -175,7 +184,11 @@ class _Parser:
         return sign
 
     def read_product(self) -> Node:
-        """Read factors that ``*``, ``/`` or nothing joins, from left to right."""
+        """Read factors that ``*``, ``/`` or nothing joins, from left to right; return their tree.
+
+        ``accept`` takes the next token if it is this one. ``factor_follows`` says whether the next
+        token begins a factor without any sign, as in ``2x``.
+        """
         node = self.read_factor()
         while True:
             if self.accept(mark("*")):
@@ -188,7 +201,12 @@ class _Parser:
                 return node
 
     def factor_follows(self) -> bool:
-        """Whether the next token begins a factor that stands beside the last one."""
+        """Whether the next token begins a factor without any sign before it, as in ``2x``.
+
+        ``peek(n)`` is the token n places on, as kind and text; -1 is the last one taken. The keys
+        of ``_CLOSING`` are the opening brackets. ``|(`` is a bar known to open an absolute value; a
+        plain bar opens one only while none is open. A word in capitals is a segment such as ``AB``.
+        """
         kind, text = self.peek()
         if kind is Kind.NUMBER:
             # Two numbers side by side are no product, but n2^n and (n+1)2 are.
@@ -210,7 +228,11 @@ class _Parser:
     # --- factors ---------------------------------------------------------------------------------
 
     def read_factor(self) -> Node:
-        """Read an atom and what stands behind it: factorials, percent signs, powers."""
+        r"""Read an atom and the factorials, percent and degree signs and powers behind it.
+
+        ``read_atom`` reads a number, a name, a function or a group in brackets; ``read_script``
+        reads an exponent. A raised degree sign, ``30^\circ``, makes an angle and no power.
+        """
         node = self.read_atom()
         while True:
             if self.accept(_FACTORIAL_SIGN):
@@ -228,7 +250,7 @@ class _Parser:
                 return node
 
     def accept_degree_sign(self) -> bool:
-        r"""Take the rest of ``^\circ`` or ``^{\circ}``, if that is what follows."""
+        r"""Take the rest of ``^\circ`` or ``^{\circ}``; return whether it stood there."""
         if self.accept(_DEGREE_SIGN):
             return True
         if [self.peek(), self.peek(1), self.peek(2)] != [OPEN_BRACE, _DEGREE_SIGN, CLOSE_BRACE]:
@@ -237,7 +259,10 @@ class _Parser:
         return True
 
     def read_script(self) -> Node:
-        """Read an exponent or a base: ``^{…}``, ``^2``, ``^-1``, the tower ``a^b^c``."""
+        """Read an exponent or a base: ``{…}``, ``2``, ``-1``, the tower ``b^c``.
+
+        The ``^`` or ``_`` before it is taken already.
+        """
         if self.read_sign() == "-":
             return negate(self.read_script())
         if self.peek().kind is Kind.NUMBER:
@@ -248,7 +273,12 @@ class _Parser:
         return raise_to(node, self.read_script()) if self.accept(_POWER_SIGN) else node
 
     def read_atom(self) -> Node:
-        """Read the smallest whole: a number, a name, a function, or what brackets enclose."""
+        """Read the smallest whole: a number, a name, a function, or what brackets enclose.
+
+        ``take`` returns the next token, a kind and a text, and moves on. ``_CLOSING`` maps each
+        opening bracket to its closing one; ``|_`` opens a floor, ``|^`` a ceiling, ``|(`` and ``|``
+        an absolute value. A word in capitals is a segment such as ``AB`` and becomes one symbol.
+        """
         kind, text = self.take()
         if kind is Kind.NUMBER:
             return self.read_number(text)
@@ -271,7 +301,11 @@ class _Parser:
         return Node(Op.CEILING, (node,)) if text == "|^" else node
 
     def read_absolute_value(self) -> Node:
-        """Read what stands between the bar that was taken and the next one."""
+        r"""Read what stands between the bar that was taken and the next one.
+
+        While ``open_bars`` is not 0, a plain bar closes. ``|)`` is a bar known to close, from
+        ``\right|``.
+        """
         self.open_bars += 1
         node = self.read_sum()
         self.open_bars -= 1
@@ -282,7 +316,11 @@ class _Parser:
     # --- numbers ---------------------------------------------------------------------------------
 
     def read_number(self, digits: str) -> Node:
-        r"""Read what begins with a number: also ``0.1\overline{6}``, ``3\frac12`` and ``3 1/2``."""
+        r"""Read what begins with a number: also ``0.1\overline{6}``, ``3\frac12`` and ``3 1/2``.
+
+        ``digits`` is the text of the number, which is taken already. ``read_period`` returns the
+        digits that repeat, ``""`` if none do.
+        """
         value = parse_number(digits)
         period = self.read_period(digits)
         if period:
@@ -292,7 +330,11 @@ class _Parser:
         return number_node(value)
 
     def read_period(self, digits: str) -> str:
-        r"""Take ``\overline{6}`` behind a decimal and return the digits that repeat."""
+        r"""Take ``\overline{6}`` behind a decimal and return the digits that repeat, or ``""``.
+
+        ``digits`` is the number before it. In ``0.\overline{6}`` the point is a token of its own,
+        so the bar stands one token further on: ``ahead``.
+        """
         is_decimal = "." in digits or self.peek() == mark(".")
         ahead = 0 if "." in digits else 1
         if not is_decimal or self.peek(ahead) != _BAR_ABOVE:
@@ -306,7 +348,11 @@ class _Parser:
         return period
 
     def read_proper_fraction(self) -> Fraction:
-        """Take the fraction of a mixed number and return its value; 0 if none follows."""
+        """Take the fraction of a mixed number such as ``3 1/2`` and return its value, or 0.
+
+        ``_FRACTION_SHAPES`` lists the token texts that write a fraction, with ``_DIGITS`` in place
+        of any integer. A fraction of 1 or more makes no mixed number.
+        """
         for shape in _FRACTION_SHAPES:
             tokens = self.tokens[self.position : self.position + len(shape)]
             digits = [token.text for token in tokens if token.text.isdigit()]
@@ -325,7 +371,12 @@ class _Parser:
     # --- symbols ---------------------------------------------------------------------------------
 
     def read_symbol(self, text: str) -> Node:
-        """Read a name with its subscript and primes, or the value of an unknown function."""
+        """Read a name with its subscript and primes, or the value of an unknown function.
+
+        ``text`` is the letter or macro, which is taken already; ``oo`` is infinity. A parenthesis
+        behind a name holds arguments if the letter is one for functions (``f``, ``g``, ``h``) or a
+        lone number stands in it. Otherwise it is a factor.
+        """
         if text == "oo":
             return INFINITY
         name = text + self.read_subscript() + self.read_primes()
@@ -338,7 +389,10 @@ class _Parser:
         return constants.get(name) or symbol_node(name)
 
     def read_primes(self) -> str:
-        r"""Read ``'`` and ``^{\prime\prime}`` as part of a name."""
+        r"""Read ``'`` and ``^{\prime\prime}`` behind a name; return them as plain primes.
+
+        ``primes_are_raised`` says whether a ``^`` with a prime follows.
+        """
         primes = ""
         while self.peek() == _PRIME or self.primes_are_raised():
             is_braced = self.accept(_POWER_SIGN) and self.accept(OPEN_BRACE)
@@ -354,7 +408,10 @@ class _Parser:
         return self.peek() == _POWER_SIGN and is_prime
 
     def read_subscript(self) -> str:
-        r"""Read ``_0``, ``_{\text{max}}`` and the like as part of a name."""
+        r"""Read ``_0``, ``_{\text{max}}`` and the like; return what a name gets: ``_max``.
+
+        ``""`` if no subscript follows. ``_NO_TOKEN`` stands behind the last token.
+        """
         if not self.accept(_SUBSCRIPT_SIGN):
             return ""
         if not self.accept(OPEN_BRACE):
@@ -377,7 +434,7 @@ class _Parser:
         return subscript
 
     def read_arguments(self) -> tuple[Node, ...]:
-        """Read ``(a, b)``."""
+        """Read ``(a, b)`` and return the trees of the arguments."""
         self.expect(OPEN_PARENTHESIS)
         arguments = [self.read_sum()]
         while self.accept(mark(",")):
@@ -388,7 +445,12 @@ class _Parser:
     # --- functions -------------------------------------------------------------------------------
 
     def read_function(self, name: str) -> Node:
-        """Read what follows the name of a function."""
+        r"""Read what follows the name of a function, and return the tree of its value.
+
+        ``read_atom`` reads one group in braces, or one token. ``_DECORATIONS`` are accents such as
+        ``\bar``: they and what is below them form one name. Functions that nothing here can
+        evaluate are refused.
+        """
         if name == "frac":
             return _fraction(self.read_atom(), self.read_atom())
         if name == "binom":
@@ -406,7 +468,11 @@ class _Parser:
         return self.read_application(_INVERSE_NAMES.get(name, name))
 
     def read_decorated_name(self, decoration: str) -> Node:
-        r"""Read ``\bar x``, ``\hat{\theta}``, ``\angle ABC``: a symbol with a longer name."""
+        r"""Read ``\bar x``, ``\hat{\theta}``, ``\angle ABC`` as one symbol, such as ``bar x``.
+
+        ``decoration`` is the macro's name, which is taken already. Without braces an accent covers
+        one letter, an angle all letters that follow.
+        """
         letters = ""
         is_braced = self.accept(OPEN_BRACE)
         while self.peek().kind is Kind.SYMBOL or self.peek().text.isupper():
@@ -421,7 +487,11 @@ class _Parser:
         return symbol_node(f"{decoration} {letters}{self.read_subscript()}")
 
     def read_application(self, name: str) -> Node:
-        r"""Read what follows a function's name: ``\log_2 x``, ``\sin^2 x``, ``\tan^{-1} x``."""
+        r"""Read what follows a function's name: ``\log_2 x``, ``\sin^2 x``, ``\tan^{-1} x``.
+
+        A subscript is the base of a logarithm. A power is one of the function's value, but
+        ``^{-1}`` makes a trigonometric function its inverse.
+        """
         base: Node | None = None
         power: Node | None = None
         while self.peek() in (_SUBSCRIPT_SIGN, _POWER_SIGN):
@@ -443,7 +513,11 @@ class _Parser:
         return node if power is None else raise_to(node, power)
 
     def read_function_argument(self) -> Node:
-        """Read a group, or the factors that stand side by side up to the next sign or function."""
+        """Read a group, or the factors that stand side by side up to the next sign or function.
+
+        So ``sin 2x + 1`` has the argument ``2x``. ``_GROUP_OPENINGS`` are the brackets that begin a
+        group. A division belongs to the argument only if that holds a π.
+        """
         if self.peek() in _GROUP_OPENINGS:
             return self.read_atom()
         is_negative = self.read_sign() == "-"
@@ -471,7 +545,12 @@ def _repeating_decimal(digits: str, period: str) -> Fraction:
 
 
 def _fraction(top: Node, bottom: Node) -> Node:
-    """Return a fraction, or the symbol that a derivative such as ``dy/dx`` is."""
+    """Return a fraction, or the symbol that a derivative such as ``dy/dx`` is.
+
+    ``dy`` was read as a product of ``d`` and ``y``; ``_is_differential`` knows such a d. In
+    ``d/dx`` nothing stands behind the upper d: that asks for a derivative, which nothing here
+    takes.
+    """
     if bottom.op is Op.MULTIPLY and _is_differential(bottom.args[0]):
         if _is_differential(top):
             raise Unreadable("a derivative to be taken")

@@ -129,7 +129,11 @@ def substitute(node: Node, replacements: Mapping[str, Node]) -> Node:
 
 
 def choose_signs(node: Node, upper: bool) -> Node:
-    """Replace every ``±`` and ``∓`` by its upper sign, or by its lower one."""
+    """Return an expression with each ``±`` and ``∓`` replaced by its upper or its lower sign.
+
+    A ``PLUS_MINUS`` node has two arguments; its ``value`` is ``"+-"`` for ``±`` and ``"-+"`` for
+    ``∓``. The upper sign of ``a ± b`` makes it ``a + b``.
+    """
     args = tuple(choose_signs(arg, upper) for arg in node.args)
     if node.op is not Op.PLUS_MINUS:
         return node._replace(args=args)
@@ -149,8 +153,9 @@ def is_name(node: Node) -> bool:
 def is_label(node: Node) -> bool:
     """Whether an expression only says what was asked for: ``m + n``, ``⌊x⌋``, ``100a + b``.
 
-    An expression of one variable beside a number (``x + 3``, ``2x``) is half of an equation, and
-    so is one of coordinates (``x + y``).
+    Such a label stands left of the equals sign in ``m + n = 113``. Each term of its sums must hold
+    a name. An expression of one variable beside a number (``x + 3``, ``2x``) is half of an
+    equation, and so is one of coordinates (``x + y``).
     """
     names = free_names(node)
     is_function = node.op in (Op.FLOOR, Op.CEILING, Op.ABSOLUTE, Op.ROOT, Op.KNOWN_FUNCTION)
@@ -209,7 +214,13 @@ def single_dimension(name: str) -> Unit:
 
 
 def _load_units() -> dict[str, Unit]:
-    """Read ``units.txt``; the first line that names a prefixed symbol or a plural keeps it."""
+    """Read ``units.txt``: the unit for each symbol and name, with prefixes and plurals.
+
+    A line is ``symbol | names | factor | dimension``, and a unit is the factor times powers of
+    basic dimensions; ``_DERIVED_DIMENSIONS`` says which those are for newtons and the like. A
+    symbol, if not ``-``, also takes prefixes: km, kilometer. The first line that names a prefixed
+    symbol or a plural keeps it.
+    """
     units: dict[str, Unit] = {}
     prefixed_units: list[tuple[str, list[str], Unit]] = []
     for line in table_lines("units.txt"):
@@ -230,7 +241,12 @@ def _load_units() -> dict[str, Unit]:
 def _add_with_prefixes(
     units: dict[str, Unit], symbol: str, long_names: list[str], unit: Unit
 ) -> None:
-    """Enter a unit under its symbol and names, and under those of its multiples."""
+    """Enter a unit under its symbol and names, and its multiples (km, kilometer) under theirs.
+
+    ``units`` is the table to fill. ``_PREFIXES`` maps a short and a long prefix, ``"k kilo"``, to
+    its size. A prefixed symbol replaces no entry, since its letters may be a unit of their own
+    (``min``).
+    """
     units[symbol] = unit
     for name in long_names:
         _add_with_plurals(units, name, unit)
