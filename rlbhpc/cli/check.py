@@ -49,6 +49,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     if study.is_dir():
         return check_cube(study, as_json)
+    # Plugins are Python files or packages that the study brings, here with what each defines.
     plugin_contents = brought(study, overrides)
     with show_progress("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
@@ -115,8 +116,9 @@ def expansion(study: Study) -> dict[str, Any]:
     """What a study file means, as JSON-ready values: each entry with its defaults filled in.
 
     A study samples arms: a model at some training steps, with a prompt and sampling settings, on
-    some problem sets. Comparisons are pairs of a base and a trained arm. Arms of one recipe that
-    differ by seed are pooled. "resolved" is the file itself, with defaults.
+    some problem sets. Comparisons are pairs of a base and a trained arm. `trainings` gives arms of
+    one recipe that differ by seed, by the name under which they are pooled. "resolved" is the file
+    itself, with defaults.
     """
     arms = [_arm_row(study, name) for name in study.arms]
     return {

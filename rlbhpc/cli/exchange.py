@@ -206,6 +206,7 @@ def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -
     from rlbhpc.store.reader import open_cube
 
     low, high = _read_bounds(rate)
+    # The cube has a group for each arm and problem set; n counts samples, and c right ones.
     tree = open_cube(run)
     group = f"{arm}/{problem_set}"
     if f"/{group}" not in tree.groups:
@@ -221,6 +222,7 @@ def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -
     if rate in COUNTS_OF_WORD:
         values = at_step["c"].values
     else:
+        # pass@1 is the share of right samples; ragged: problems may have different numbers of them.
         values = at_step.rlb.pass_at_k(1, ragged=True).values
     is_chosen = (at_step["n"].values > 0) & (low <= values) & (values <= high)
     for problem in at_step["problem"].values[is_chosen].tolist():

@@ -263,6 +263,7 @@ def cancel(run: Path) -> int:
     Finished samples stay, and `rlbhpc launch` goes on from them. Exit code 4 says that no job was
     in the queue, 75 that Slurm did not answer or that a process submits or runs a launch.
     """
+    # The rows are the jobs that were in the queue, None where Slurm does not answer.
     cancelled = cancel_jobs(layout_of(run))
     if cancelled.rows is None:
         click.echo("Slurm does not answer: marked as cancelled, so that no job comes back.")

@@ -253,7 +253,7 @@ def _show_responses(browser: Browser, as_json: bool) -> int:
     """Print the responses that were chosen, each with all that is known of it; gives the exit code.
 
     ``browser`` reads a run. What it finds has the sample, whose ``key`` says which one it is, and
-    where it is stored.
+    where it is stored. `tell` prints on stderr.
     """
     records = []
     for found in browser.responses():

@@ -229,9 +229,11 @@ def power_rows(study: Study, blocks: Sequence[Presence]) -> list[dict[str, Any]]
                 stops = study.stop_after(base, set_name), study.stop_after(trained, set_name)
                 sizes.append(_ComparisonSize(base, set_name, n, stops))
     rows = []
+    # Each size once, in the order in which they came.
     for size in dict.fromkeys(sizes):
         problems = len(study.problem_ids(size.set_name))
         rates = _measured_success_rates(presence_of.get((size.base, size.set_name)))
+        # A fixed seed, so that the same study always gets the same answer.
         rng = np.random.default_rng(0)
         power = smallest_loss(problems, size.n, rng, len(sizes), rates, size.stop_after)
         can_decide = not math.isnan(power.share)
@@ -251,9 +253,10 @@ def power_rows(study: Study, blocks: Sequence[Presence]) -> list[dict[str, Any]]
 def _measured_success_rates(base: Presence | None) -> NDArray[np.float64] | None:
     """Share of right samples of each problem; None while a base has too few samples.
 
-    ``base.count`` is the stored samples of each problem, and ``stop_after`` the right ones after
-    which a problem is sampled no further, 0 if none. `exchangeable` are the samples and right ones
-    of each problem, without the bias of stopping at a right one.
+    ``base`` says what is stored of a base model's samples: ``count`` is their number for each
+    problem. Sampling of a problem may stop at ``stop_after`` right samples, 0 if it never does. The
+    last sample of one that stopped is always right, which would bias the share, so `exchangeable`
+    leaves it out of both numbers.
     """
     if base is None or not len(base.count) or base.count.min() < ENOUGH_SAMPLES:
         return None

@@ -128,6 +128,7 @@ def match_entropy(
     records: dict[str, Any] = {}
     for name in names:
         entry = resolved.file.match_entropy[name]
+        # Samples at one temperature after the other, and tells the entropy of each.
         matched = match(resolved, name, tell)
         arm = arm_line(resolved, name, matched.temperature)
         records[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}

@@ -123,6 +123,7 @@ def _cell(value: Any) -> str:
     """A value as the text of a cell: "-" for none, whole numbers with commas, lists spelt out."""
     if value is None:
         return "-"
+    # To Python True and False are numbers.
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, list | tuple):

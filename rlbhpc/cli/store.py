@@ -46,6 +46,8 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     groups = seal_run(layout, tokens, verify=verify)
     rows = []
     notes: list[Note] = []
+    # ``sealed`` counts ranges of problems that are now in Parquet parts, ``open`` those that lack
+    # samples.
     for (arm, set_name), sealing in groups.items():
         notes += sealing.notes
         rows.append({
@@ -85,6 +87,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     keep(layout.logs, "compact", layout.attempts)
     if seal:
         seal_and_clean(layout)
+    # The cube lies in bands of problems; one whose samples are the same is kept, as a link.
     derived = derive_cube(layout, rebuild=rebuild)
     left_out.warn_left_out(run, derived.notes)
     if as_json:
@@ -124,6 +127,7 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     kept: list[tuple[Path, str]] = []
     notes: list[Note] = []
     freed_bytes = 0
+    # A group is the samples of one arm on one problem set.
     for arm, set_name in groups_of_run(layout):
         cleaning = remove_sealed(layout, arm, set_name, idle_hours=idle)
         removed += cleaning.removed
@@ -158,6 +162,7 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "merge", layout.attempts)
+    # Twins are pairs of samples that share a seed, described in words.
     merged = merge_runs(layout, Layout(other))
     left_out.warn_left_out(run, [skipped.note for skipped in merged.skipped])
     left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))

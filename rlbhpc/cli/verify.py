@@ -78,6 +78,7 @@ def verify(
     layout = Layout(run)
     keep(layout.logs, "verify", layout.attempts)
     stored = StoredRun(layout, arm, step)
+    # What is left to give is a problem: the answer is the kind of grader that judges it.
     choose_kind = partial(_choose_kind, grader, stored.verification)
     target = None if into is None else Layout(into)
     comparisons = grade_again(stored, choose_kind, target, workers)

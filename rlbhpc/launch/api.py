@@ -172,6 +172,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     taken into account when this one was planned.
     """
     image = describe_image(draft)
+    # Mail about the whole launch is sent by its last job.
     draft = replace(draft, image=image, last=jobs[-1].name)
     unsubmitted = _find_unsubmitted(draft.study.layout)
     if unsubmitted is not None:

@@ -69,9 +69,11 @@ def draft(
 
     ``base`` and ``trained`` are folders, or names on the hub. ``sets`` are problem sets separated
     by commas, ``n`` is samples per problem. ``cluster`` is an entry of the cluster table, or
-    `HERE`, this machine; without one, the work runs here where there is no Slurm. The size (numbers
-    of samples and tokens) is that for processors where the work runs here and there is no GPU, else
-    that for GPUs.
+    `HERE`, this machine; without one, the work runs here where there is no Slurm. The table is a
+    few folders of files, the user's own first.
+
+    The size, which is numbers of samples and tokens, is that for processors where the work runs
+    here and `devices` finds no GPU, else that for GPUs.
     """
     base_model = ModelSource.read("--base", base)
     trained_model = ModelSource.read("--trained", trained)

@@ -46,6 +46,8 @@ def export_lines(variables: Iterable[str]) -> str:
     """
     names = " ".join([*sorted({*variables, *PASSED_VARIABLES}), *PASSED_PREFIXES])
     name_lines = " \\\n    ".join(textwrap.wrap(names, LINE_WIDTH))
+    # In bash ${!name} is the value of the variable that $name names, and ${!name+x} is empty where
+    # that is not set.
     return (
         f"for name in {name_lines}; do\n"
         '    [ -z "${!name+x}" ] || export "APPTAINERENV_$name=${!name}" '

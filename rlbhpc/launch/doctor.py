@@ -195,6 +195,7 @@ def examine_containers() -> Iterator[Finding]:
             continue
         version = query(name, "--version") or "does not start"
         yield Finding(name, f"{version.strip()} at {path}")
+        # The program is PREFIX/bin/apptainer.
         prefix = Path(path).resolve().parents[1]
         has_setuid = any(prefix.glob(f"lib*/**/{name}/bin/starter-suid"))
         mounter = "by the kernel (setuid)" if has_setuid else "by FUSE, slower"
@@ -320,6 +321,7 @@ def first_entry() -> dict[str, Any]:
     ask for (`sample`, `train`, `light`).
     """
     config = read_settings()
+    # login3 and login7 are hosts of one site, so numbers become `*`.
     entry: dict[str, Any] = {"hosts": [re.sub(r"\d+", "*", socket.gethostname())]}
     associations = read_associations()
     if len(associations) == 1:

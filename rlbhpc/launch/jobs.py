@@ -90,6 +90,7 @@ def jobs_of(study: Study, plan: Plan, cluster: Cluster, width: int | None = None
         task_count = len(group.shards)
         if group.gpu:
             copies = copies_per_task(cluster, study.file.engine.tensor_parallel)
+            # Shards over copies, rounded up.
             task_count = -(-task_count // copies)
         if max_tasks is not None:
             # One task for each group, and of the others a share by its size.

@@ -627,8 +627,9 @@ def cancel(layout: Layout) -> Cancelled:
     The mark comes first: a parent, the program that runs a job's work, looks for it before it
     requeues the job. Jobs get TERM, keep what is finished and end within the site's KillWait.
 
-    ``rows`` are the jobs in the queue, None where Slurm does not answer. A worker is a process that
-    submits or runs a launch. A launch without live jobs that nobody works on is not marked.
+    ``rows`` are the jobs in the queue, None where Slurm does not answer; where it may hide jobs of
+    a launch, that is among the ``hidden``. A worker is a process that submits or runs a launch. A
+    launch without live jobs that nobody works on is not marked.
     """
     launches = recover_launches(layout)
     rows = read_queue_of(launches)
@@ -637,6 +638,7 @@ def cancel(layout: Layout) -> Cancelled:
     ids_by_clusters: dict[str, set[int]] = {}
     for launch in launches:
         own_rows = launch.own_rows(rows or ())
+        # The words name the launch, as in `ada submits launch 0003 (process 12 on login1)`.
         is_being_sent = f" launch {launch.path.name} " in worker
         is_local_work = bool(worker) and launch.record["cluster"] == HERE
         may_have_jobs = rows is None or bool(own_rows) or launch in hidden

@@ -316,6 +316,7 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
         gpus = str(resources.gpus)
         if resources.gpu_type:
             gpus = f"{resources.gpu_type}:{gpus}"
+        # --gres says what it counts, as in gpu:a100:4; --gpus-per-node does not, as in a100:4.
         options[cluster.gpu_option] = f"gpu:{gpus}" if cluster.gpu_option == "gres" else gpus
     return options
 
@@ -456,6 +457,7 @@ def job_command(draft: Draft, job: Job) -> str:
     """
     cluster = draft.cluster
     drain = _drain_seconds(cluster)
+    # Between TERM and KILL, too, the parent keeps some seconds to tidy up.
     last = max(1, cluster.kill_wait - RESERVE_SECONDS // 2)
     lines = [f'exec "$python" -m host --drain {drain} --last {last} --scratch "$scratch"']
     if job.tasks:

@@ -312,7 +312,9 @@ def _reject_lasting_error(script: str, answer: str, folder: Path) -> None:
 def main() -> int:
     """What submit.sh runs, in the folder of its launch; returns the exit code.
 
-    A launch whose cluster is `HERE` runs on this machine until all its jobs have ended.
+    A launch whose cluster is `HERE` runs on this machine until all its jobs have ended;
+    `reject_missing` then raises if something was not made. Any other is submitted to Slurm.
+    `TRY_AGAIN` is the exit code that says that the same command goes on later.
     """
     try:
         launch = open_launch(Path.cwd())

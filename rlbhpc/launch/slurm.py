@@ -134,6 +134,7 @@ def find_job_by_name(job_name: str, user: str, clusters: str = "") -> str | None
     them does not answer.
     """
     who = (f"--user={user}", "--noheader", f"--name={job_name}")
+    # %F is the job's id; of a task, that of its array.
     queue_answer = query("squeue", *who, "--format=%F", clusters=clusters)
     queued_id = _last_id(queue_answer)
     if queued_id:

@@ -155,9 +155,12 @@ def _sort_shards(
     work: _LaunchWork, rows: Sequence[QueueRow] | None, attempts: Sequence[Mapping[str, Any]],
     worker: str, local_claims: Collection[str],
 ) -> dict[str, list[int]]:  # fmt: skip
-    """Shards of a launch by what samples, queue, claims and attempts say of them.
+    """Numbers of a launch's shards by their state, by samples, queue, claims and attempts.
 
-    ``worker`` says who runs a launch on this machine, ``local_claims`` which shards its jobs have.
+    The states are those of `SHARD_STATES`. ``work`` has the number of samples that each shard
+    lacks. ``rows`` are the jobs in the queue, None where Slurm does not answer. An attempt is the
+    record of one worker, which began a shard and may have ended it. ``worker`` says who runs a
+    launch on this machine, ``local_claims`` which shards its jobs have, as PLAN-NUMBER.
     """
     plan = work.launch.plan
     begun = set()
@@ -246,8 +249,9 @@ def _describe_state(row: QueueRow) -> str:
 def _list_blocked_jobs(rows: Iterable[QueueRow]) -> list[Failure]:
     """Jobs that wait for more than their turn, as failures with what would start them.
 
-    Slurm gives each job in the queue a reason for its waiting. A limited job waits for the end of
-    other jobs; a blocked one never starts as it is. Jobs of one reason and user make one failure.
+    Slurm gives a reason for each job that waits. `advise_limited` knows those where the end of
+    other jobs is waited for, `advise_blocked` those where somebody must act; both are empty for any
+    other. Jobs of one reason and user make one failure.
     """
     jobs_by_reason: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -395,6 +399,7 @@ def _explain_by_log(
     last_line = ""
     for log in _find_logs(launches, job):
         lines = _read_tail(log).splitlines()
+        # A log of a job on this machine lies in a folder that is named after the job.
         log_name = f"{log.parent.name}/{log.name}" if log.suffix == ".out" else log.name
         for pattern, cause, action in SIGNS:
             matches = [line for line in lines if re.search(pattern, line)]

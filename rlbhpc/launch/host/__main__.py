@@ -109,6 +109,7 @@ def claim_work(
             return []
         command = [",".join(own_shards) if word == "{}" else word for word in command]
         for shard in own_shards:
+            # The worker of a shard appends its samples to files of this name, which therefore grow.
             options.progress.append(f"../../journals/*/*/{claim_names[shard]}-*")
     elif task is not None:
         # What works no shard shows signs of life, too: a training outlives its launcher.
@@ -138,6 +139,7 @@ def run_work(options: argparse.Namespace, command: list[str], claims: Claims) ->
     work.kill()
     if options.scratch:
         if work.is_on_several_nodes:
+            # Each node has such a folder of its own.
             run_command("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
         shutil.rmtree(options.scratch, ignore_errors=True)
     return work.process.returncode, warning
@@ -288,6 +290,7 @@ def decide_end(
         record.add(code, "warned before it had made anything new" if warning else cause, progress)
     if code == USAGE or record.stalls >= MAX_STALLS or task is None:
         say("it does not come back")
+        # A negative code is a signal, for which a shell gives 128 and its number.
         return (code if code > 0 else 128 - code), False
     if isinstance(task, LocalTask):
         return TRY_AGAIN, has_failed
