@@ -83,10 +83,10 @@ def smallest_loss(
     samples; where not given, 15 % are 0 and the rest from Beta(0.3, 2). ``stop_after``: right
     samples at which a problem ends, in the base and in what is compared with it; 0 where none does.
 
-    The *deviance of none* is twice the log-likelihood ratio against "none is lost"; its root must
-    exceed ``threshold``, a normal quantile, for a loss to be called. It must lie above by the
-    quantile of the power to do so in 80 % of studies. The deviance grows in proportion to the share
-    lost, so the share is scaled by what is needed over what was simulated, twice. A large study is
+    The *deviance of none* is twice the log-likelihood ratio against "none is lost". A loss is
+    called where its root exceeds ``threshold``, a normal quantile; for that to happen in 80 % of
+    studies, the mean must lie above it by another. The deviance grows in proportion to the share
+    lost, so the share is scaled, twice, by what is needed over what was simulated. A large study is
     simulated with fewer problems; the share then falls as one over their number.
     """
     if problems < 1 or n < 1:

@@ -71,12 +71,12 @@ class States:
     first: int
 
     def word(self, any_solved: bool) -> Word:
-        """The answer in a word, if both sides are decided: were problems lost, were problems
-        gained.
+        """The answer in a word, if it is decided both of losses and of gains.
 
-        ``net`` and ``first`` are the claimed signs of trained minus base pass@k at K and at k = 1.
-        A net that goes against the only decided side shows that the other side moved too: then
-        training trades. If neither was lost nor gained, the sign at k = 1 decides.
+        ``lost`` and ``gained``: whether problems were, beyond the margin. ``net`` and ``first``:
+        the claimed signs of trained minus base pass@k at K and at k = 1. A net that goes against
+        the only decided side shows that the other side moved too: then training trades. If neither
+        was lost nor gained, the sign at k = 1 decides.
 
         ``any_solved``: whether any model solved any problem.
         """

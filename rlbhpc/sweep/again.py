@@ -84,6 +84,8 @@ class StoredRun:
         """Arms on problem sets that are looked at; refuses an arm that has none.
 
         Samples that only the cube has left cannot be looked at, which is told.
+
+        A *group* is one arm on one problem set.
         """
         left_out.warn_left_out(self.layout.root, self._purged_notes)
         groups = groups_of_run(self.layout)
@@ -104,7 +106,12 @@ class StoredRun:
     def rewrite(
         self, group: Group, judge: Callable[[Sequence[Record]], list[Verdict]], into: Layout
     ) -> int:
-        """Write a group into another run with the verdicts that ``judge`` gives; how many."""
+        """Write a group into another run with the verdicts that ``judge`` gives; returns how many.
+
+        A *group* is one arm on one problem set. A *record* is one stored sample with its problem
+        and verdict. ``into``: folders of the other run. ``token_policy`` tells which samples keep
+        their tokens.
+        """
         problems = self._read_problems(group)
 
         def judge_table(table: pa.Table) -> list[Verdict]:
@@ -119,7 +126,11 @@ class StoredRun:
         return Verification() if self._study is None else self._study.file.verification
 
     def _read_problems(self, group: Group) -> dict[str, Problem]:
-        """The problems of a group: the study's, or what was stored of those of imported samples."""
+        """The problems of a group (an arm on a problem set) by id, as the study has them.
+
+        Imported samples have no study; their problems are made of the questions and reference
+        answers that were stored with them. Those without a reference answer are left out.
+        """
         if self._study is not None and group.arm in self._study.arms:
             return {problem.id: problem for problem in self._study.problems(group.problem_set)}
         questions = stored_questions(self.layout, group.arm, group.problem_set)
@@ -131,7 +142,13 @@ class StoredRun:
 
 
 def _make_records(group: Group, problems: Mapping[str, Problem], table: pa.Table) -> list[Record]:
-    """Records of some rows; refuses rows whose problem has no reference answer."""
+    """Records of some stored rows; refuses rows whose problem has no reference answer.
+
+    A *record* is one stored sample with its problem and verdict. ``group``: arm and problem set of
+    the rows. ``problems``: by id. The store keeps only the canonical form of an answer, so it
+    stands for both. ``lenient``: status that the row had if a value that the response does not
+    state as its answer counted too.
+    """
     unknown = set(table["problem"].to_pylist()) - problems.keys()
     if unknown:
         raise UserError(
@@ -195,7 +212,11 @@ class Comparison:
     _samples_by_answer: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
 
     def add(self, problem: str, before: Verdict, after: Verdict) -> None:
-        """Count one sample with its verdicts."""
+        """Count one sample with its verdicts of the two graders.
+
+        Where one says right and the other does not, the answer and the words of both verdicts are
+        counted too, so that each distinct disagreement is told once.
+        """
         self.table[before.status, after.status] += 1
         change = self.problems.setdefault(problem, ProblemChange(problem))
         change.n += 1
@@ -248,6 +269,11 @@ class Regrader:
         verification: Verification,
         workers: int = 1,
     ) -> None:
+        """Prepare verifiers, which are made at their first use, and an empty comparison.
+
+        ``kind_of``: names the verifier of a problem; by default its own. ``workers``: processes of
+        each.
+        """
         self._kind_of = kind_of or (lambda problem: problem.verifier)
         self._verification = verification
         self._workers = workers
@@ -255,7 +281,13 @@ class Regrader:
         self.result = Comparison()
 
     def judge(self, records: Sequence[Record]) -> list[Verdict]:
-        """Judge some records and note what changed; a failed generation stays what it is."""
+        """Judge some records and note what changed; gives the new verdicts, in order.
+
+        A *record* is one stored sample with its problem and verdict. Records are judged together by
+        kind of verifier. Samples that are missing or failed keep their verdict: there is nothing to
+        judge. ``verdict.under(decides)`` is the status by the reading that decides in the study,
+        which the stored one is too.
+        """
         verdicts = [record.verdict for record in records]
         indices_by_kind: dict[str, list[int]] = {}
         for index, record in enumerate(records):
@@ -277,7 +309,11 @@ class Regrader:
         return [replace(verdict, rule=rule_without_place(verdict.rule)) for verdict in verdicts]
 
     def _verify(self, kind: str, items: Sequence[Item]) -> list[Verdict]:
-        """Judge some responses with the verifier of a kind, which is made at its first use."""
+        """Judge some responses with the verifier of a kind, which is made at its first use.
+
+        An *item* is what a verifier is asked: reference answer, response, problem, and how it
+        ended.
+        """
         if kind not in self._verifiers:
             timeout_seconds = self._verification.timeout
             self._verifiers[kind] = BatchVerifier(
@@ -289,7 +325,13 @@ class Regrader:
 def grade_again(
     stored: StoredRun, kind_of: Callable[[Problem], str] | None, into: Layout | None, workers: int
 ) -> dict[Group, Comparison]:
-    """Judge a run again with a grader; with ``into``, keep what it says as another run."""
+    """Judge a run again with a grader; with ``into``, keep what it says as another run.
+
+    ``stored``: the samples of the run. ``kind_of``: names the verifier of a problem; None takes its
+    own. ``into``: folders of the new run; None keeps nothing. Gives the comparison of old and new
+    verdicts for each group, which is one arm on one problem set. The mark in the new run says from
+    which run it was made, and is set to done at the end.
+    """
     if into is not None:
         _begin_copy(stored, into)
     comparisons = {}
@@ -311,6 +353,9 @@ def _begin_copy(stored: StoredRun, into: Layout) -> None:
 
     A folder that holds anything is taken only if an earlier call for the same run was interrupted
     in it: its parts are written again, and nobody has used them yet.
+
+    ``_mark_text`` is what the file ``into.regraded`` holds: the run that the copy is made from, and
+    whether it is done. *Grids* list which samples of each arm and problem set are asked for.
     """
     if stored.arm is not None or stored.step is not None:
         raise UserError("--into writes a whole run; leave --arm and --step out")

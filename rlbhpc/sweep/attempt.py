@@ -32,6 +32,12 @@ class Attempt:
     """
 
     def __init__(self, folder: Path, plan: str, shard: int) -> None:
+        """Begin the record of one worker's run, and write it.
+
+        ``folder``: of all records. ``plan, shard``: name of the plan, and number of the part of it
+        that is worked. The name ends in random digits, so that every attempt at a shard has its
+        own.
+        """
         self.name = f"{plan}-{shard:05d}-{secrets.token_hex(4)}"
         self.path = folder / f"{self.name}.json"
         self.record: dict[str, Any] = {
@@ -66,7 +72,12 @@ class Attempt:
 
 
 def read_attempts(layout: Layout) -> list[dict[str, Any]]:
-    """Records of all attempts of workers; a damaged one is told and left out."""
+    """Records of all attempts of workers; a damaged one is told and left out.
+
+    An *attempt* is one worker's run, which has a JSON file in the run's folder. ``checked.read``
+    raises ValueError where a file is not as it was written. A note is a sentence for the user about
+    what was left out.
+    """
     attempts = []
     notes = []
     for path in entries(layout.attempts):

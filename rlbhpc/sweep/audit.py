@@ -107,7 +107,12 @@ class Audit:
     def queue(self, judged: Iterable[SampleKey]) -> list[SampleKey]:
         """Responses that nobody has judged, in the order in which they are to be read.
 
-        Some of each stratum are read before the next round; within a stratum, arms are mixed.
+        A *stratum* is a group of responses that were drawn together, such as right answers to
+        rarely solved problems. A round has ``_PER_ROUND`` responses of each stratum, so that
+        whoever stops early has read some of all. Within a stratum the order is that of the ids,
+        hashes that mix the arms.
+
+        ``judged``: keys of the responses that were judged already.
         """
         already_judged = set(judged)
         order: dict[SampleKey, tuple[int, int, str]] = {}
@@ -133,9 +138,12 @@ Answers = dict[tuple[str, str], SecondReading]
 
 
 def read_again(stored: StoredRun, workers: int = 1, judge: Judge | None = None) -> Answers:
-    """Have Math-Verify read every distinct answer of a run again, and a judge those it is for.
+    """Have Math-Verify read every doubtful answer of a run again, and a judge some of them.
 
-    What earlier calls found is kept in :attr:`Layout.second_readings` and not asked for again.
+    Gives second readings by problem and canonical answer: what the rules said, and what the other
+    readers say. A judge, where one is given, reads what rules refused unread or for its words. What
+    earlier calls found is kept in :attr:`Layout.second_readings` and not asked for again.
+    ``workers``: processes of Math-Verify.
     """
     answers = _doubtful_answers(stored)
     for _, record in read_lines(stored.layout.second_readings):
@@ -155,7 +163,11 @@ def read_again(stored: StoredRun, workers: int = 1, judge: Judge | None = None) 
 
 
 def _doubtful_answers(stored: StoredRun) -> Answers:
-    """Distinct answers on whose verdict a second reader may differ."""
+    """Distinct answers on whose verdict a second reader may differ, and how often each was given.
+
+    A *record* is one stored sample with its problem and verdict; ``groups`` are its arms on problem
+    sets. Answers are the same where problem and canonical form are equal.
+    """
     answers: Answers = {}
     for group in stored.groups():
         for records in stored.records(group):
@@ -169,7 +181,11 @@ def _doubtful_answers(stored: StoredRun) -> Answers:
 
 
 def _unread_answer(record: Record) -> SecondReading:
-    """The answer of a response, before anybody has read it again."""
+    """The answer of a response as a second reading to be: no other reader has said anything yet.
+
+    ``extract`` finds the answer in the response; where it finds none, the stored canonical form is
+    read. ``rule``: the rule that decided the stored verdict.
+    """
     extracted = extract(record.response, record.finish)
     return SecondReading(
         problem=record.key.problem,
@@ -191,7 +207,12 @@ def _is_doubtful(record: Record) -> bool:
 
 
 def _ask_math_verify(answers: Answers, workers: int, timeout_seconds: float) -> None:
-    """Have Math-Verify read the answers that it has not read yet."""
+    """Have Math-Verify read the answers that it has not read yet; its word goes into them.
+
+    ``answers``: second readings by problem and canonical answer. The word is ``right`` or
+    ``wrong``, or ``unread`` where it ran out of time, failed or could not parse the answer. It runs
+    in worker processes, which can be killed.
+    """
     new_keys = [key for key, reading in answers.items() if not reading.math_verify]
     if not new_keys:
         return
@@ -205,7 +226,11 @@ def _ask_math_verify(answers: Answers, workers: int, timeout_seconds: float) -> 
 
 
 def _ask_judge(answers: Answers, judge: Judge) -> None:
-    """Have a judge read the answers that it is for and has not read yet."""
+    """Have a judge, a language model, read the answers that it is for and has not read yet.
+
+    ``answers``: second readings by problem and canonical answer; the judge's word and fingerprint
+    are put into them. Another judge than before is asked anew.
+    """
     new_keys = []
     for key, reading in answers.items():
         was_judged = reading.judge and reading.judged_by == judge.fingerprint
@@ -238,8 +263,14 @@ def _store_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
 def draw(stored: StoredRun, answers: Answers, responses: int, seed: int) -> Audit:
     """Draw about ``responses`` responses of every arm and problem set, and keep which.
 
-    Each stratum that isn't empty gets an equal share. Of several steps of an arm the last is
-    audited, unless ``stored`` keeps to one.
+    A *side* is an arm at one step on one problem set. A *stratum* is a group of its responses by
+    verdict, by how rarely the problem is solved, and by whether a second reader disagrees. Each
+    stratum that isn't empty gets an equal share. Of several steps of an arm the last is audited,
+    unless ``stored`` keeps to one.
+
+    ``answers``: what second readers said, by problem and answer. ``seed``: decides the draw:
+    responses are ranked by a hash of seed and key (``response_id``), so that the same call draws
+    the same.
     """
     sizes: Counter[tuple[Side, str]] = Counter()
     # By the id of a response, which is also its rank in the draw.
@@ -294,7 +325,12 @@ def _shown(record: Record) -> Shown:
 
 
 def _stratum_of(record: Record, right_of_problem: int, answers: Answers) -> str:
-    """Stratum of a response; ``right_of_problem``: right samples of its problem at its step."""
+    """Name of a response's stratum: by verdict, by how rare it is, by whether it is disputed.
+
+    ``right_of_problem``: right samples of its problem at its step. ``answers``: what second readers
+    said, by problem and canonical answer. A wrong response is disputed also where it would be right
+    had an answer counted that it does not state (``lenient``).
+    """
     reading = answers.get((record.key.problem, record.verdict.canonical))
     is_disputed = reading is not None and reading.is_disputed
     if not record.verdict.right:
@@ -313,6 +349,9 @@ def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
 
     A line has ``id``, ``question``, ``response``, ``gold`` and ``judgement``, which is empty until
     somebody writes ``right``, ``wrong`` or ``unclear``. The arm stands nowhere in it.
+
+    ``audit.shown`` holds what is shown of each drawn response, by key; ``response_id`` names it
+    without its arm. A judgement that is as it was is not counted.
     """
     keys = {response_id(audit.seed, key): key for key in audit.shown}
     judgements = load_judgements(layout)
@@ -336,7 +375,12 @@ def exchange_judgements(layout: Layout, audit: Audit, path: Path) -> int:
 
 
 def _lines(audit: Audit, judgements: Mapping[SampleKey, Judgement]) -> Iterator[str]:
-    """The lines of the file, in the order in which responses are to be read."""
+    """Lines of the file that people fill in: a JSON object for each drawn response.
+
+    They stand in the order in which they are to be read.
+
+    ``judgements``: what was judged so far, by key; without one the fields are empty.
+    """
     for key in audit.queue(()):
         judgement = judgements.get(key)
         record = {
@@ -355,7 +399,12 @@ def disagreements(answers: Iterable[SecondReading]) -> list[SecondReading]:
 
 
 def crosstable(answers: Iterable[SecondReading]) -> Sequence[tuple[str, str, str, int, int]]:
-    """Answers and samples by what rules, Math-Verify and the judge say."""
+    """Answers and samples by what rules, Math-Verify and the judge say.
+
+    A row is these three words, the number of distinct answers, and of samples that gave them.
+    ``answers``: a second reading for each distinct answer; ``unread`` says that rules refused it
+    without reading it.
+    """
     counts: Counter[tuple[str, str, str]] = Counter()
     samples: Counter[tuple[str, str, str]] = Counter()
     for reading in answers:

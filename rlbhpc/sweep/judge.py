@@ -49,7 +49,12 @@ class Judge:
             os.environ[UNSAFE] = "1"
 
     def samples(self, finished: Sequence[tuple[SampleRequest, Completion]]) -> list[Sample]:
-        """Rows of a batch of completions, in their order."""
+        """Rows to store for a batch of completions, in their order.
+
+        ``finished``: each request with what the engine completed. Completions are verified together
+        by kind of verifier; those that ended in an error stay failed. If the study asks for it, the
+        grader of the published study gives a second verdict, which is stored beside the first.
+        """
         verdicts = [Verdict(Status.FAILED)] * len(finished)
         paper_verdicts = [_NOT_JUDGED] * len(finished)
         indices_by_kind: dict[str, list[int]] = {}
@@ -112,7 +117,10 @@ def make_sample(
 ) -> Sample:
     """Join a request, its completion and the verdicts on it into the row that is stored.
 
-    ``decides``: the reading of a response that gives its ``verdict``.
+    ``decides``: the reading that gives the row's verdict: strict counts only an answer that the
+    response states as such, lenient also its last value. ``paper_verdict``: that of the grader of
+    the published study, if it was asked. Sums are taken in double precision; the values per token
+    are stored in half.
     """
     return Sample(
         key=request.key,

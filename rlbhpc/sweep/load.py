@@ -22,7 +22,13 @@ log = logging.getLogger(__name__)
 
 
 def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
-    """Make an engine for a model of the study at one step."""
+    """Make an engine for a model of the study at one step.
+
+    ``kind``: name of the engine, such as vllm; a model behind an endpoint has its own. ``step``:
+    training step, 0 for the base. ``staged`` gives a copy of the model's folder on the node's own
+    disk, or the folder itself where there is none. An error of vLLM about the model is told as the
+    user's; others pass on.
+    """
     endpoint = study.models[model].endpoint
     if endpoint is not None:
         return make_engine("endpoint", endpoint.model, **endpoint.model_dump(exclude={"model"}))
@@ -42,7 +48,11 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
 
 
 def check_engines(study: Study) -> None:
-    """Refuse engines that are not there, and options that they would refuse in their job."""
+    """Refuse engines that are not there, and options that they would refuse in their job.
+
+    ``place_of_kind`` keeps, for each kind of engine in use, where the study file names it, so that
+    the message can say so. Models behind an endpoint need no engine.
+    """
     place_of_kind: dict[str, str] = {}
     for name, arm in study.file.arms.items():
         if study.models[arm.model].endpoint is None:
@@ -58,7 +68,11 @@ def check_engines(study: Study) -> None:
 
 
 def check_verifiers(study: Study) -> None:
-    """Refuse a verifier that does not exist, before a model is loaded."""
+    """Refuse a verifier that does not exist, before a model is loaded.
+
+    A verifier is one of the package, a plugin, or a Python file. ``nearest`` gives the known names
+    that look like a mistyped one.
+    """
     known_kinds = (*KINDS, *plugins.installed("verifiers"))
     for name, problem_set in study.problem_sets.items():
         kind = problem_set.verifier
@@ -70,7 +84,7 @@ def check_verifiers(study: Study) -> None:
 
 
 def _engine_settings(study: Study, kind: str) -> dict[str, Any]:
-    """Options of an engine, as the study has them."""
+    """Options for the engine of this kind from the study file, with its data type and its GPUs."""
     settings: dict[str, Any] = dict(study.file.engine.options)
     if study.file.engine.dtype != "auto":
         settings["dtype"] = study.file.engine.dtype
@@ -93,7 +107,14 @@ def reject_unseen_images(engine: Engine, arm: str, problems: Iterable[Problem]) 
 
 
 def model_to_load(study: Study, model: str, step: int) -> Path:
-    """Folder that an engine can load: the checkpoint itself, or what is made of it."""
+    """Folder that an engine can load: the checkpoint itself, or what is made of it.
+
+    ``step``: training step of ``model``; at step 0 of a trained line it is its parent's last.
+    ``check_weights`` refuses weights that changed since the study began. ``model_folder`` turns a
+    checkpoint of another form, such as an adapter or weights in pieces, into a model folder, which
+    is named by the checkpoint's digest. ``base`` is the model that it was trained from, where the
+    checkpoint is none by itself (``needs_base``).
+    """
     parent = study.base(model)
     if step == 0 and study.models[model].steps is not None and parent is not None:
         return model_to_load(study, parent, study.last_step(parent))

@@ -40,7 +40,11 @@ class Until(StrEnum):
     BOTH = "lost and gained decided"
 
     def still_open(self, lost: Finding, gained: Finding) -> tuple[bool, bool]:
-        """Which of the two is still to be decided."""
+        """Which of the two, lost and gained, is still to be decided.
+
+        ``lost, gained``: what was found; its verdict may be undecided. Where either is enough, both
+        are open until one is decided.
+        """
         lost_is_open = lost.verdict == _UNDECIDED
         gained_is_open = gained.verdict == _UNDECIDED
         match self:
@@ -117,7 +121,11 @@ def write(layout: Layout, looks: Sequence[LookRecord]) -> None:
 
 
 def read(layout: Layout) -> list[LookRecord]:
-    """All looks that were taken at a study, oldest first."""
+    """All looks that were taken at a study, oldest first.
+
+    Without a file none was taken. A damaged file is refused: looks use up the error of the
+    decision, and so none may be forgotten.
+    """
     try:
         return [_record(row) for row in checked.read(layout.looks)["looks"]]
     except FileNotFoundError:
@@ -130,7 +138,11 @@ def read(layout: Layout) -> list[LookRecord]:
 
 
 def as_row(look: LookRecord) -> dict[str, Any]:
-    """A look as JSON-ready values; a number that is NaN becomes None."""
+    """A look as JSON-ready values; a number that is NaN becomes None.
+
+    ``lost`` and ``gained`` are findings with bounds, which may be NaN, and NaN is no JSON. It alone
+    differs from itself.
+    """
     row = asdict(look)
     for name in ("lost", "gained"):
         finding = row[name]
@@ -171,7 +183,11 @@ def _finding(row: dict[str, Any]) -> Finding:
 
 
 def requested_counts(layout: Layout, blocks: Iterable[Block]) -> list[NDArray[np.int64]]:
-    """Samples that each problem of some blocks should have: looks only ever raise the study's n."""
+    """Samples that each problem of some blocks should have, an array for each block.
+
+    A *block* is all samples of one arm, problem set and step, with the study's n. A *look* at the
+    results may have asked for more samples of some problems; it only ever raises n.
+    """
     raised = [more for look in read(layout) for more in look.more]
     requests = []
     for block in blocks:

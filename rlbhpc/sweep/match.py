@@ -47,7 +47,13 @@ class Matched:
 
 
 def match(study: Study, name: str, say: Callable[[str], None]) -> Matched:
-    """Find the temperature of one entry under ``match_entropy``."""
+    """Find the temperature at which one arm's mean token entropy is that of another.
+
+    ``name``: entry under ``match_entropy``: ``entry.to`` is the arm whose entropy is the target, at
+    its own temperature; ``entry.arm`` the one whose temperature is sought. ``say``: tells the user
+    each measurement. ``bisect`` tries temperatures until the entropy is within the entry's
+    tolerance.
+    """
     entry = study.file.match_entropy[name]
     problems = draw_problems(study, entry)
     with closing(_load_arm_engine(study, entry.to)) as engine:
@@ -71,6 +77,10 @@ def bisect(
 
     Entropy grows with temperature. From ``start`` on the temperature is multiplied or divided
     until the target lies between two of them; that interval is then halved.
+
+    ``entropy_at`` is expensive (it samples a model), so each temperature is measured once and kept
+    in ``tried``. ``low`` and ``high`` enclose the target; the search also ends where they are as
+    near as temperatures are told apart.
     """
     tried: dict[float, float] = {}
 
@@ -108,7 +118,11 @@ def bisect(
 
 
 def draw_problems(study: Study, entry: EntropyMatch) -> list[Problem]:
-    """Draw the problems on which both arms are measured, from those that both answer."""
+    """Draw the problems on which both arms are measured, from those that both answer.
+
+    ``entry.arm`` is the arm whose temperature is sought, ``entry.to`` the one that it is matched
+    to.
+    """
     problems: list[Problem] = []
     for set_name in study.sets(entry.arm):
         if set_name in study.sets(entry.to):
@@ -127,6 +141,9 @@ def mean_entropy(
 
     ``name``: of the arm. ``temperature``: None takes that of the arm. The seeds are the same at
     every temperature, so that neighbouring ones differ by little else.
+
+    ``entry``: the match: ``n`` samples of each problem and a seed. Entropies come per token, in
+    nats; a request that fails ends the measurement.
     """
     arm = study.arms[name]
     sampling = arm.sampling

@@ -111,9 +111,11 @@ class Presence:
         return np.asarray(np.count_nonzero(self.flags & RIGHT_FLAG, axis=1))
 
     def counts(self) -> Counts:
-        """Completed samples of each problem; of one that stopped, those up to there.
+        """Completed and right samples of each problem; of one that stopped, those up to there.
 
-        Samples beyond the stop are left out: whether they exist is a matter of scheduling.
+        A problem stops at its ``stop_after``-th right sample, and ``self.n`` is then its number of
+        samples up to that one. Samples beyond the stop are left out: whether they exist is a matter
+        of scheduling. ``self.count`` and ``self.right`` are of all completed samples.
         """
         stop_after = self.block.stop_after
         if not stop_after:
@@ -127,7 +129,12 @@ class Presence:
         return stop - start - int(np.count_nonzero(self.flags[problem, start:stop]))
 
     def with_samples_present(self, spans: Iterable[tuple[str, int, int]]) -> Presence:
-        """The same with more samples counted as present: (problem, first, behind the last)."""
+        """The same with more samples counted as present, such as those that a worker will store.
+
+        ``spans``: ranges of samples as (problem, first index, index behind the last). ``flags`` has
+        a row for each problem and a column for each sample index; a flag that is not 0 means
+        present. Problems of other blocks are passed over.
+        """
         flags = self.flags.copy()
         index_of_problem = {problem: index for index, problem in enumerate(self.block.problems)}
         for problem, start, stop in spans:
@@ -140,7 +147,12 @@ class Presence:
         return replace(self, flags=np.where(self.flags == FAILED_FLAG, np.uint8(0), self.flags))
 
     def missing_runs(self) -> Iterator[MissingRun]:
-        """Runs of requested samples that do not exist, problem by problem."""
+        """Runs of sample indices that are requested and do not exist, problem by problem.
+
+        ``flags`` has a row for each problem and a column for each sample index; 0 means that no
+        sample is stored. With a False put before and behind each row, a run begins where the
+        difference of neighbours is 1 and ends before the index where it is −1.
+        """
         is_missing = (self.flags == 0) & self._is_requested
         changes = np.diff(np.pad(is_missing, ((0, 0), (1, 1))).astype(np.int8), axis=1)
         starts = np.argwhere(changes == 1).tolist()
@@ -166,7 +178,12 @@ def read_presence(
     strict: bool = True,
     passed_over: Callable[[str], bool] | None = None,
 ) -> list[Presence]:
-    """Compare blocks with what is stored; each arm and problem set is read once.
+    """What the store holds of each block, in the order of the blocks.
+
+    A *block* is all requested samples of one arm, problem set and step; its ``fingerprints``
+    identify today's request of each problem, so that samples of another request do not count.
+    Blocks of the same arm and problem set are answered from one reading (``take_inventory``) of
+    their files. ``requested_counts`` gives the samples asked for of each problem.
 
     ``strict``: raise what keeps a file from being read; else it is left out, and told.
     ``passed_over``: tells by a journal's name that it holds nothing of these blocks.
@@ -189,7 +206,13 @@ def read_presence(
 
 
 def _compare(block: Block, n: NDArray[np.int64], stored: StoredFlags) -> Presence:
-    """Compare what is requested of a block, ``n`` samples of each problem, with what is stored."""
+    """What the store holds of a block, set against what is requested of it.
+
+    A *block* is all requested samples of one arm, problem set and step. ``n``: samples requested of
+    each problem. ``stored.flags``: what each sample is (problems, sample indices), 0 where there is
+    none. Where a problem ends at its ``stop_after``-th right sample, no more are requested than up
+    to that one. The flags get columns of 0 up to the largest request.
+    """
     stopped_at = n
     if block.stop_after:
         stopped_at = _last_needed_samples(block.stop_after, stored.flags)
@@ -318,7 +341,13 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path, numbers: Sequence[int] | None = None) -> Plan:
-        """Read a plan, or some of its shards, and make sure that they are whole."""
+        """Read a plan, or some of its shards, and make sure that they are whole.
+
+        A *plan* is a file of missing samples, cut into shards, each the work of one worker. Its
+        first line holds the study's hash and the length and digest of each shard's line; the file
+        is named by that first line's digest. ``numbers``: shards to read; None reads all. A first
+        line with ``shards`` is a plan of an earlier version, all in one object.
+        """
         try:
             with path.open("rb") as file:
                 first_line = file.readline()
@@ -343,9 +372,11 @@ def _read_shards(
     lengths_and_digests: Sequence[tuple[int, str]],
     numbers: Sequence[int] | None,
 ) -> Iterator[Shard]:
-    """Read shards from a plan's file, which stands behind its first line; None reads all.
+    """Read shards from a plan's file, which stands behind its first line.
 
-    Raises :class:`ValueError` where one is not as it was written.
+    A *shard* is the work of one worker, on a line of its own. ``lengths_and_digests``: bytes and
+    digest of every shard's line; the lengths add up to where each begins. ``numbers``: shards to
+    read; None reads all. Raises :class:`ValueError` where a line is not as it was written.
     """
     lengths = [length for length, _ in lengths_and_digests]
     starts = list(accumulate(lengths, initial=file.tell()))
@@ -389,9 +420,14 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """Cut what is missing into shards of about ``shard_tokens`` expected tokens each.
 
-    A worker that loads ``copies`` of a model has a shard for each of them, if there are samples.
-    Spans are dealt out in an order that is random but fixed by their content, so every shard gets
-    its share of the hard problems and costs about the same.
+    A *shard* is the work of one worker with one model loaded. A *span* is a range of samples of one
+    problem, a *piece* one or more spans that must stay with one worker. ``present``: what the store
+    holds of each block (arm, problem set and step), and so what is missing. ``retry_failed``:
+    samples that are stored as failed count as missing.
+
+    A worker that loads ``copies`` of a model has a shard for each of them, if there are samples; an
+    endpoint needs none. Pieces are dealt out in an order that is random but fixed by their content,
+    so every shard gets its share of the hard problems and costs about the same.
     """
     present = list(present)
     missing = sum(presence.missing for presence in present)
@@ -422,10 +458,16 @@ def make_plan(
 
 
 def _cut_pieces(present: Presence, span_samples: int, max_tokens: int) -> list[Piece]:
-    """Missing spans of one block, of up to ``span_samples`` each, with their expected tokens.
+    """Cut the missing samples of one block into pieces, each with its expected tokens.
+
+    A *block* is all requested samples of one arm, problem set and step; ``present`` says which
+    exist. A *span* is a range of samples of one problem. A *piece* is work that stays with one
+    worker: one span of up to ``span_samples``, or all spans of a problem that may stop at so many
+    right samples.
 
     The expected length of a response is the mean of the problem's own, else of the block's, else
-    the limit ``max_tokens``, which errs on the long side.
+    the limit ``max_tokens``, which errs on the long side. ``_expected_samples`` gives the samples
+    that each problem will take, None where none stops early.
     """
     block = present.block
     completed = int(present.count.sum())
@@ -456,8 +498,11 @@ def _cut_pieces(present: Presence, span_samples: int, max_tokens: int) -> list[P
 def _expected_samples(present: Presence) -> NDArray[np.float64] | None:
     """Samples that each problem is expected to take until it stops; None where none does.
 
-    A rate is Beta(c + 1/2, n - c + 1/2) given what is there. Without any samples that is 16 % of
-    1,024 for ``stop_after: 16``; simulated problems like MATH500 took 16 to 17 %.
+    A problem stops at its ``stop_after``-th right sample. Given c right of n samples its rate is
+    taken as Beta(c + 1/2, n − c + 1/2); right samples still needed over the rate, at most the
+    missing ones, are averaged over quantiles of it (problems, quantiles). Without any samples that
+    is 16 % of 1,024 for ``stop_after: 16``; simulated problems like MATH500 took 16 to 17 %. A
+    problem that has enough right samples lacks only holes before the last of them, and takes all.
     """
     if not present.block.stop_after:
         return None
@@ -475,7 +520,11 @@ def _expected_samples(present: Presence) -> NDArray[np.float64] | None:
 
 
 def _deal(pieces: list[Piece], count: int) -> list[list[Piece]]:
-    """Deal pieces in order into ``count`` piles, always onto the one with the fewest tokens."""
+    """Deal pieces in order into ``count`` piles, always onto the one with the fewest tokens.
+
+    A piece is work that stays with one worker; its tokens are its expected cost. A heap keeps the
+    pile with the fewest tokens on top. Piles without a piece are left out.
+    """
     piles: list[list[Piece]] = [[] for _ in range(count)]
     tokens_and_numbers = [(0.0, number) for number in range(count)]
     for piece in pieces:

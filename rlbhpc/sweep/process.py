@@ -87,6 +87,12 @@ class Drain:
     """
 
     def __init__(self, grace: float = 60.0, limit: float | None = None) -> None:
+        """Start the clock; nothing is caught until the block is entered.
+
+        ``_deadline``: time at which the warning comes by itself. ``_warned``: time of the first
+        warning. ``_previous``: handlers of the signals, to be put back. ``_raises``: whether a
+        warning is raised in the main thread, instead of only noted.
+        """
         self.grace = grace
         self._deadline = NEVER if limit is None else time.monotonic() + limit
         self._warned = NEVER
@@ -132,6 +138,8 @@ class Drain:
 
         For the main thread, and for work that writes nothing and is worth nothing unfinished, such
         as a rollout: its longest response could outlast any grace period.
+
+        The deadline is made a signal by a timer, so that it comes even while the main thread waits.
         """
         timer: threading.Timer | None = None
         if self._deadline < NEVER and self._previous:
@@ -216,6 +224,12 @@ class Progress:
     """Samples done of those asked for, speed, time to go and problems solved so far."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        """Start counting at 0 of ``total`` samples.
+
+        ``stream``: where progress is shown, stderr by default; on a terminal one line is kept up to
+        date, elsewhere a line is added now and then. ``_solved`` holds the (arm, step, problem)
+        with a right sample.
+        """
         self.total = total
         self.done = 0
         self.tokens = 0
@@ -229,7 +243,10 @@ class Progress:
         self._first_sample = float("inf")
 
     def add(self, arm: str, step: int, problem: str, tokens: int, right: bool) -> None:
-        """Count one stored sample."""
+        """Count one stored sample, and show the progress if it was not shown lately.
+
+        ``tokens``: of the response. ``right``: whether it solved the problem.
+        """
         self.done += 1
         self.tokens += tokens
         if right:
@@ -256,7 +273,11 @@ class Progress:
         self._stream.flush()
 
     def line(self, now: float) -> str:
-        """Make the line that is shown."""
+        """The line that is shown: samples done, speed, time to go, problems solved, failures.
+
+        ``now``: on the monotonic clock. The time to go is unknown until enough is done: an engine
+        takes long to start, and that would be taken for the speed of all samples.
+        """
         seconds = max(now - self._start, 1e-9)
         share = self.done / self.total if self.total else 1.0
         has_enough = share >= _ENOUGH_SHARE or now - self._first_sample >= _ENOUGH_SECONDS

@@ -36,8 +36,13 @@ ENTROPY_OF_ENDPOINT = "lower bound: from the likeliest tokens, of the log-probs 
 def store_study(study: Study) -> list[str]:
     """Store the study as the current one, and what it asks of the cube.
 
-    The grids fix the cube's axes and order before the first sample, so that its bytes cannot
-    depend on which sample came first. Gives the sets that another verifier judges than before.
+    The *cube* is the table of all results; a *grid* lists, for one arm on one problem set, the
+    problems, steps and samples that it has axes for. The grids fix the cube's axes and order before
+    the first sample, so that its bytes cannot depend on which sample came first.
+
+    ``self_contained`` copies the plugin files that the study names into its folder.
+    ``judged_otherwise`` compares the stored study with this one: the function gives the sets that
+    another verifier judges than before.
     """
     rejudged_sets: list[str] = []
     # Where there is no study before, or a damaged one, this one takes its place.
@@ -52,7 +57,14 @@ def store_study(study: Study) -> list[str]:
 
 
 def _store_grids(study: Study) -> None:
-    """Add what the study asks for to the grid of each arm and problem set."""
+    """Add what the study asks for to the grid of each arm and problem set.
+
+    A *grid* lists the cells (a problem at a step, under one request) and how many samples are asked
+    for of each; its *provenance* is what the samples stand on, as it is told in the results. The
+    *looks* are decisions on growing data; ``more`` is what they asked for beyond the study's n.
+    *Strata* are a problem set's words for groups of its problems. ``put_questions`` stores the
+    questions and gives the provenance entry that refers to them.
+    """
     look_records = looks.read(study.layout)
     for set_name in study.problem_sets:
         problems = _problems(study, set_name)
@@ -88,7 +100,12 @@ def _store_grids(study: Study) -> None:
 
 
 def _requested_cells(study: Study, arm: Arm, set_name: str) -> dict[Cell, int]:
-    """The cells of an arm on a problem set, with the samples that are asked for of each."""
+    """Samples asked for of each cell of an arm on a problem set.
+
+    A *cell* is one problem at one step under one request, which the fingerprint identifies. A
+    *block* is all cells of one step; ``looks.requested_counts`` gives the samples asked for of each
+    of its problems, which looks at the results may have raised.
+    """
     blocks = [study.block(arm.name, set_name, step) for step in arm.steps]
     cells = {}
     for block, counts in zip(blocks, looks.requested_counts(study.layout, blocks), strict=True):
@@ -117,7 +134,11 @@ def _strata(problems: Sequence[Problem]) -> dict[str, dict[str, str]]:
 
 
 def _provenance(study: Study, arm: str) -> dict[str, Any]:
-    """What the samples of an arm stand on; the same whenever the study is run again."""
+    """What the samples of an arm stand on; the same whenever the study is run again.
+
+    ``digests`` are content hashes of the model at each step. The entropy entry says of which
+    distribution the entropies are. ``duplicates`` counts the repeated records left out of each set.
+    """
     entry = study.arms[arm]
     engine = study.engine(arm)
     prompt = study.prompts[entry.prompt]
@@ -145,7 +166,12 @@ def _provenance(study: Study, arm: str) -> dict[str, Any]:
 
 
 def load_plan(plan_path: Path, numbers: Sequence[int] | None = None) -> tuple[Study, Plan]:
-    """Return a plan, or some of its shards, and the study that it was made from."""
+    """Return a plan, or some of its shards, and the study that it was made from.
+
+    A *plan* is a file of missing samples, cut into shards (``numbers``: which to read; None for
+    all). It names its study by its hash, and that study is kept beside it in the run's folder.
+    Plugins that changed since are refused.
+    """
     plan = Plan.load(plan_path, numbers)
     layout = Layout(plan_path.resolve().parents[1])
     snapshot = layout.snapshot(plan.study)

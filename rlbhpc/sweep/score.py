@@ -86,8 +86,10 @@ class Text(NamedTuple):
 def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
     """Conditions of some entries under ``scores``.
 
-    All steps of the scoring model score all steps of the arm, but of a line that scores its own
-    responses each step scores those of the same step.
+    A *condition* is the texts of one source at one step, to be scored under one model at one step.
+    The source is an arm's responses, or a file of texts. All steps of the scoring model score all
+    steps of the arm, but of a line that scores its own responses each step scores those of the same
+    step.
     """
     requested = []
     for name in scores:
@@ -116,7 +118,11 @@ def conditions(study: Study, scores: Sequence[str]) -> list[Condition]:
 
 
 def _source_name(study: Study, entry: ScoreRequest) -> str:
-    """Name of a file of texts in the cube; it must be the name of nothing else."""
+    """Name of a file of texts in the cube; it must be the name of nothing else.
+
+    ``entry``: an entry under ``scores`` with a file of texts. The name stands where arms have
+    theirs.
+    """
     assert entry.texts is not None
     name = _file_label(entry.texts)
     all_files = {other.texts for other in study.file.scores.values() if other.texts is not None}
@@ -142,7 +148,12 @@ class RequestedTexts(NamedTuple):
     expected: int
 
     def unscored(self, study: Study, condition: Condition) -> list[TextKey]:
-        """Those that have no score yet."""
+        """Keys (problem, sample) of the requested texts that have no score yet.
+
+        A score counts only for the same step, scoring step and request, the fingerprint of text and
+        scoring model: a text or model that has changed is scored again. ``condition``: texts of one
+        source at one step, under one model at one step.
+        """
         rows = tables.read_scores(study.layout, *condition.table)
         key_columns = ("problem", "sample", "step", "scorer_step", "request")
         scored = set(zip(*(rows[name].to_pylist() for name in key_columns), strict=True))
@@ -154,10 +165,13 @@ class RequestedTexts(NamedTuple):
 
 
 def requested_texts(study: Study, condition: Condition) -> RequestedTexts:
-    """Find the texts to score: the lowest sample indices of each problem that are there.
+    """Texts that a condition asks to score: the lowest sample indices that each problem has.
 
-    Each sample has a seed of its own that the study's seed and its key decide, so the lowest
-    indices are a random choice that everyone can repeat.
+    A *condition* is the texts of one source, an arm or a file, at one step under one model at one
+    step. Each sample has a seed of its own that the study's seed and its key decide, so the lowest
+    indices are a random choice that everyone can repeat. Samples that failed, or whose fingerprint
+    is not that of today's request, are left out. Each text gets a fingerprint of itself and the
+    model that scores it; ``expected`` is how many there will be when all samples are drawn.
     """
     entry = study.file.scores[condition.score]
     scorer_digest = study.digests[condition.model][condition.scorer_step]
@@ -192,7 +206,13 @@ def _request_fingerprint(text: int | str, scorer_digest: str) -> int:
 def read_texts(
     study: Study, condition: Condition, keys: Sequence[TextKey], requested: RequestedTexts
 ) -> Iterator[Text]:
-    """Read the texts of some keys, those of some problems at a time."""
+    """Read the texts of some keys (problem, sample index), those of some problems at a time.
+
+    ``condition``: says of which arm, or file of texts, at which step. ``requested``: fingerprint of
+    every text and its scorer, by key. The responses of at most a *band* of ``_MAX_PROBLEMS``
+    problems are in memory. A sample whose fingerprint is not that of today's request is left out. A
+    response counts as ended where it ended by itself, not at the length limit.
+    """
     entry = study.file.scores[condition.score]
     chosen = set(keys)
     if entry.texts is not None:
@@ -245,7 +265,14 @@ def read_score_states(study: Study, scores: Sequence[str]) -> list[ScoreState]:
 def score_all(
     study: Study, states: Sequence[ScoreState], drain: Drain, say: Callable[[str], None]
 ) -> int:
-    """Score what is missing, each model loaded once; how many texts no model could hold."""
+    """Score what is missing, each model loaded once; gives how many texts no model could hold.
+
+    ``states``: conditions (texts of one source at one step, under one model at one step) with the
+    keys that have no score. The last two fields of a condition are the model and its step, by which
+    states are grouped. ``drain``: says when to stop. ``say``: tells the user what is done.
+    ``_settle_table`` puts a condition's score files together and drops those of other texts or
+    models.
+    """
     states_by_model: dict[tuple[str, int], list[ScoreState]] = {}
     for state in sorted(states, key=lambda state: state.condition[-2:]):
         if state.missing:
@@ -265,7 +292,13 @@ def score_all(
 
 
 def _score_condition(study: Study, engine: Engine, state: ScoreState, drain: Drain) -> int:
-    """Score one condition; how many texts the model cannot hold."""
+    """Score the missing texts of one condition; gives how many texts the model cannot hold.
+
+    ``state``: the condition (texts of one source at one step, under one model at one step) and its
+    keys without a score. Scores come back in the order of the texts, so ``under_way`` keeps the
+    texts in a queue. Rows are stored every ``_STORE_SECONDS``, so that a kill loses little. A
+    response without tokens has a score of 0 without asking the model.
+    """
     condition = state.condition
     under_way: deque[tuple[Text, int]] = deque()
     rows: list[dict[str, object]] = []
@@ -303,7 +336,11 @@ def _score_condition(study: Study, engine: Engine, state: ScoreState, drain: Dra
 def _score_row(
     condition: Condition, text: Text, n_tokens: int, logprob_sum: float, entropy_sum: float
 ) -> dict[str, object]:
-    """A row of a scores file."""
+    """Row of a scores file: which text, under which model, and sums over its response tokens.
+
+    ``condition`` gives the step of the text and that of the scoring model; ``request`` is the
+    fingerprint of text and model.
+    """
     return {
         "problem": text.problem,
         "sample": text.sample,

@@ -54,7 +54,12 @@ class Wave:
     n: dict[tuple[BlockName, str], int]
 
     def ask(self, block: BlockName, problem: str, present_n: int, new_n: int) -> bool:
-        """Ask for one problem's samples; False where the budget does not hold them."""
+        """Ask for one problem's samples; False where the budget does not hold them.
+
+        ``block``: arm, problem set and step. ``present_n``: samples that are asked for already.
+        ``new_n``: how many there should be. Only what an earlier look of this wave has not asked
+        for already costs anything.
+        """
         cost = new_n - max(present_n, self.n.get((block, problem), 0))
         if cost > self.budget_left:
             return False
@@ -69,8 +74,14 @@ def take_looks(
 ) -> list[LookRecord | Waiting]:
     """Look at every comparison of a study, and keep what the looks say and ask for.
 
-    ``present``: what is there of each of the study's blocks. ``until``: what is to be decided.
-    ``budget``: most samples of the whole study; None for no limit.
+    A *look* decides from the samples so far whether problems were lost or gained, and uses up part
+    of the error. It is taken only where no requested sample is missing; else the comparison is
+    waiting. ``present``: what is stored of each of the study's blocks (arm, problem set and step).
+    ``until``: what is to be decided. ``budget``: most samples of the whole study; None for no
+    limit.
+
+    ``latest`` gives the last look at each comparison. A look at the same data takes that one's
+    place.
     """
     if study.layout.regraded.is_file():
         raise UserError(
@@ -103,7 +114,11 @@ def take_looks(
 
 
 def _comparisons(study: Study) -> list[tuple[BlockName, BlockName]]:
-    """The comparisons of a study: a base's last checkpoint, and the last of what is compared."""
+    """Pairs of blocks to compare: a base's last step, and the last of what is compared with it.
+
+    A block is named by arm, problem set and step; a pair is formed on every set that both arms
+    have.
+    """
     comparisons = []
     for base, trained in study.comparisons():
         base_step = study.arms[base].steps[-1]
@@ -174,8 +189,13 @@ def _ask_for_more(
 ) -> tuple[str, tuple[More, ...]]:
     """Ask for the samples to draw before the next look, for the least clear problems first.
 
-    ``undecided``: whether lost, and gained, are to be decided. Gives the outcome of the look, and
-    what to draw.
+    ``sides``: what is stored of base and trained model. ``new_look.chances``: chance of each
+    problem to be lost, and to be gained (2, problems); near one half it is least clear.
+    ``undecided``: whether lost, and gained, are to be decided. ``wave``: keeps the budget.
+
+    A side is asked for twice the samples of a problem unless it has enough right ones: its rate is
+    then known. Gives the outcome of the look (``draw``, ``budget`` or ``nothing open``), and what
+    to draw, by block and number of samples.
     """
     chances = new_look.chances[np.array(undecided)]
     distance_from_even = np.abs(chances - 0.5).min(axis=0)

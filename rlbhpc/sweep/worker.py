@@ -68,7 +68,14 @@ def load_all_problems(study: Study, shards: tuple[Shard, ...]) -> dict[str, Prob
 
 
 def still_missing(study: Study, plan: Plan, shard: Shard) -> list[ProblemQueue]:
-    """The samples of a shard that nobody has stored since the plan was made, by problem."""
+    """The samples of a shard that nobody has stored since the plan was made, a queue per problem.
+
+    A *shard* is the part of a plan that one worker takes: *spans*, ranges of samples of one
+    problem. A *block* is all samples of one arm, problem set and step; ``read_presence`` tells what
+    the store holds of each, and ``missing_runs`` gives the ranges that it lacks. What is both
+    missing and in the shard is to be drawn. ``shard.retries``: samples stored as failed count as
+    missing.
+    """
     spans_by_block: dict[tuple[str, str, int], dict[str, list[Span]]] = {}
     for span in shard.spans:
         spans_of_block = spans_by_block.setdefault((span.arm, span.set_name, span.step), {})
@@ -168,10 +175,16 @@ def _check_prompts(job: Work, engine: Engine, arm: str, queues: Sequence[Problem
 def _sample_arm(
     job: Work, engine: Engine, recorder: Recorder, arm: str, arm_queue: ArmQueue
 ) -> None:
-    """Sample all of one arm, then what failed, alone.
+    """Sample all of one arm, then what failed, each request alone.
 
-    Where problems stop, nobody knows yet which have enough when all of them have as many samples
-    under way as they may. Then the engine finishes those, and the next round begins.
+    ``arm_queue`` hands out the keys of the samples to draw, or None while no problem may have more
+    under way. ``recorder`` verifies and stores completions in another thread. ``pending`` holds
+    what is under way by its tag, by which a completion is matched to its request. ``job.drain``
+    says when to stop.
+
+    Where problems stop after some right samples, nobody knows yet which have enough when all of
+    them have as many samples under way as they may. Then the engine finishes those, and the next
+    round begins when their verdicts are there.
     """
     sampling = job.study.arms[arm].sampling
     make_request = _make_requests(job, engine, arm)
@@ -224,7 +237,9 @@ def _make_requests(
 ) -> Callable[[int, SampleKey], tuple[SampleRequest, Request]]:
     """Make a function that gives the requests for a sample of one arm, by tag and key.
 
-    Each prompt is tokenised once.
+    It gives two: what is stored beside the response (key, seed, fingerprint of all that determines
+    the sample), and what the engine is asked (tag, prompt tokens, seed, images). Each prompt is
+    tokenised once.
     """
     study = job.study
     prompt = study.prompts[study.arms[arm].prompt]
@@ -291,7 +306,13 @@ class ProblemQueue:
 
     @property
     def may_have_more_under_way(self) -> bool:
-        """Whether one more sample may be under way."""
+        """Whether one more sample of this problem may be handed out before the others are stored.
+
+        Where the problem ends at its ``stop_after``-th right sample, at most as many may be under
+        way as are surely needed (all right ones that are lacking), or half of what its rate so far
+        says it takes, whichever is more: more would often be drawn in vain. Where it does not end
+        early, there is no limit.
+        """
         if not self.stop_after:
             return True
         right_needed = self.stop_after - self.right
@@ -315,6 +336,11 @@ class ArmQueue:
     """
 
     def __init__(self, queues: Iterable[ProblemQueue]) -> None:
+        """Take the queues of one arm: each holds the missing samples of a problem at one step.
+
+        Queues are found by step and problem when a sample comes back. Only those with samples to
+        hand out are open. The lock is for the engine's and the recorder's thread.
+        """
         self._queue_of_problem = {
             (queue.first_span.step, queue.first_span.problem): queue for queue in queues
         }
@@ -328,7 +354,11 @@ class ArmQueue:
         return bool(self._open_queues)
 
     def next(self) -> SampleKey | None:
-        """Hand out a sample; None where no problem may have more under way for now."""
+        """Hand out a sample; None where no problem may have more under way for now.
+
+        The first open queue that may hand out keeps its turn; one that may not is put at the end.
+        Each is asked once. A queue that has nothing left to hand out is closed.
+        """
         with self._lock:
             for _ in range(len(self._open_queues)):
                 queue = self._open_queues[0]
@@ -341,7 +371,12 @@ class ArmQueue:
         return None
 
     def note_stored(self, row: Sample) -> int:
-        """Learn of a stored sample. Returns how many others need not be drawn any more."""
+        """Learn of a stored sample. Returns how many others need not be drawn any more.
+
+        A problem that has its ``stop_after`` right samples gives up what it has not handed out.
+        ``JUDGED``: verdicts that say something of the response; only these samples count as
+        completed.
+        """
         with self._lock:
             queue = self._queue_of_problem[row.key.step, row.key.problem]
             queue.under_way -= 1
@@ -389,6 +424,13 @@ class Recorder:
         attempt: str,
         on_stored: Callable[[Sample], None],
     ) -> None:
+        """Prepare the thread that verifies completions and appends them to journals.
+
+        ``judge``: verifies completions. ``folder_of``: folder of the journals of an arm on a
+        problem set. ``attempt``: name of this worker's run, which its journals bear. ``on_stored``:
+        called for each stored sample. The queue is bounded, so that the engine waits when
+        verification is too slow.
+        """
         self._judge = judge
         self._folder_of = folder_of
         self._attempt = attempt
@@ -410,6 +452,11 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Wait until all that was put is stored, and raise what went wrong with it.
+
+        None in the queue tells the thread to end. ``kind, error, trace``: what ended the block, if
+        an error did.
+        """
         self._waiting.put(None)
         self._thread.join()
         # What was sampled and is not stored matters more than why sampling stopped.
@@ -453,7 +500,10 @@ class Recorder:
             writer.sync_if_due()
 
     def _next_batch(self) -> tuple[list[tuple[SampleRequest, Completion]], bool]:
-        """Everything that waits, at least one and at most a batch; and whether it was the last."""
+        """Everything that waits, at least one and at most a batch; and whether it was the last.
+
+        The first item is waited for; None in the queue says that no more will come.
+        """
         batch: list[tuple[SampleRequest, Completion]] = []
         item = self._waiting.get()
         while item is not None:
@@ -489,8 +539,10 @@ def run_plan(
 ) -> int:
     """Work all shards of a plan, by default in a process for each copy that the GPUs hold.
 
-    ``path``: the plan's file. ``backwards``: begin with the last shard, where another process
-    begins with the first. Each shard looks what is there by then. Returns an exit code.
+    A *plan* is missing samples, cut into shards, each the work of one worker. ``path``: the plan's
+    file. ``drain``: says when to stop. ``workers``: processes; by default ``shares`` tells how many
+    copies of the model fit onto the GPUs. ``backwards``: begin with the last shard, where another
+    process begins with the first. Each shard looks what is there by then. Returns an exit code.
     """
     gpus_per_copy = study.file.engine.tensor_parallel
     worker_count = workers or max(1, len(shares(devices(), gpus_per_copy)))
@@ -502,7 +554,11 @@ def run_plan(
 
 
 def run_here(study: Study, plan: Plan, shards: Sequence[Shard], drain: Drain) -> int:
-    """Work shards one after the other in this process. Returns an exit code."""
+    """Work shards one after the other in this process. Returns an exit code.
+
+    A *shard* is a part of a plan: missing samples for one worker with one model. ``drain`` says
+    when to stop; the code then says that the rest is to be tried again.
+    """
     progress = Progress(sum(shard.samples for shard in shards))
     job = Work(
         study=study,
@@ -528,8 +584,10 @@ def run_workers(
 ) -> int:
     """Work shards in ``workers`` processes, each with the GPUs of one copy of the model.
 
-    A warning to this process is handed on to the workers, which drain by themselves. Returns an
-    exit code.
+    ``plan``: the plan's file. ``shards``: numbers of its shards, dealt to the workers in turn.
+    ``shares`` gives the GPUs of each copy; a worker beyond these sees no GPU. A warning to this
+    process is handed on to the workers, which drain by themselves within ``drain.grace`` seconds.
+    Returns the largest exit code.
     """
     gpus_of_copies = shares(devices(), gpus_per_copy)
     processes = []
