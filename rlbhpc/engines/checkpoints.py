@@ -291,6 +291,7 @@ def model_folder(folder: Path, base: Path | None, target: Path) -> Path:
     TRL, or a LoRA adapter; ``base`` is the model that gives what it lacks, such as the
     configuration. DeepSpeed's and verl's files are pickles, which can run code: convert those you
     trust. What is converted stays in ``target``, and is taken as it is if it is there already.
+    Companions are the files beside the weights: configuration and tokeniser.
     """
     adapter = (folder / ADAPTER).is_file()
     zero = _zero_tag(folder)

@@ -90,8 +90,9 @@ def weight_files(folder: Path) -> list[Path]:
 def weight_bytes(folder: Path, dtype: str) -> int:
     """Bytes that a model's weights take in memory at least, as numbers of type ``dtype``.
 
-    The size of the files stands in where torch is missing, or where it cannot count the weights:
-    models with code of their own (``auto_map``), and quantised ones.
+    A model without data is built to count its parameters. The size of the files stands in where
+    torch is missing, or where it cannot count the weights: models with code of their own
+    (``auto_map``), and quantised ones.
     """
     config = configuration(folder)
     is_countable = not config.keys() & {"quantization_config", "auto_map"}

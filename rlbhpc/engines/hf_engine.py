@@ -61,7 +61,8 @@ class HfEngine:
         """Load the model and make the batches that sample from it.
 
         Small models on a CPU run one batch on each core, all others a single batch on the whole
-        device. ``round_up`` gives whole multiples of sixteen rows.
+        device. ``round_up`` gives whole multiples of sixteen rows. ``settle_vector_math`` lets two
+        runs on the same CPU agree bit for bit.
         """
         settle_vector_math()
         folder = Path(model)
@@ -293,7 +294,14 @@ class BatchState:
     """
 
     def __init__(self, capacity: int, backend: Backend, sampling: Sampling) -> None:
-        """Make the state of ``capacity`` rows, all of them free."""
+        """Make the state of ``capacity`` rows, all of them free.
+
+        A row samples one response. ``columns`` is the place of its latest token in the cache of
+        keys and values, ``rotary_offsets`` what to add to that for the position in the text, and
+        ``hidden`` the state that predicts its next token. ``uniforms`` are its random numbers, one
+        for each token. ``in_prompt`` and ``times_written`` say which tokens of the vocabulary it
+        has read, and how often it has written each.
+        """
         self.capacity = capacity
         self.max_tokens = sampling.max_tokens
         self.device = backend.device

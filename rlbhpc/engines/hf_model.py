@@ -307,7 +307,10 @@ class Backend:
     """
 
     def __init__(self, module: Any) -> None:
-        """Wrap a loaded transformers model and take its output layer apart from its body."""
+        """Wrap a loaded transformers model and take its output layer apart from its body.
+
+        In place of the body, ``_PassThroughBody`` returns the hidden states that it is given.
+        """
         self.module = module
         self.config = module.config.get_text_config()
         self.image_processor: ImageProcessor | None = None

@@ -270,7 +270,8 @@ class VllmEngine:
 
         An engine that rests has given its memory back: it takes that of the weights before they
         come and that of the cache after. ``weights_as_stored`` cuts stacks of experts into one
-        tensor for each.
+        tensor for each. ``_skeleton`` is the model without data, which knows the names of its
+        weights; those that do not come are ``missing``.
         """
         if self._resting:
             # Weights first: what they are copied from is gone before the cache needs its room.

@@ -192,7 +192,7 @@ class Extension:
 
         vLLM's CPU build multiplies by weights in a packed layout of its own. A reload packs those
         of linear layers alone: a tied output layer would keep the old ones unnoticed, and experts
-        would be read unpacked.
+        (the parallel layers of a mixture) would be read unpacked. On a GPU there is nothing to do.
         """
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
         from vllm.platforms import current_platform

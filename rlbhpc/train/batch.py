@@ -218,6 +218,12 @@ class _PackedSequence:
     """
 
     def __init__(self) -> None:
+        """Begin an empty sequence; a *cell* is a place in it.
+
+        Each list gets an array for every piece that is appended. ``response_cells`` has the cells
+        of each response behind those of its prompt, ``_prompt_cells`` those of each prompt that
+        stands there.
+        """
         self.token_ids: list[NDArray[np.int64]] = []
         self.positions: list[NDArray[np.int64]] = []
         self.response_cells: list[NDArray[np.int64]] = []

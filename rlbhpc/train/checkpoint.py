@@ -149,7 +149,8 @@ def export_model(learner: Learner, base: Path, export: Export | None) -> None:
 
     ``export`` says where the model of this step goes and what made it; None if this step keeps
     none. ``base`` is the model that training started from: its tokeniser files are copied. Save the
-    step's state before: once the last model is there, nobody runs the training again.
+    step's state before: once the last model is there, nobody runs the training again. The record in
+    a model folder says which training made it (``made_by``) and in which run.
     """
     if export is None:
         return

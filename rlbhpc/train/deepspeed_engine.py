@@ -66,9 +66,10 @@ def init_ranks() -> None:
 def _leave_gloo_group() -> None:
     """Destroy the process group, and wait until gloo's threads have nothing left to do.
 
-    DeepSpeed holds references to the group, so its threads outlive it. A thread that releases its
-    last tensor while the interpreter ends is killed as it asks for the interpreter's lock, and the
-    process is aborted with it (pytorch#179291, pytorch#190489).
+    gloo is the library by which ranks exchange data on CPUs. DeepSpeed holds references to the
+    group, so its threads outlive it. A thread that releases its last tensor while the interpreter
+    ends is killed as it asks for the interpreter's lock, and the process is aborted with it
+    (pytorch#179291, pytorch#190489). The threads must be found asleep three times in a row.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -99,7 +100,8 @@ def wrap(module: nn.Module, settings: Settings) -> Any:
     The ZeRO stage says what ranks divide among them: nothing (0), optimiser (1), gradients (2),
     weights (3). Any number of ``backward`` calls is followed by one ``step``. The losses carry the
     one global constant themselves (see ``row_weights``), so DeepSpeed may not divide by an
-    accumulation count of its own.
+    accumulation count of its own. A plain optimiser is PyTorch's own, without one of DeepSpeed's
+    around it.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
     stage = settings.running_stage

@@ -92,7 +92,7 @@ class Forecast:
         while a micro-batch is on its way, the lasting ones always. The phases of a run hold
         different parts, and each must fit. ``share`` of the device is training's while vLLM
         samples; ``handed`` are the bytes of vLLM's own weights and ``largest`` those of the largest
-        of them.
+        of them. ``RESERVE`` is the share of a device that stays free for libraries.
         """
         vllm_bytes = limit * (1 - self.share)
         if self.handed > vllm_bytes:
@@ -204,6 +204,7 @@ def count_memory(
     """
     config = policy.model.config.get_text_config()
     parameters = count_base_parameters(policy)
+    # Bytes of one number.
     number = BYTES[settings.dtype]
     memory = _training_state_bytes("policy", policy.model, 0, settings, ranks)
     longest_response = settings.micro_tokens
@@ -235,6 +236,7 @@ def count_loading_memory(policy: Policy, memory: Mapping[str, int], settings: Se
     """
     if settings.zero_stage < 3:
         return 0
+    # Bytes of one number.
     number = BYTES[settings.dtype]
     whole_policy = sum(p.numel() for p in policy.parameters()) * number
     loading_policy = whole_policy + memory["policy weights"]
@@ -256,6 +258,7 @@ def _training_state_bytes(
     (Rajbhandari et al. 2020, arXiv 1910.02054).
     """
     stage = settings.running_stage
+    # Bytes of one number.
     number = BYTES[settings.dtype]
     parameters = model.num_parameters() + head_parameters
     trained = model.num_parameters(only_trainable=True) + head_parameters
@@ -418,6 +421,7 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
     memory = count_memory(policy, settings, algorithm, ranks, rollout_rows(study), reference)
     share, handed, largest = 1.0, 0, 0
     if algorithm is not None and settings.rollouts == "vllm":
+        # Bytes of one number.
         number = BYTES[settings.dtype]
         share = 1 - settings.rollout_memory
         handed = parameters * number
@@ -475,7 +479,7 @@ def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str,
         changes[name] = value
         if fits(changes):
             break
-    else:
+    else:  # not even all changes together are enough
         return None
     # Milder changes that turned out to be of no use are taken back.
     for name in list(changes):

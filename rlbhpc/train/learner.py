@@ -90,6 +90,7 @@ class Learner:
 
         ``model`` is the folder that training starts from. ``wrap`` hands a module to DeepSpeed,
         which keeps its optimiser. The reference is loaded apart, by ``load_reference``.
+        ``settle_vector_math`` lets two runs on the same CPU agree bit for bit.
         """
         settle_vector_math()
         ds.init_ranks()

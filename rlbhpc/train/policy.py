@@ -48,6 +48,7 @@ class Policy(nn.Module):
     def __init__(
         self, model: PreTrainedModel, image_processor: ImageProcessor | None = None
     ) -> None:
+        """Give the model attention in rows and an output layer in chunks, for training."""
         super().__init__()
         attend_in_rows(model)
         score_in_chunks(model.get_output_embeddings())
@@ -73,6 +74,7 @@ class Critic(nn.Module):
     def __init__(
         self, body: PreTrainedModel, image_processor: ImageProcessor | None = None
     ) -> None:
+        """Put an output layer of one number, the value, on the transformer ``body``."""
         super().__init__()
         attend_in_rows(body)
         self.body = body

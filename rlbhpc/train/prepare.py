@@ -30,7 +30,8 @@ def prepare(study: Study, model: str) -> Run | Distillation:
 
     A recipe of the study says how the model is trained. The result is a ``Distillation`` for
     supervised training and a ``Run`` for reinforcement learning. ``exports`` says at which steps
-    the model is written, and where; ``digests`` identify what made each of them.
+    the model is written, and where; ``digests`` identify what made each of them. A judge verifies a
+    response and turns the verdict into a reward; ``ask`` puts a problem into the prompt template.
     """
     origin = begin_training(study, model)
     training = study.models[model].train

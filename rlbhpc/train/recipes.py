@@ -35,7 +35,8 @@ def check_recipes(study: Study) -> None:
     """Refuse what training a model of the study would refuse at its start.
 
     A recipe says how a model is trained. Options of an algorithm are known to its class alone,
-    which needs torch: without it (a login node) only names are looked up.
+    which needs torch: without it (a login node) only names are looked up. ``from_options``,
+    ``make_reward`` and ``settings_of`` are called because they refuse what is wrong.
     """
     for model, entry in study.models.items():
         if entry.train is None:

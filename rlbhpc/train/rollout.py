@@ -360,7 +360,7 @@ def roll_out(
     response's seed beside the problem: a prompt that is drawn twice in one step must not give the
     same responses twice. A request's ``tag`` numbers the requests and comes back with its
     completion. ``unanswered`` has each prompt as the policy reads it, its images expanded to their
-    tokens.
+    tokens. A sample key names one response, and its seed is derived from that.
     """
     unanswered = [empty_response(prompt, run.image_processor) for prompt in prompts]
     requests: list[Request] = []
@@ -417,7 +417,8 @@ def _judge_completion(
 
     ``group`` numbers the prompt within the run, and ``response`` has the tokens to train on.
     ``finish`` says how the completion ended. Only an algorithm that makes its own tasks may go on
-    after one that could not be asked.
+    after one that could not be asked. ``strict_verdict`` takes an answer that is not plainly stated
+    for none.
     """
     reward = nan
     if completion.finish is not Finish.ERROR:

@@ -85,6 +85,7 @@ def fine_tune(run: Distillation, drain: Drain, progress: Progress) -> int:
     step's pairs in shuffled passes over all of them.
     """
     s = run.settings
+    # Supervised training has no algorithm; one that does nothing stands in.
     learner = Learner(run.base, s, Algorithm())
     saved = checkpoint.load_state(learner, run.folder / "state", run.identity) or {}
     step = int(saved.get("step", 0))
@@ -162,7 +163,8 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
 
     An arm is a model that the study samples in one way and whose responses it stores. At most
     ``per_problem`` of them are taken for each problem, right ones alone unless ``keep`` is "all".
-    Texts, not token ids: teacher and student may have different vocabularies.
+    Texts, not token ids: teacher and student may have different vocabularies. A ``Group`` names the
+    stored rows of one arm on one problem set.
     """
     template = study.prompts[study.arms[teacher.arm].prompt]
     columns = ("problem", "sample", "verdict", "finish", "text")

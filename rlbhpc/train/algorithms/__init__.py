@@ -48,6 +48,9 @@ ALGORITHMS = {
 def make_algorithm(name: str, preset: str | None = None, **settings: Any) -> Algorithm:
     """Build an algorithm by name; ``preset`` fills what a framework does, ``settings`` override.
 
+    ``PRESETS`` of an algorithm's class has settings by the name of a framework. ``from_options``
+    makes the algorithm and refuses a setting that it does not have.
+
     Examples
     --------
     >>> make_algorithm("grpo", preset="trl").eps

@@ -335,9 +335,10 @@ def reward_to_go(rewards: Tensor, gamma: float = 1.0) -> Tensor:
 
 
 def whiten(x: Tensor, mask: Tensor, ddof: int, eps: float, floor: bool = False) -> Tensor:
-    """Zero mean and unit variance over all masked tokens of the batch.
+    """Scale ``x`` to zero mean and unit variance over all masked tokens of the batch; 0 elsewhere.
 
-    Divides by √(var + eps), or by √max(var, eps) with ``floor``. A batch without variance has no
+    ``x`` and ``mask`` are (B, T). The variance over n values divides by n − ``ddof``. ``x`` is
+    divided by √(var + eps), or by √max(var, eps) with ``floor``. A batch without variance has no
     signal and becomes exactly 0, so that it cannot move a weight by rounding noise.
     """
     values = x[mask]
@@ -460,8 +461,10 @@ def off_policy_weights(
     Truncated importance sampling (Yao et al. 2025), and IcePop (Ling Team 2025, arXiv 2510.18855),
     which replaces the cap. A cap of 0 without a band weighs nothing.
 
-    They multiply the loss and do not replace the old log-probs: one corrects the numbers of another
-    engine, the other the steps since the rollout. They have the level of the loss's own ratio.
+    ``log_ratio`` is log ρ, where π_sampler is the policy as the sampling engine computes it and
+    π_old the same as the trainer does. The weights multiply the loss and do not replace the old
+    log-probs: one corrects the numbers of another engine, the other the steps since the rollout.
+    They have the level of the loss's own ratio.
     """
     ratio = log_ratio.detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     if band is not None:

@@ -64,7 +64,8 @@ class PPO(Algorithm):
         """A_t = Σ_j (γλ)^j δ_{t+j} with δ_t = r_t + γ V_{t+1} − V_t (Schulman et al. 2016), (B, T).
 
         V are the critic's values before each token, with 0 after the last. ``reward_to_go`` gives
-        the discounted sum of what follows each token.
+        the discounted sum of what follows each token. ``token_rewards`` has the outcome on the last
+        token, less a penalty on every one.
         """
         assert signals.values is not None
         mask = signals.mask

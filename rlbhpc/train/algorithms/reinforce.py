@@ -47,6 +47,8 @@ class RLOO(Algorithm):
         A group is all n responses to one prompt. n/(n − 1) times the distance from the mean of all
         is the distance from the mean of the others. The penalty for leaving the reference is part
         of the reward before this baseline is taken off, or is added token by token after it.
+        ``token_rewards`` has the reward of the outcome on the last token, less that penalty on
+        every one.
         """
         has_penalty_before = self.kl_placement == "before"
         scores = signals.rewards
