@@ -351,7 +351,7 @@ def _zero_tag(folder: Path) -> tuple[Path, str] | None:
 
 
 def _convert_zero(folder: Path, tag: str, target: Path) -> None:
-    """Gather the float32 weights of a DeepSpeed checkpoint, in the type that the model names.
+    """Write the weights of a DeepSpeed checkpoint in the type that the configuration names.
 
     ``folder`` and ``tag`` say where it is; ``target`` has the configuration already and gets the
     weights. A tied output layer is the embedding itself and is not stored. ``weights_as_stored``

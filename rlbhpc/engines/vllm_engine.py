@@ -268,8 +268,8 @@ class VllmEngine:
     def load_weights(self, weights: Path | Iterable[tuple[str, torch.Tensor]]) -> None:
         """Swap the weights in place; see :class:`Engine`.
 
-        An engine that rests has given its memory back: it takes that of the weights before they
-        come and that of the cache after. ``weights_as_stored`` cuts stacks of experts into one
+        An engine that rests has given its memory back. It takes memory for the weights before they
+        come, and for the cache afterwards. ``weights_as_stored`` cuts stacks of experts into one
         tensor for each. ``_skeleton`` is the model without data, which knows the names of its
         weights; those that do not come are ``missing``.
         """

@@ -146,6 +146,7 @@ def split_into_micro_batches(
     order = _order_by_prompt(responses)
     sizes = np.array([responses[i].size for i in order])
     total_tokens = int(sizes.sum())
+    # Where the middle of each response lies if all are laid end to end.
     midpoints = np.cumsum(sizes) - sizes / 2
     # The quotient rounded up, times the ranks: every rank gets equally many.
     n_batches = -(-total_tokens // (token_budget * ranks)) * ranks
@@ -184,6 +185,7 @@ def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) ->
     chosen = [responses[i] for i in indices]
     for response in chosen:
         sequence.append_response(response)
+    # As many as the response has tokens: the prompt's last cell, then all of the response's.
     predicting_cells = [
         cells[-len(response.token_ids) :]
         for response, cells in zip(chosen, sequence.response_cells, strict=True)

@@ -43,6 +43,7 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
     lengths = np.array([len(rollout.response.token_ids) for rollout in rollouts])
     is_correct = np.array([rollout.correct for rollout in rollouts])
     groups = np.array([rollout.group for rollout in rollouts])
+    # For each group, which of the rollouts belong to it.
     is_member = [groups == group for group in np.unique(groups)]
     equal_rewards = [len(np.unique(all_rewards[of & is_scored])) < 2 for of in is_member]
     entropy_sum = math.fsum(rollout.entropy_sum for rollout in rollouts)
@@ -89,7 +90,7 @@ class Logs:
     """
 
     def __init__(self, folder: Path, resumed_step: int) -> None:
-        """Open the log files in ``folder``, without what they say of steps after ``resumed_step``.
+        """Open the log files in ``folder`` and drop their lines on steps after ``resumed_step``.
 
         A run that goes on writes those steps again.
         """

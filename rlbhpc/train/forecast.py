@@ -91,8 +91,8 @@ class Forecast:
         ``memory`` has the bytes of each part that one rank holds. Transient parts are there only
         while a micro-batch is on its way, the lasting ones always. The phases of a run hold
         different parts, and each must fit. ``share`` of the device is training's while vLLM
-        samples; ``handed`` are the bytes of vLLM's own weights and ``largest`` those of the largest
-        of them. ``RESERVE`` is the share of a device that stays free for libraries.
+        samples; ``handed`` are the bytes of vLLM's own weights and ``largest`` those of its largest
+        weight. ``RESERVE`` is the share of a device that stays free for libraries.
         """
         vllm_bytes = limit * (1 - self.share)
         if self.handed > vllm_bytes:

@@ -97,6 +97,7 @@ class Trainer:
         the step and ``collected.lessons`` those that the algorithm selected to learn from.
         """
         run, learner, algorithm = self.run, self.learner, self.run.algorithm
+        # When the step began and each of its parts ended.
         moments = {"begin": time.monotonic()}
         store = deepcopy(self.store)
         collected = collect(run, engine, self.scorer, self.step + 1, self.cursor, store, drain)

@@ -249,6 +249,7 @@ def row_attention(
         by_row = [_lay_in_rows(states, rows) for states in by_cell]
         mask = _window_mask(rows.shape[1], window, row_slots.device)
         output, _ = sdpa_attention_forward(module, *by_row, mask, **options)
+        # One line for each place in the rows, padding included.
         outputs.append(output.reshape(-1, heads * value_size))
     by_slot = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return embedding(row_slots, by_slot).view(1, -1, heads, value_size), None
@@ -464,6 +465,7 @@ def add_adapters(model: PreTrainedModel, rank: int, seed: int) -> None:
     little of it.
     """
     body = model.base_model
+    # Numbers in matrices; those of embeddings are taken off below.
     n_weights = sum(p.numel() for p in body.parameters() if p.dim() > 1)
     for module in body.modules():
         if isinstance(module, (nn.Embedding, nn.Conv3d)):

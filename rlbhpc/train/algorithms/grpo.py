@@ -223,7 +223,7 @@ class Unlikeliness(GRPO):
     rank_beta: Share = 0.25
 
     def reward(self, batch: Batch, store: Store) -> Tensor:
-        """Rewards, reduced the more the likelier a response is within its group, shape (B,).
+        """Reduce each reward by how likely the response is within its group; shape (B,).
 
         A group is all responses to one prompt. Rank 0 is the likeliest: it loses a share
         ``rank_beta`` of its reward, and each next one a little less.
