@@ -176,7 +176,8 @@ class ArrivingSamples:
 
         A file's own number wins; else they are numbered in the order in which they come. Raises
         :class:`UserError` if another response is known under the same number, a number can't be
-        stored, or an id stands for two questions.
+        stored, or an id stands for two questions. ``target`` is the arm and the problem set that
+        the responses go to.
         """
         for response in responses:
             key = ProblemAtStep(response.step, self.target.problem(response.problem))
@@ -222,7 +223,8 @@ class ArrivingSamples:
 
         ``digests`` has a digest of every known sample of this problem and step, by number: the same
         number must have the same digest. An exception is a sample on which a verifier failed: it
-        gives way to any verdict, and never replaces one.
+        gives way to any verdict, and never replaces one. ``Status.ERROR`` says that the verifier
+        failed, ``Status.FAILED`` that no response came.
         """
         row = self._scratch_row(key, number, response)
         try:
@@ -252,7 +254,10 @@ class ArrivingSamples:
             raise self._contradiction(sample_key)
 
     def _contradiction(self, key: SampleKey) -> UserError:
-        """Return the error for a sample that is known with another response or another verdict."""
+        """Return the error for a sample that is known with another response or another verdict.
+
+        ``_rejudged`` says in words that another verifier judged these files before.
+        """
         sample = f"{key.problem} sample {key.sample} at step {key.step}: arm {key.arm}"
         if self._rejudged:
             return UserError(

@@ -143,7 +143,8 @@ def _read_file(
 
     A row is one response, or the counts of a problem. A verifier, where there is one, judges the
     responses again. The result is a text such as ``100 of 160 failed``, empty if nothing is
-    lacking.
+    lacking. ``form`` is the format, which reads the rows; ``samples`` collects responses and keeps
+    those that are new.
     """
     drawn_count = 0
     failed_count = 0
@@ -157,6 +158,7 @@ def _read_file(
                 responses.append(row)
         drawn_count += len(responses)
         failed_count += sum(response.verdict is Status.FAILED for response in responses)
+        # `take` numbers the responses and keeps those that are new.
         samples.take(path, _judge_responses(path, form, responses, samples.target, verifier))
     return _missing_samples(form.state(path), drawn_count, failed_count)
 
@@ -181,6 +183,8 @@ def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
     """Name other arms on this problem set that hold a file of this arm too.
 
     That would compare a base model with itself, by a slip of the pen. The file's content decides.
+    `_earlier_origins` gives, for the files that an arm was imported from, a record with their
+    digest; ``layout.groups()`` are all pairs of arm and problem set.
     """
 
     def imported_digests(arm: str) -> set[str]:
@@ -201,7 +205,7 @@ def _find_importable_files(path: Path) -> tuple[dict[Path, Form], list[str]]:
 
     ``path`` is a file, or a folder whose own files count. Subfolders are other models or problem
     sets in every tool's layout, so none is entered. `_find_form` gives the format of a file, if
-    known.
+    known. ``ENDINGS`` are those that some format has.
     """
     if path.is_file():
         form = _find_form(path)
@@ -289,7 +293,8 @@ def _judge_responses(
     """Return the responses with a verdict each: the verifier's if there is one, else the file's.
 
     A verifier reads the answer in the text anew. It gives two verdicts, strict and lenient, of
-    which the strict one counts. ``form`` is the format of the file, for messages.
+    which the strict one counts. ``form`` is the format of the file, for messages. ``Status.FAILED``
+    says that no response came.
     """
     if verifier is None:
         for response in responses:
@@ -313,7 +318,10 @@ def _judge_responses(
 
 
 def _check_scored(path: Path, form: Form, response: Imported) -> None:
-    """Refuse a response without a verdict; a text in its place is the complaint to raise."""
+    """Refuse a response without a verdict; a text in its place is the complaint to raise.
+
+    A `Status` is a verdict; ``form`` is the format of the file.
+    """
     if response.verdict is None:
         raise UserError(
             f"{path}: problem {response.problem} has one score for several responses "
@@ -446,7 +454,8 @@ def _store_samples(layout: Layout, samples: ArrivingSamples, origins: dict[Path,
     The journal is a file to which samples are appended. The plan (*grid*) says what is asked for of
     an arm on a problem set: a *cell* is one problem at one training step with the fingerprint of
     its request, and ``length`` how many samples it needs. Only samples that the plan asks for
-    count. ``origins`` says which files the samples are from.
+    count. ``origins`` says which files the samples are from. ``target`` names the arm, the problem
+    set and the model; ``samples.known`` counts what was stored before.
     """
     target = samples.target
     # A plan that was lost is written again: without it the cube stays as it is. One of an older
@@ -480,7 +489,8 @@ def _stored_plan(layout: Layout, target: Target) -> Grid | None:
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
     """Return a digest of each sample that the arm has, and those on which a verifier failed.
 
-    The digests are by problem and training step, then by the number of the sample.
+    The digests are by problem and training step, then by the number of the sample. ``Status.ERROR``
+    says that the verifier failed.
     """
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)

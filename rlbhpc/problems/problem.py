@@ -133,6 +133,7 @@ def make_probe(problem: Problem, share: float) -> Problem:
     words = _WORDS.findall(question)
     if len(words) < 2:
         raise UserError(f"problem {problem.id}: a question of one word cannot be probed")
+    # At least one word is shown, and at least one is left to complete.
     visible_words = min(max(1, math.ceil(share * len(words))), len(words) - 1)
     whole = {
         "question": question,

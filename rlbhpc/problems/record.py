@@ -376,7 +376,8 @@ def _read_parquet(file: Path, first: int) -> Iterator[Record]:
     """Yield the records of a Parquet file from number ``first`` on.
 
     A Parquet file is stored in groups of rows: those that end before ``first`` are not read.
-    ``number`` counts the rows before the current batch.
+    ``number`` counts the rows before the current batch. `_batch_records` makes the records of a
+    batch.
     """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
@@ -427,6 +428,7 @@ def _read_csv(file: Path, first: int) -> Iterator[Record]:
 
 def _batch_records(batch: Any, file: Path, earlier: int, first: int) -> Iterator[Record]:
     """Records of an Arrow batch from number ``first`` on; ``earlier`` records precede it."""
+    # Records count from 1, rows of the batch from 0.
     for row in range(max(0, first - earlier - 1), batch.num_rows):
         values = batch.slice(row, 1).to_pylist()[0]
         yield _make_record(values, file, earlier + row + 1, None)
@@ -509,7 +511,8 @@ class Deferred:
     def read(self) -> dict[str, Any]:
         """Read the fields from their file, by name; refuse them if they have changed since.
 
-        `read_again` finds the record by its number or its offset in the file.
+        `read_again` finds the record by its number or its offset in the file. `Record.need` gives a
+        field, and refuses a record without it.
         """
         record = read_again(self.file, self.number, self.offset)
         values = {name: record.need(name) for name in self.names}

@@ -57,7 +57,8 @@ def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, b
     The result is the folder's manifest (source, hash of every file, digest of every subset), and
     whether anything was downloaded. The manifest stores ``revision`` (branch, tag or commit; the
     newest if missing) as a commit. A set with ``big`` fields gets a slim file: its records without
-    these fields, for quick reading.
+    these fields, for quick reading. `_fetch_source` does the download; ``put`` writes a file whole
+    or not at all. ``TRY_AGAIN`` is the exit code for what may work later.
     """
     source = _file_set(name).source
     folder = to / name
@@ -89,7 +90,8 @@ def stage(name: str, to: Path, revision: str | None = None) -> tuple[Manifest, b
 def check(folder: Path) -> Manifest:
     """Compare a staged folder with its manifest: every file, by size and hash.
 
-    The first file that is changed, missing or added is an error.
+    The first file that is changed, missing or added is an error. ``MANIFEST`` is the name of the
+    file that lists them.
     """
     try:
         manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
@@ -260,6 +262,7 @@ def _subset_digests(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Return, by subset, how many problems it has and a digest over them.
 
     Subsets are the set's splits and those that it defines; a set without any has the key ``all``.
+    ``dropped=[]`` lets the set leave out repeated records.
     """
     problem_set = _file_set(name)
     subsets = (*problem_set.splits, *problem_set.subsets)

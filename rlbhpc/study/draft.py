@@ -299,6 +299,7 @@ class Draft:
         """The prompt that all problem sets prescribe; None if they only want the answer in a box.
 
         Sets that prescribe different prompts are refused, unless the user named one prompt for all.
+        ``GENERATED_SET`` is the puzzle Countdown; a *toy* is a tiny model made to try things out.
         """
         prompts = {name: _PROMPTS_OF_SETS.get(name) for name in self.problem_sets}
         if GENERATED_SET in prompts:
@@ -317,7 +318,9 @@ class Draft:
         """The longest response, in tokens, that fits both models.
 
         It is the draft's own size, less for prompts that nothing ends, and at most three quarters
-        of each model's context: the last quarter is left for the question.
+        of each model's context: the last quarter is left for the question. ``stop`` are texts that
+        end a response; a chat format (``chat``) has an end of its own. `stated_length` is the
+        context in tokens, if the model's configuration states it.
         """
         if self.base.is_toy:
             return _TOY_MAX_TOKENS

@@ -87,7 +87,8 @@ def expand(tree: Node) -> Node:
 def _fill_arms_from_defaults(tree: Node) -> Node:
     """Copy the keys of the ``sampling`` section into every arm that does not set them itself.
 
-    The section is then gone from the tree. An unknown key in it is refused.
+    The section is then gone from the tree. An unknown key in it is refused. A node's ``entries``
+    are its children by key.
     """
     defaults = tree.entries.get("sampling")
     if defaults is None or not isinstance(defaults.value, dict):
@@ -110,7 +111,11 @@ def _fill_arms_from_defaults(tree: Node) -> Node:
 
 
 def _rename_recipe_seeds(tree: Node) -> Node:
-    """Rewrite ``seeds: [0, 1]`` of a recipe as a list under ``seed``, which means a sweep."""
+    """Rewrite ``seeds: [0, 1]`` of a recipe as a list under ``seed``, which means a sweep.
+
+    A node is a value of the study file with its place; ``entries`` are its children by key, and
+    `replace` makes a changed copy.
+    """
     recipes = tree.entries.get("recipes")
     if recipes is None or not isinstance(recipes.value, dict):
         return tree
@@ -134,7 +139,7 @@ def _make_paths_absolute(node: Node, shape: Shape) -> Node:
     ``shape`` is what the schema says of the value: its type, with marks such as "this is a path".
     Where the schema is silent (``_ANY_SHAPE``) only a plugin's file, such as ``./mine.py``, is
     taken for a path. `local_path` resolves against the folder of the file that the value is written
-    in.
+    in. ``shape.item`` is the shape of a list's items, and ``shape.below(key)`` that of an entry.
     """
     if isinstance(node.value, dict):
         entries = {}
@@ -169,7 +174,8 @@ def _expand_section(
     ``entry`` is the schema's class for an entry of this section. A variant is one combination of
     the entry's swept values; its name is the written name and an ending, such as ``-t0.6``. An
     entry without sweeps has one variant with an empty ending, and is not recorded. Models go in the
-    order of their making, because the sweep of a model sweeps the models made from it.
+    order of their making, because the sweep of a model sweeps the models made from it. A node's
+    ``entries`` are its children by key.
     """
     variants_by_name: dict[str, list[tuple[str, Node]]] = {}
     section_members = members.setdefault(section, {})
@@ -217,7 +223,7 @@ def _parent_names(model: Node, models: Node) -> list[str]:
     """Name the models that a model is made from: those under its ``base`` and its ``train.from``.
 
     Either key may hold one name or a list of names (a sweep). ``models`` is the whole section; a
-    name that is not in it is left out.
+    name that is not in it is left out. A node's ``entries`` are its children by key.
     """
     sources = [model.entries.get("base")]
     if "train" in model.entries:
@@ -235,7 +241,8 @@ def _variants(node: Node, entry: type[Entry], members: MembersBySection) -> list
 
     An *axis* is one swept field, and a *choice* one value on it: the ending it adds to the name,
     and the values it puts in, by key path. The variants are the product of all axes. ``members``
-    says what entries that were swept before became.
+    says what entries that were swept before became. `_find_axes` finds the swept fields, and
+    `_with_value` puts a value in.
     """
     node = _expand_name_lists(node, entry, members)
     axes = _join_axes(list(_find_axes(node, entry, (), members)))
@@ -263,7 +270,8 @@ def _find_axes(
     So the order of the keys in a file does not change a name. An *axis* is a swept field with its
     choices. A field is swept if it holds a list where the schema has a single value, or if it names
     an entry that was swept itself (``is_reference``). ``parent_path`` is the path of keys to this
-    entry; ``members`` says what each swept entry became.
+    entry; ``members`` says what each swept entry became. ``shape`` is what the schema says of a
+    field, and ``shape.core`` its type.
     """
     for key, shape in fields(entry).items():
         if key not in node.entries:
@@ -337,6 +345,7 @@ def _join_axes(axes: list[Axis]) -> list[list[Choice]]:
 
     An axis is one swept field. Two fields that name swept entries with the same endings (``-ppo``,
     ``-grpo``) do not multiply: the first choice of one goes with the first of the other.
+    ``choice.values`` are the values to put in, by key path.
     """
     joined: list[list[Choice]] = []
     references: dict[tuple[str, ...], list[Choice]] = {}
@@ -353,7 +362,11 @@ def _join_axes(axes: list[Axis]) -> list[list[Choice]]:
 
 
 def _with_value(node: Node, key_path: KeyPath, value: Node) -> Node:
-    """Return a copy of an entry with another value at a key path."""
+    """Return a copy of an entry with another value at a key path.
+
+    A node is a value of the study file with its place; ``entries`` are its children by key, and
+    `replace` makes a changed copy.
+    """
     if not key_path:
         return value
     name, *inner_path = key_path
@@ -367,7 +380,9 @@ def _expand_name_lists(node: Node, entry: type[Entry], members: MembersBySection
 
     A list field of the schema is no sweep, so a swept name in it stands for all that it became. A
     list of entries, each of which may hold such names, is expanded entry by entry. ``members`` says
-    what each swept entry became.
+    what each swept entry became. ``entry`` is the schema's class for this node; ``shape.core`` is
+    the type of a field and ``shape.item`` that of a list's items. `_members_of` gives what a swept
+    name became.
     """
     if not isinstance(node.value, dict):
         return node
@@ -393,7 +408,8 @@ def _name_ending(key: str, shape: Shape, node: Node) -> str:
     """Return what a swept value adds to the name of its entry: ``-t0.6``, ``-grpo``, ``-no-chat``.
 
     ``shape`` is what the schema says of the field. Its *tag* is the letter or word that stands
-    before the value, such as ``t`` for a temperature; without a tag it is the key.
+    before the value, such as ``t`` for a temperature; without a tag it is the key. Of a file it is
+    the name without its ending.
     """
     value = node.value
     tag: Tag | None = shape.mark(Tag)

@@ -154,7 +154,8 @@ def content_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint that decide its answers, sorted by path.
 
     Left out are other formats of the same model, checkpoints below this one, notes and training
-    state; DeepSpeed's optimizer files count only if there are no other weights.
+    state; DeepSpeed's optimizer files count only if there are no other weights. ``subfolders[:]``
+    is what tells `os.walk` where to go on.
     """
     files = []
     for parent, subfolders, names in os.walk(folder, followlinks=False):
@@ -418,7 +419,7 @@ class Digests:
         ``entry`` is the model's entry in the study. A served model is known by its name at the
         server, a trained one by what it is made from, and any other by its files. At step 0 a line
         of checkpoints is its base. An adapter's digest includes its base, without which it is no
-        model.
+        model. `_last_digest` is the digest of a model at its last checkpoint.
         """
         entry = self.study.models[model]
         if entry.endpoint is not None:
@@ -594,6 +595,8 @@ def compare_model(study: Study, model: str) -> str | None:
     the digest of what it was made from (base, recipe, data), ``run`` the name of that one training.
     Each checkpoint must be what the study says, and all of them must come from the run in the
     folder. ``study.layout.states(model)`` is the folder of states from which a training can go on.
+    `Digests.training` gives the digest that the study says, `compare_checkpoint` the complaint
+    about a single checkpoint.
     """
     steps = study.models[model].steps or []
     runs_by_step = {}

@@ -74,7 +74,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     ``overrides`` are ``key.path=value`` texts that win over the file (``--set``). A file that ends
     in ``.json`` is a study as it was launched, with all that was looked up then. ``tree`` is the
     file as nodes, values that know their place, for messages; ``file`` holds the same values,
-    validated.
+    validated. `expand` replaces sweeps (lists in place of one value) by an entry for each value.
     """
     path = Path(path)
     if path.suffix == ".json" and path.is_file():
@@ -150,6 +150,7 @@ def find_references(node: Node, shape: Shape) -> Iterator[tuple[Node, str]]:
 
     ``node`` is a value with its place in the study file, with all below it. ``shape`` is what the
     schema says of it; its ``refers_to`` is the section whose entries it may name.
+    ``shape.below(key)`` is the shape of an entry, ``shape.item`` that of a list's items.
     """
     if shape.refers_to is not None and isinstance(node.value, str):
         yield node, shape.refers_to
@@ -166,6 +167,7 @@ def _check_references(tree: Node) -> None:
     """Refuse a value that should name an entry of the study, or a registered one, and does not.
 
     A prompt may also be a ``.txt`` file, and a problem set a Python file or an installed plugin.
+    `find_references` gives each value that names something, with the section it names an entry of.
     """
     known_names: dict[str, Sequence[str]] = {
         section: list(_entries(tree, section)) for section in ENTRY_WORDS
@@ -185,6 +187,7 @@ def _check_set_entry(name: str, node: Node) -> None:
 
     ``node`` is the set's entry in the study file. ``set`` names the registered set that reads the
     records (by default the entry's own name); ``fields`` describes records of the user's own.
+    ``node.fail`` raises an error that begins with the place in the file.
     """
     if {"set", "fields"} <= node.entries.keys():
         node.fail("found both `set` and `fields`; allowed: one of them reads the records")
@@ -200,6 +203,8 @@ def _check_analysis_plugins(tree: Node) -> None:
     """Refuse a statistic or report section that nobody provides, before any sample is drawn.
 
     ``aspects`` are sections of the report. A name must be a Python file or an installed plugin.
+    `_entries` gives the nodes of a section of the study file by name; a node's ``fail`` raises an
+    error that begins with its place there.
     """
     analysis = _entries(tree, "analysis")
     for kind in ("statistics", "aspects"):
@@ -214,7 +219,8 @@ def _check_training_starts(tree: Node, file: StudyFile) -> None:
     """Refuse training that has no model to start from, or two.
 
     A recipe with an ``architecture`` starts from random weights, any other one from the model under
-    ``from``.
+    ``from``. `_entries` gives the nodes of a section of the study file by name; a node's ``fail``
+    raises an error that begins with its place there.
     """
     for name, model in file.models.items():
         if model.train is None:
@@ -239,7 +245,9 @@ def _check_cycles(tree: Node, file: StudyFile) -> None:
     """Refuse a model that is made from itself, through its base, its training or a teacher.
 
     `sort_by_origin` gives the models with each behind those it is made from, and refuses cycles; in
-    that order the length of each chain follows from the lengths before it.
+    that order the length of each chain follows from the lengths before it. `_entries` gives the
+    nodes of a section of the study file by name; a node's ``fail`` raises an error that begins with
+    its place there.
     """
     sources = {model: list(_sources(file, model)) for model in file.models}
     chain_lengths: dict[str, int] = {}
@@ -276,7 +284,8 @@ def _load_prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
     """Return every prompt that the study names, by name, and those that it makes itself.
 
     `find_references` gives each value of the file that names something, with the section it names.
-    `_located` puts the place in the study file before an error.
+    `_located` puts the place in the study file before an error. `made_prompt` builds the prompt of
+    an entry, and `get_prompt` reads a registered one or a file.
     """
     prompts = {}
     for name, node in _entries(tree, "prompts").items():
@@ -353,7 +362,9 @@ def _digest_models(tree: Node, study: Study) -> dict[str, dict[int, str]]:
 def _check_steps(tree: Node, study: Study) -> None:
     """Refuse a training step of an arm at which its model has no checkpoint.
 
-    ``tree`` is the study file as nodes, which know their place for messages.
+    ``tree`` is the study file as nodes, which know their place for messages. `_entries` gives the
+    nodes of a section of the study file by name; a node's ``fail`` raises an error that begins with
+    its place there.
     """
     for name, arm in study.file.arms.items():
         model_steps = study.steps(arm.model)
@@ -371,7 +382,8 @@ def _check_folders(tree: Node, study: Study) -> None:
 
     Only models given by ``path`` are looked at. A folder without ``config.json`` is an adapter or a
     DeepSpeed state, and needs a base. ``tree`` is the study file as nodes, for the place in
-    messages.
+    messages. `_entries` gives the nodes of a section of the study file by name; a node's ``fail``
+    raises an error that begins with its place there.
     """
     for name, entry in study.models.items():
         if entry.path is None:
@@ -398,6 +410,8 @@ def _check_lengths(tree: Node, study: Study) -> None:
 
     That goes for the responses of arms and for those that are drawn in training. The engine ``hf``
     and training are held to the *steady* length, up to which rotary frequencies do not change.
+    `_entries` gives the nodes of a section of the study file by name; a node's ``fail`` raises an
+    error that begins with its place there.
     """
     for name, arm in study.file.arms.items():
         limit = context_length(study, arm.model, steady=study.engine(name) == "hf")
@@ -465,6 +479,7 @@ def _fail_missing(node: Node, path: Path, kind: str, command: str = "") -> NoRet
     """Say that a path is not there, what has a similar name, and what command would fetch it.
 
     ``node`` is the value of the study file that holds the path, ``kind`` the word for what it is.
+    ``node.fail`` raises an error that begins with the place in the file.
     """
     name = shown(str(path), _PATH_WIDTH)
     if is_file(path) or is_folder(path):
@@ -478,7 +493,8 @@ def _fail_missing_step(node: Node, pattern: str, step: int) -> NoReturn:
     """Say which checkpoint is not there, and which steps are.
 
     ``pattern`` is a path with ``{step}`` in one of its parts. The folder above that part is
-    searched for names that fit.
+    searched for names that fit. ``node.fail`` raises an error that begins with the place in the
+    file.
     """
     parts = Path(pattern).parts
     level = ["{step}" in part for part in parts].index(True)
@@ -524,7 +540,8 @@ def made_prompt(name: str, file: StudyFile) -> Prompt:
     Everything is looked up now, so what a model sees is in the study and in its fingerprints.
     *Shots* are worked examples before the question. ``text`` shows all but the last;
     ``text_without`` has, for each question among these, the text that shows the last shot in its
-    place, so that no problem sees its own answer.
+    place, so that no problem sees its own answer. `question_key` is a question without regard to
+    case and spaces.
     """
     entry = file.prompts[name]
     template = get_prompt(entry.template) if entry.template else Prompt(name, PLACEHOLDER, "")
@@ -599,6 +616,7 @@ def render_chat(folder: Path, messages: list[dict[str, str]], **settings: bool) 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
+    # The settings, filters and functions that transformers gives a chat template.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )

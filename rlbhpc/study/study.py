@@ -452,7 +452,8 @@ def load_problems(name: str, entry: ProblemSet, dropped: list[str] | None = None
     ``entry`` is the set's entry in the study file. Its ``fields`` describe records of the user's
     own; else ``entry.set``, or the ``name``, is a registered set. ``dropped`` collects the places
     of repeated records that were left out. A *probe* replaces each question by its first part, to
-    see whether a model knows the rest by heart.
+    see whether a model knows the rest by heart. ``selection`` says which of the set's problems to
+    load, and `in_one_line` puts an error in one line.
     """
     problem_set = own_set(entry.fields) if entry.fields else get_set(entry.set or name)
     registered_name = name

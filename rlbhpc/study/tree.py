@@ -209,7 +209,8 @@ class _TreeBuilder:
 
         Our node knows its file, line and key path. ``key`` is that path, ``key_line`` the line of
         the value's key if it has one, and ``depth`` counts the levels above. ``count`` counts all
-        nodes: an alias is built anew at every use, and a few lines could stand for billions.
+        nodes: an alias is built anew at every use, and a few lines could stand for billions. A
+        quoted text stays text; an unquoted one may be a number or a truth value.
         """
         line = self._line_of(source) if key_line is None else key_line
         node = Node(None, self.file, line, key)
@@ -376,7 +377,11 @@ def _read_with_includes(path: Path, including: tuple[Path, ...]) -> Node:
 
 
 def _included_paths(include: Node | None) -> list[Node]:
-    """Return the values under ``include``, each with its place: one path, or a list of paths."""
+    """Return the values under ``include``, each with its place: one path, or a list of paths.
+
+    A node is a value with its place; its ``entries`` are its children by key, none if it is no
+    mapping.
+    """
     if include is None:
         return []
     nodes = include.items if isinstance(include.value, list) else [include]
@@ -393,7 +398,7 @@ def overlay(below: Node, above: Node, *key_path: str) -> Node:
 
     ``key_path`` are the keys that lead to these two values. A recipe has ``seed`` or ``seeds``:
     giving one above takes away either below. The joined value keeps the place of the upper one,
-    unless that came from the command line, which has no line.
+    unless that came from the command line, which has no line. ``COMMAND_LINE`` stands for its file.
     """
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
@@ -413,7 +418,8 @@ def drop_nulls(node: Node, shape: Shape | None = _STUDY_SHAPE) -> Node:
     """Drop the keys that hold nothing: to write nothing is to leave the key out.
 
     ``shape`` is what the schema says of the value; None where it says nothing. A key that is not in
-    the schema stays, to be refused as any other that is misspelt.
+    the schema stays, to be refused as any other that is misspelt. ``shape.below(key)`` is the shape
+    of an entry; ``shape.is_entry`` tells that its keys are fixed.
     """
     if not isinstance(node.value, dict):
         return node
@@ -443,6 +449,7 @@ def _apply_override(tree: Node, text: str) -> Node:
     except UserError as error:
         raise UserError(f"{COMMAND_LINE} {shown(key)}: {error}") from None
     node = _with_key(node, ".".join(key_path))
+    # From the inside out: the value under its last key, that under the key before, and so on.
     for depth in reversed(range(len(key_path))):
         node = Node({key_path[depth]: node}, COMMAND_LINE, 0, ".".join(key_path[:depth]))
     _reject_path_through_scalar(tree, key_path)
@@ -463,7 +470,11 @@ def _with_key(node: Node, key: str) -> Node:
 
 
 def _reject_path_through_scalar(tree: Node, key_path: list[str]) -> None:
-    """Refuse a key path that leads through a value without keys, such as ``name.first``."""
+    """Refuse a key path that leads through a value without keys, such as ``name.first``.
+
+    A node is a value with its place; its ``entries`` are its children by key, none if it is no
+    mapping.
+    """
     node = tree
     for name in key_path[:-1]:
         if name not in node.entries:
@@ -480,7 +491,8 @@ def _split_key(tree: Node, key: str) -> list[str]:
     """Cut a dotted path into keys.
 
     A key may hold dots itself, such as ``rl-t0.6``. So at each level the longest run of words that
-    is a key of the tree is taken, and where there is none a single word.
+    is a key of the tree is taken, and where there is none a single word. A node is a value with its
+    place; its ``entries`` are its children by key, none if it is no mapping.
     """
     words = key.split(".")
     if len(words) > MAX_DEPTH:

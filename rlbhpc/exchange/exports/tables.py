@@ -28,7 +28,11 @@ _COLUMNS: Final = ("arm", "model", "problem_set", "step", "problem", "n", "c")
 
 
 def write_csv(layout: Layout, sink: files.Sink) -> int:
-    """Write the counts of every problem and step as a CSV; return the number of rows."""
+    """Write the counts of every problem and step as a CSV; return the number of rows.
+
+    `_count_rows` gives, for each problem and step, how many samples there are and how many are
+    right.
+    """
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     table.writeheader()
@@ -50,7 +54,7 @@ def _count_rows(layout: Layout) -> Iterator[dict[str, Any]]:
 
     The cube is a tree; a node of kind ``samples`` or ``counts`` is one arm on one problem set.
     Where sampling a problem ended at its first right samples (``stop_after``), n and c alone would
-    mislead, so that is refused.
+    mislead, so that is refused. ``group.rlb.counts()`` gives n and c by step and problem.
     """
     for node in open_cube(layout.root).subtree:
         group = node.to_dataset()
@@ -83,7 +87,10 @@ _PROBLEM_BATCH: Final = 64
 
 
 def write_parquet(layout: Layout, sink: files.Sink) -> int:
-    """Write the samples that count as a Parquet file, a row each; return the number of rows."""
+    """Write the samples that count as a Parquet file, a row each; return the number of rows.
+
+    `read_counted_samples` gives these samples as tables of some megabytes each.
+    """
     row_count = 0
     with pq.ParquetWriter(sink, SAMPLE_SCHEMA, compression="zstd") as writer:
         for table in read_counted_samples(layout):
@@ -129,6 +136,7 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
     """Write the training curves of every model that the run trains; return the number of steps.
 
     `_finished_steps` gives the numbers of each finished step, by the name of the curve.
+    ``layout.dynamics()`` gives each model's log of training curves.
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary

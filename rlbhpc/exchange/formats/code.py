@@ -57,7 +57,9 @@ class EvalPlusResults(Form):
         """Yield the one response of a record: a program, whose solution is the text.
 
         It is right if it passes the base tests and the added ones; ``metric`` may ask for ``base``
-        alone. ``row`` is a task, the number of the program in it, and its fields.
+        alone. ``row`` is a task, the number of the program in it, and its fields. An `Imported` is
+        one response with its problem, verdict and number; ``place`` says where the record stands,
+        for messages.
         """
         task, number, program = row
         base = _STATUS[program["base_status"]]
@@ -93,7 +95,8 @@ class LiveCodeBenchResults(Form):
         """Yield every response to a question: text, verdict, and the program or predicted output.
 
         The record has parallel lists with an item for each response. A wrong response without a
-        program counts as one without an answer.
+        program counts as one without an answer. An `Imported` is one response with its problem,
+        verdict and number; ``place`` says where the record stands, for messages.
         """
         texts = row["output_list"]
         verdicts = row["graded_list"]

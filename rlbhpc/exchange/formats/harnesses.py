@@ -41,7 +41,8 @@ class HelmStats(Form):
         """Yield how many responses each problem has (n) and how many are right (c).
 
         HELM calls a problem an instance. One has a record per trial, whose counts are added up. A
-        perturbed instance (with its text altered) is another problem, so it is left out.
+        perturbed instance (with its text altered) is another problem, so it is left out. `row_of`
+        puts the record's place before an error.
         """
         totals: dict[str, tuple[int, int]] = {}
         for number, row in entries(path):
@@ -100,7 +101,7 @@ class LmEvalSamples(Form):
 
         A filter of lm-eval takes the answer out of a response. Every filter has a record of each
         document, with the same responses: they are read once, and have a complaint in place of a
-        verdict as long as no filter is chosen.
+        verdict as long as no filter is chosen. `row_of` puts the record's place before an error.
         """
         score_name, _, chosen_filter = (metric or "").partition(",")
         complaint = "" if chosen_filter else _complain_of_several_filters(path)
@@ -145,7 +146,9 @@ def _responses(row: dict[str, Any], score_name: str | None, place: str) -> list[
     """Return the responses to one document, which is lm-eval's word for a problem.
 
     In multiple choice the model only weighs given texts: that is one response without a text, and
-    with a verdict. Several responses share one score, so they have no verdict of their own.
+    with a verdict. Several responses share one score, so they have no verdict of their own. An
+    `Imported` is one response, whose ``gold`` is the reference answer; ``resps`` are lm-eval's
+    responses and ``filtered_resps`` the answers that it took out of them.
     """
     problem = str(row["doc_id"])
     gold = _gold(row.get("target"))
@@ -190,7 +193,9 @@ def _question(doc: Any) -> str:
 def _verdict(row: dict[str, Any], score_name: str | None, place: str) -> Status | str:
     """Return the verdict of the score that decides, or the complaint that there is none.
 
-    All numbers of a record that are not known to be something else are scores.
+    All numbers of a record that are not known to be something else are scores. `choose_score` picks
+    the one that decides, and `as_verdict` turns it into a status; ``place`` says where the record
+    stands.
     """
     scores = {
         name: value

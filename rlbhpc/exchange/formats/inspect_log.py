@@ -81,7 +81,8 @@ class InspectLog(Form):
         """Yield the response of a sample; ``metric`` names the scorer whose score decides.
 
         A sample that ended in an error is a failed one. An epoch is a repetition; it numbers the
-        responses from 1.
+        responses from 1. An `Imported` is one response with its problem, verdict and number;
+        ``place`` says where the record stands, for messages.
         """
         output = row.get("output", {})
         choices = output.get("choices") or [{}]

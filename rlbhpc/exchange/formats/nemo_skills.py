@@ -66,7 +66,8 @@ class NemoSkills(Form):
 
         Scores are symbolic_correct, judgement and is_correct(-plus). A record without an id is
         known by its number, because files of other seeds have the same order. −1 stands for what is
-        not known.
+        not known. ``sample`` is the number of the response, and ``place`` says where the record
+        stands, for messages.
         """
         number, sample, fields = row  # as `records` gives them
         verdict = _verdict(fields, metric, place)
@@ -94,7 +95,8 @@ def _verdict(row: dict[str, Any], metric: str | None, place: str) -> Status | st
     """Return the verdict that a row carries, or the complaint that it carries none.
 
     A score is a truth value, a list of one, or the text of a judging model (``judgement``), in
-    which `_judgement` finds the last yes or no.
+    which `_judgement` finds the last yes or no. `choose_score` picks the one that decides, and
+    `as_verdict` turns it into a status; ``place`` says where the record stands.
     """
     scores = {name: row[name] for name in _SCORES if name in row}
     try:
@@ -129,7 +131,8 @@ class LimitOfRlvr(Form):
         """Yield every response to a problem.
 
         The record has parallel lists with an item for each response: ``code`` has their texts,
-        ``pred`` the answers, and ``score`` whether they are right.
+        ``pred`` the answers, and ``score`` whether they are right. An `Imported` is one response
+        with its problem, verdict and number; ``place`` says where the record stands, for messages.
         """
         texts = row["code"]
         answers = row["pred"]
@@ -162,7 +165,9 @@ class VerlRollouts(Form):
         """Yield the response of a record.
 
         ``acc`` decides if it is there, else ``score``; ``metric`` may name another field. A problem
-        has no id in this format, so it is named by a hash of its prompt.
+        has no id in this format, so it is named by a hash of its prompt. An `Imported` is one
+        response with its problem, verdict and number; ``place`` says where the record stands, for
+        messages.
         """
         name = metric or ("acc" if "acc" in row else "score")
         if name not in row:

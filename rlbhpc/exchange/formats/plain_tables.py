@@ -82,7 +82,8 @@ class Scored(Form):
         """Yield the response of a row.
 
         ``finish`` is why it ended, by name; −1 stands for a number that the row does not have.
-        `_row_verdict` gives the verdict, or a complaint in its place.
+        `_row_verdict` gives the verdict, or a complaint in its place. An `Imported` is one response
+        with its problem, verdict and number; ``place`` says where the row stands, for messages.
         """
         verdict = _row_verdict(row, metric, place)
         finish = row.get("finish")
@@ -116,7 +117,8 @@ def _row_verdict(row: dict[str, Any], metric: str | None, place: str) -> Status 
     """Return the verdict that a row carries, or the complaint that it carries none.
 
     It stands in the field ``metric``, else in ``correct``, ``score`` or ``verdict``, of which a row
-    may have one. Its value is a name such as ``right``, or a truth value.
+    may have one. Its value is a name such as ``right``, or a truth value. `choose_score` picks the
+    one that decides, and `as_verdict` turns it into a status.
     """
     names = (metric,) if metric else SCORES
     scores = {name: row[name] for name in names if name in row}

@@ -64,7 +64,7 @@ def make_solving_task(set_name: str, kind: Kind, triplet: Triplet) -> Problem:
     """
     inputs, outputs = triplet["inputs"], triplet["outputs"]
     lines = [_SOLVE[kind]]
-    visible = (len(inputs) + 1) // 2
+    visible = (len(inputs) + 1) // 2  # half of them, rounded up
     if kind == "induction":
         lines += [f"{a} -> {b}" for a, b in zip(inputs[:visible], outputs, strict=False)]
         lines += [f"message: {triplet['message']}"] if triplet.get("message") else []
@@ -295,6 +295,7 @@ class Compose(ProblemSet):
         problems: dict[str, Problem] = {}
         barren = 0
         while len(problems) < selection.count:
+            # The depths from low to high in turn.
             problem = compose(name, low + len(problems) % (high - low + 1), rng)
             barren = barren + 1 if problem.id in problems else 0
             if barren > _BARREN:

@@ -44,7 +44,8 @@ def parse_math(name: str, record: Record) -> Problem:
     """Turn a record of MATH into a problem.
 
     Gold is ``answer``; older files of MATH have it only in the last box of the solution. Subject
-    and level go to the extras, where the record has them.
+    and level go to the extras, where the record has them. `last_boxed` finds the content of that
+    box. The methods of a record give the first field of the names.
     """
     gold = record.optional_text("answer") or last_boxed(record, "solution")
     extras = {
@@ -150,7 +151,8 @@ def parse_dapo(name: str, record: Record) -> Problem:
     The file of DAPO's authors holds every problem a hundred times, inside its prompt; the source
     here is a later edition with each problem once, in English. A file of the first shape is read,
     too, if it has each problem once: ``before`` and ``after``, the words of the template `dapo`
-    around a problem, are taken off.
+    around a problem, are taken off. `record.ground_truth` and `record.index` read the answer and
+    the number that verl's format has.
     """
     messages = record.need("prompt")
     if not isinstance(messages, str):
@@ -203,7 +205,7 @@ def parse_competition(name: str, record: Record) -> Problem:
     Gold is ``answer``, or the solution's box in files that have no answer field. AMC answers come
     as floats (27.0) where a column is numeric; leading zeros of AIME stay. ``math-ai/aime25`` has
     ``id``, ``problem``, ``answer`` in test.jsonl and BeyondAIME ``problem``, ``answer``: inspect
-    tasks and training code that read them agree.
+    tasks and training code that read them agree. `last_boxed` finds the content of that box.
     """
     answer = record.optional_text("answer", "Answer") or last_boxed(record, "solution")
     number, dot, zeros = answer.partition(".")

@@ -24,7 +24,8 @@ LETTERS = "ABCDEFGHIJ"
 def parse_mmlu_pro(name: str, record: Record) -> Problem:
     """Turn a record of MMLU-Pro into a multiple-choice problem, whose gold answer is a letter.
 
-    Up to ten options stand under the question, and in the extras for the verifier.
+    Up to ten options stand under the question, and in the extras for the verifier. ``name`` is the
+    problem set; `record.text` refuses a record without the field.
     """
     options = [str(option) for option in record.need("options")]
     gold = record.text("answer")
@@ -45,7 +46,8 @@ def parse_gpqa(name: str, record: Record) -> Problem:
     """Turn a record of GPQA into a multiple-choice problem with four options.
 
     The file names the right option first, so the options are ordered by a hash, which is the same
-    everywhere. Gold is the letter of the right one.
+    everywhere. Gold is the letter of the right one. ``name`` is the problem set; `record.text`
+    refuses a record without the field.
     """
     question, right = record.text("Question").strip(), record.text("Correct Answer").strip()
     wrong = [record.text(f"Incorrect Answer {i}").strip() for i in (1, 2, 3)]
@@ -68,7 +70,7 @@ def parse_theoremqa(name: str, record: Record) -> Problem | None:
     """Turn a record of TheoremQA into a problem; None for a question with a picture.
 
     Gold is True or False for booleans, and for options a letter, which the file has in brackets:
-    (b).
+    (b). ``name`` is the problem set; `record.text` refuses a record without the field.
     """
     if record.get("Picture"):
         return None
@@ -86,7 +88,7 @@ def parse_webinstruct(name: str, record: Record) -> Problem:
     """Turn a record of WebInstruct-verified into a problem.
 
     Most answers are free-form: the rules for mathematics judge what they can, and training by RLPR
-    needs no judge.
+    needs no judge. ``name`` is the problem set; `record.text` refuses a record without the field.
     """
     kind = record.optional_text("answer_type")
     return make_problem(
@@ -103,6 +105,7 @@ def parse_rlpr_train(name: str, record: Record) -> Problem:
     """Turn a record of RLPR's training set into a problem.
 
     The question is the only turn of the user in ``prompt``; gold is the reward's ground truth.
+    `record.ground_truth` and `record.index` read the answer and the number that verl's format has.
     """
     turns = record.need("prompt")
     turns = turns if isinstance(turns, list) else []
@@ -148,7 +151,8 @@ def parse_mathvista(name: str, record: Record) -> Problem | None:
     """Turn a record of MathVista into a problem with an image; None for multiple choice.
 
     At large k a guess among five options is right at least once, so such questions say nothing.
-    ``precision`` is the number of decimals to which a float answer is to be given.
+    ``precision`` is the number of decimals to which a float answer is to be given. ``name`` is the
+    problem set; `record.text` refuses a record without the field.
     """
     if record.text("question_type") == "multi_choice":
         return None
@@ -171,7 +175,7 @@ def parse_mathvision(name: str, record: Record) -> Problem | None:
     """Turn a record of MathVision into a problem with an image; None for one with options.
 
     The ``<image1>`` marks are taken out of the question: where the figure stands is the prompt's to
-    say.
+    say. ``name`` is the problem set; `record.text` refuses a record without the field.
     """
     if record.get("options"):
         return None
