@@ -76,7 +76,8 @@ def take_counts(counts: Counts, target: Target, path: Path, row: ImportedCounts)
     """Add the counts of one row to ``counts``; refuse other counts of the same problem.
 
     ``counts`` maps a problem at a training step to how many samples it has (``n``) and how many of
-    them are right (``c``). ``target`` says into which arm and problem set the results go.
+    them are right (``c``). ``target`` says into which arm and problem set the results go. A count
+    of 2³¹ or more can't be stored.
     """
     if max(row.n, abs(row.step)) >= _MAX_COUNT:
         raise UserError(
@@ -280,7 +281,11 @@ class ArrivingSamples:
         return tuple(name for name in _CHECKS if name not in self._features)
 
     def _scratch_row(self, key: ProblemAtStep, number: int, response: Imported) -> dict[str, Any]:
-        """Return a response as JSON-ready values, by the fields of a stored sample."""
+        """Return a response as JSON-ready values, by the fields of a stored sample.
+
+        A verdict is kept as the number of its `Status`; ``strict`` and ``lenient`` are the verdicts
+        of our own verifier, where it judged.
+        """
         return {
             "key": (self.target.arm, key.step, key.problem, number),
             "seed": response.seed,
@@ -297,7 +302,8 @@ class ArrivingSamples:
         """Make a sample of the store from a row of the scratch file.
 
         Its fingerprint, which otherwise says what was asked for, is one for all samples of the
-        import. Log-probabilities and entropies are not known.
+        import. Log-probabilities and entropies are not known. A sample's key is its arm, training
+        step, problem and number.
         """
         return Sample(
             **row

@@ -374,7 +374,7 @@ def _origins_by_name(origins: dict[Path, Origin], earlier: dict[str, Origin]) ->
     """Add origins to earlier ones, by the names of their files.
 
     An origin says where samples come from, with a digest of the file. A name that another file has
-    already gets the digest behind it.
+    already gets the digest behind it. ``sha256`` is that digest.
     """
     by_name = dict(earlier)
     for path, origin in origins.items():
@@ -396,7 +396,8 @@ def _changed_judges(
 ) -> str:
     """Say who judged these very files for the arm before, and who does now; empty if the same.
 
-    An origin is the stored record of an imported file: its digest, and who judged it.
+    An origin is the stored record of an imported file: its digest, and who judged it. ``layout``
+    gives the paths of the run's folder. `_earlier_origins` reads these records.
     """
     digests = {origin["sha256"] for origin in origins.values()}
     earlier_judges = set()
@@ -412,6 +413,8 @@ def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
     """Record what differs from run to run, and return a name that is unique and sorts by time.
 
     An attempt is one call that writes samples. ``imported`` are the origins of the files.
+    ``layout`` gives the paths of the run's folder. ``checked.write`` stores a record with a
+    checksum.
     """
     now = datetime.now(UTC)
     host = platform.node()
@@ -434,7 +437,8 @@ def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
 def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: bool) -> int:
     """Store samples and right ones of each problem and step; return how many problems are new.
 
-    An arm has either samples or counts on a problem set. ``target`` names both.
+    An arm has either samples or counts on a problem set. ``target`` names both. ``layout`` gives
+    the paths of the run's folder.
     """
     counts_file = tables.counts_file(layout, target.arm, target.problem_set)
     if has_samples and (counts or counts_file.exists()):
@@ -490,7 +494,7 @@ def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[Sample
     """Return a digest of each sample that the arm has, and those on which a verifier failed.
 
     The digests are by problem and training step, then by the number of the sample. ``Status.ERROR``
-    says that the verifier failed.
+    says that the verifier failed. ``layout`` gives the paths of the run's folder.
     """
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)

@@ -165,6 +165,8 @@ def _draw_worked(rng: random.Random, set_name: str, rules: Rules, is_hit: bool) 
 
     A trace is a list of steps ``a op b = result``; it is empty if a division had no whole result.
     Draws are repeated until the trace does what ``is_hit`` asks and the target is in range.
+    ``rules.targets`` are the lowest and the highest target; `half_of` tells the half of a problem
+    by a hash of it.
     """
     lowest, highest = rules.targets
     while True:

@@ -109,6 +109,7 @@ class FileSet(ProblemSet):
         ``subset`` is a chain such as ``train/holdout[500]``: first perhaps a split of the files,
         then steps that each keep a part of the problems. ``dropped`` collects the places of
         repeated records; if it is None, they are refused. ``limit`` problems are drawn by ``seed``.
+        `_drop_repeats` keeps each id once, and `_take_subset` does one step.
         """
         name, path, subset = selection.name, selection.path, selection.subset
         if path is None:
@@ -232,7 +233,8 @@ def _drop_repeats(
 
     A record that repeats another whole is refused, or left out and its place noted in ``dropped``.
     Two different problems under one id are always refused. ``parsed`` has each problem with the
-    record that it is from, whose ``place`` is file and number.
+    record that it is from, whose ``place`` is file and number. ``content_hash`` is over all of a
+    problem but its id.
     """
     problems: dict[str, Problem] = {}
     places: dict[str, str] = {}

@@ -133,7 +133,8 @@ def check_tokens(
     Two mistakes show only as lower scores: a beginning-of-sequence token that both the template and
     the tokenizer have written, and a chat format that is not this model's, whose control tokens
     then fall apart into ordinary ones. ``ids`` are the tokens of the whole prompt, ``marks`` the
-    control tokens that the template writes as text. ``encode`` adds no special tokens.
+    control tokens that the template writes as text. ``encode`` adds no special tokens. ``bos_id``
+    is the model's beginning-of-sequence token, if it has one.
     """
     # Further on it may be part of the format: SmolLM2 begins a text and every turn with one token.
     if bos_id is not None and list(ids[:2]) == [bos_id, bos_id]:

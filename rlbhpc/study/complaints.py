@@ -143,7 +143,8 @@ def _explain(mistake: _Mistake) -> str:
     """Say in words what is wrong with a value, and what is allowed instead.
 
     A *mistake* is one of pydantic's errors (``detail``) with the shape of the value that it is
-    about: the type that the schema gives it. `allowed` puts a shape in words.
+    about: the type that the schema gives it. `allowed` puts a shape in words. ``kind`` is
+    pydantic's name for the error, ``location`` the path of keys to the value.
     """
     detail = mistake.detail
     kind = detail["type"]

@@ -119,7 +119,8 @@ def _find_changes(old: Study, new: Study) -> Iterator[Change]:
 
     `_flatten` gives the values of a study file by dotted key. `_named_digests` gives the digests of
     what the file names (models, prompts, texts): the same name may have other contents now.
-    ``problem_hashes`` has a hash for every problem of every set.
+    ``problem_hashes`` has a hash for every problem of every set. A `Change` has a key, the old
+    value and the new one; None is absent.
     """
     old_values = dict(_flatten("", _content_record(old)))
     new_values = dict(_flatten("", _content_record(new)))

@@ -277,7 +277,8 @@ class Draft:
 
         An *asking* is a prompt with the reason for it, and the model whose chat format it takes.
         The order decides: the user's own prompt, then one that the problem sets prescribe, then the
-        kind of model.
+        kind of model. `_chat_asking` asks in the chat format of a model, `_completion_asking` as a
+        base model is asked.
         """
         prompt_of_sets = self._prompt_of_sets()
         if self.given_prompt is not None:

@@ -408,8 +408,8 @@ def _name_ending(key: str, shape: Shape, node: Node) -> str:
     """Return what a swept value adds to the name of its entry: ``-t0.6``, ``-grpo``, ``-no-chat``.
 
     ``shape`` is what the schema says of the field. Its *tag* is the letter or word that stands
-    before the value, such as ``t`` for a temperature; without a tag it is the key. Of a file it is
-    the name without its ending.
+    before the value, such as ``t`` for a temperature; without a tag it is the key. A text becomes a
+    word of at most 40 characters that a file name may have, a path the name of its file.
     """
     value = node.value
     tag: Tag | None = shape.mark(Tag)

@@ -162,8 +162,8 @@ class Shape:
 def shape(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
     """Take a type annotation of the schema apart into type, marks and the shape of its items.
 
-    ``marks`` are those found around it: what `Annotated` adds, such as "this names a model". Of ``X
-    | None`` only ``X`` counts.
+    ``marks`` are those found around it: what `Annotated` adds, such as "this names a model". Of a
+    type that may also be None only the type itself counts.
     """
     origin = get_origin(annotation)
     arguments = get_args(annotation)

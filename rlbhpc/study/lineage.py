@@ -490,7 +490,8 @@ class Digests:
         The teacher is an arm of the study (a model under one prompt and sampling setting) at its
         last step. Per problem set it is the number of samples per problem, the problems' hashes,
         and where sampling ends early the number of right ones. Verifiers matter only if the right
-        responses alone are kept.
+        responses alone are kept. `_plugin_verifier` gives the identity of a verifier of the user's
+        own.
         """
         study = self.study
         arm = study.arms[teacher.arm]

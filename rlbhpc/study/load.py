@@ -364,7 +364,7 @@ def _check_steps(tree: Node, study: Study) -> None:
 
     ``tree`` is the study file as nodes, which know their place for messages. `_entries` gives the
     nodes of a section of the study file by name; a node's ``fail`` raises an error that begins with
-    its place there.
+    its place there. An arm is a model under one prompt and sampling setting.
     """
     for name, arm in study.file.arms.items():
         model_steps = study.steps(arm.model)

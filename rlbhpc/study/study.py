@@ -114,7 +114,7 @@ class Study:
         """Return the problem sets that an arm answers.
 
         Those that it names; else all that neither training nor the examples in prompts take
-        problems from.
+        problems from. An arm is a model under one prompt and sampling setting.
         """
         named_sets = self.file.arms[arm].problem_sets
         if named_sets is not None:
@@ -139,7 +139,8 @@ class Study:
 
         Those that the study names; else each arm with the arm of its model's base, or of that one's
         base, under the same prompt and sampling. `_same_request` finds that arm, and `base` the
-        model that a model was trained from.
+        model that a model was trained from. An arm is a model under one prompt and sampling
+        setting.
         """
         if self.file.analysis.compare:
             return [(pair.base, pair.trained) for pair in self.file.analysis.compare]
@@ -158,7 +159,7 @@ class Study:
         """Find the arm of ``model`` that is asked as another arm is; None if there is none.
 
         It has the same prompt and sampling setting, and answers at least one of the same problem
-        sets.
+        sets. An arm is a model under one prompt and sampling setting.
         """
         sets = set(self.sets(arm.name))
         for candidate in self.arms.values():
@@ -173,7 +174,7 @@ class Study:
 
         The keys are labels, such as ``rl`` for ``rl-s0`` and ``rl-s1``; the values are the names of
         the arms, two or more. `common_name` makes the label; one that is taken is replaced by all
-        names.
+        names. An arm is a model under one prompt and sampling setting.
         """
         arms_by_training: dict[str, list[str]] = {}
         for name, arm in self.file.arms.items():
@@ -263,7 +264,8 @@ class Study:
         """Return all that determines a sample besides its index: what `fingerprint` hashes.
 
         ``problem`` is an id, ``"<set>/<local id>"``. Contents enter as digests. An engine of the
-        user's own enters with the digest of its code.
+        user's own enters with the digest of its code. An arm is a model under one prompt and
+        sampling setting. The part of a problem's id before the slash is its set.
         """
         entry = self.arms[arm]
         return {
@@ -286,7 +288,8 @@ class Study:
 
         A *block* says which samples are asked for: ``n`` of each problem, or fewer if sampling a
         problem ends at ``stop_after`` right ones. A *fingerprint* is a hash of all that determines
-        a problem's samples: model, prompt, sampling setting and question.
+        a problem's samples: model, prompt, sampling setting and question. An arm is a model under
+        one prompt and sampling setting.
         """
         if problems is None:
             problems = self.problem_ids(set_name)
@@ -384,7 +387,8 @@ class Study:
         """Return what the study asks for, with contents in place of the names of files.
 
         Two studies that mean the same have the same hash of this. Names of files enter by the
-        digests of their contents; how and where the work is run is left out.
+        digests of their contents; how and where the work is run is left out. A Python file or
+        plugin of the user's own is replaced by its identity, which includes a digest.
         """
         record = self.file.model_dump(mode="json", by_alias=True)
         scores = {}
@@ -425,7 +429,8 @@ class Study:
 
         ``entry`` has the arm's values as written. Keys of later versions enter only if they are
         set, so that older studies keep their hash. The prompt enters by its content; steps, problem
-        sets and engine enter with defaults filled in.
+        sets and engine enter with defaults filled in. An arm is a model under one prompt and
+        sampling setting.
         """
         arm = self.arms[name]
         settings = {

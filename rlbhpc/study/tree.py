@@ -379,8 +379,8 @@ def _read_with_includes(path: Path, including: tuple[Path, ...]) -> Node:
 def _included_paths(include: Node | None) -> list[Node]:
     """Return the values under ``include``, each with its place: one path, or a list of paths.
 
-    A node is a value with its place; its ``entries`` are its children by key, none if it is no
-    mapping.
+    A node is a value with its place; its ``items`` are the items of a list, and ``fail`` raises an
+    error that begins with the place.
     """
     if include is None:
         return []

@@ -57,7 +57,8 @@ def export(layout: Layout, path: Path) -> str:
 
     The result says how much was written, such as ``1,024 rows``; it is empty where the run has no
     results. What is written appears whole or not at all. ``layout`` gives the paths of the run's
-    folder. An error about a file that is only read is passed on as it is.
+    folder. An error about a file that is only read is passed on as it is. `Sink` writes a file,
+    ``publish`` renames it to its final name, and ``form.write`` gives how many things it wrote.
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:

@@ -78,7 +78,8 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
 
     The cube is a tree of such groups of arm and set, with ``counts()``: how many samples a problem
     has (``n``) and how many are right. A curve is the mean pass@k over problems with its interval,
-    at powers of two up to the largest n; ``rates`` has pass@k of each problem.
+    at powers of two up to the largest n; ``rates`` has pass@k of each problem. ``layout`` gives the
+    paths of the run's folder.
     """
     tree = open_cube(layout.root)
     for node in tree.subtree:
@@ -150,7 +151,7 @@ def write_every_eval_ever(layout: Layout, folder: Path) -> int:
     A measurement is the result of one arm at one step on one problem set; those of all sets go into
     one file (``of_arm``). A *subject* is an arm at a step as the schema names it. Failed
     generations and verifications are no samples there. The result is the number of samples written,
-    or of files if a run has counts alone.
+    or of files if a run has counts alone. ``layout`` gives the paths of the run's folder.
     """
     study = study_of(layout)
     now = f"{time.time():.0f}"

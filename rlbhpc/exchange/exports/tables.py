@@ -55,6 +55,7 @@ def _count_rows(layout: Layout) -> Iterator[dict[str, Any]]:
     The cube is a tree; a node of kind ``samples`` or ``counts`` is one arm on one problem set.
     Where sampling a problem ended at its first right samples (``stop_after``), n and c alone would
     mislead, so that is refused. ``group.rlb.counts()`` gives n and c by step and problem.
+    ``layout`` gives the paths of the run's folder.
     """
     for node in open_cube(layout.root).subtree:
         group = node.to_dataset()
@@ -106,7 +107,8 @@ def read_counted_samples(layout: Layout) -> Iterator[pa.Table]:
     and a fingerprint of each request. A sample counts if its fingerprint is that of the grid;
     `requested_by_cell` gives the rows of these samples by request. A column is added with
     ``stop_after``, the right samples at which sampling a problem ends (0 for never). What is
-    damaged and left out is told in a warning at the end.
+    damaged and left out is told in a warning at the end. ``layout`` gives the paths of the run's
+    folder.
     """
     sources = Sources.survey(layout, strict=False)
     notes = [*sources.notes, *purged_notes(sources)]
