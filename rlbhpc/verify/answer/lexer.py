@@ -118,13 +118,14 @@ _UNICODE_TO_LATEX: Final = str.maketrans(
 def to_latex(text: str) -> str:
     """Write Unicode mathematics as ASCII LaTeX; what has no such form stays as it is.
 
-    Superscripts and vulgar fractions go first: NFKC would turn ``x²`` into ``x2`` and ``3½`` into
-    ``31/2``.
+    Superscripts and vulgar fractions go first: NFKC, which makes plain letters of special ones,
+    would turn ``x²`` into ``x2`` and ``3½`` into ``31/2``.
     """
     if text.isascii():
         return text
     text = _RAISED_RUN.sub(lambda run: f"^{{{_translate(run[0], _SUPERSCRIPTS)}}}", text)
     text = _LOWERED_RUN.sub(lambda run: f"_{{{_translate(run[0], _SUBSCRIPTS)}}}", text)
+    # Each digit is followed by the sign of its bar.
     text = _BARRED_DIGITS.sub(lambda run: f"\\overline{{{run[0][::2]}}}", text)
     text = _ROOT_OF_NUMBER.sub(r"\1{\2}", text)
     text = unicodedata.normalize("NFKC", text.translate(_UNICODE_TO_LATEX))
@@ -162,7 +163,11 @@ _REWRITES: Final = tuple(
 
 
 def _normalize(text: str) -> str:
-    """Settle on the text what a token at a time could not see."""
+    """Return an answer's text with all settled that a token at a time could not show.
+
+    That is bold type around all of it, a dollar sign that means money, doubled backslashes, and
+    commas and blanks in numbers: ``10{,}080`` is 10080, while a lone ``3{,}5`` has a decimal comma.
+    """
     if text.startswith("**") and text.endswith("**"):
         text = text.strip("*")
     if text[:1] == "$" and text[1:2].isdigit() and text.count("$") == 1:
@@ -273,7 +278,13 @@ class _Lexer:
         self.tokens.append(Token(kind, text))
 
     def read(self, text: str, is_prose: bool, depth: int = 0) -> None:
-        """Append the tokens of a text; in prose every run of letters is a word."""
+        r"""Append the tokens of a text to ``self.tokens``.
+
+        ``is_prose``: the text stands in ``\text{…}``, so that every run of letters is a word and no
+        product of variables. ``depth``: how deep such texts nest. ``_PIECE`` matches at any
+        position; the name of the group that matched says of what sort the piece is. ``read_macro``
+        may take an argument with it, so it returns where to go on.
+        """
         position = 0
         while position < len(text):
             match = _PIECE.match(text, position)
@@ -298,7 +309,11 @@ class _Lexer:
                 self.append(Kind.SYMBOL if piece.isalpha() else Kind.MARK, piece)
 
     def read_letters(self, letters: str, is_prose: bool) -> None:
-        """Append a run of letters: one word, one function, or a product of variables."""
+        """Append a run of letters: one word, one function, or a product of variables.
+
+        ``is_prose``: letters are words here whatever they spell. Elsewhere a run of up to three
+        letters that is no known word is a product: ``xy`` is x times y.
+        """
         if is_prose:
             self.append(Kind.WORD, letters)
         elif letters in FUNCTION_NAMES:
@@ -312,7 +327,11 @@ class _Lexer:
                 self.append(Kind.SYMBOL, letter)
 
     def read_mark(self, text: str, is_prose: bool) -> None:
-        """Append an operator or a punctuation mark under its one name."""
+        r"""Append an operator or a punctuation mark under the name that all its spellings share.
+
+        ``is_prose``: it stands in ``\text{…}``, where braces only group. ``**`` is a power, as in
+        Python.
+        """
         is_invisible = text == "~" or (is_prose and text in "{}")
         if text == "**":
             self.append(Kind.MARK, "^")
@@ -324,7 +343,13 @@ class _Lexer:
             self.append(Kind.MARK, text)
 
     def read_macro(self, name: str, text: str, position: int, depth: int) -> int:
-        """Append what the macro before a position stands for; return the position after it."""
+        r"""Append what a LaTeX macro stands for; return the position in the text to go on at.
+
+        ``name`` is the macro without its backslash, ``position`` the one after it, ``depth`` how
+        many ``\text{…}`` are open. Macros in ``_STYLES`` append nothing, those in ``_INVISIBLE``
+        vanish with their argument; ``_COMMANDS`` maps the known ones to their tokens.
+        ``_group_end`` is the position after the brace that closes a group.
+        """
         if name in ("left", "right"):
             return self.read_delimiter(name, text, position)
         if name in _STYLES or name.isspace():
@@ -355,7 +380,11 @@ class _Lexer:
         return position + 1 if delimiter in ("|", ".") else position
 
     def read_environment(self, macro: str, text: str, position: int) -> int:
-        """Append the begin or the end of an environment; return the position after its name."""
+        r"""Append the begin or the end of an environment; return the position after its name.
+
+        ``macro`` is ``begin`` or ``end``; the name follows ``position`` in braces. The columns of
+        ``\begin{array}{cc}`` are skipped. ``_group_end`` is the position after the closing brace.
+        """
         brace = text.find("{", position)
         if brace < 0:
             return position
@@ -367,7 +396,12 @@ class _Lexer:
         return _group_end(text, end) if has_columns else end
 
     def read_text_macro(self, name: str, text: str, position: int, depth: int) -> int:
-        r"""Append the words of ``\text{…}``; ``\mathrm{e}`` and the like are symbols."""
+        r"""Append the content of ``\text{…}`` as words; return the position after it.
+
+        ``name`` is the macro (``text``, ``mathrm``, …), ``position`` the one after it, ``depth``
+        how many such texts are open. A lone letter in ``\mathrm`` is a symbol, or a unit if it
+        stands behind a number. A text that holds a formula in dollar signs is read as mathematics.
+        """
         while text[position : position + 1] in (" ", "*"):
             position += 1
         if text[position : position + 1] != "{" or depth > _MAX_TEXT_DEPTH:
@@ -398,7 +432,10 @@ _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def _group_end(text: str, position: int) -> int:
-    """Return the position after the brace that closes the one at a position, or the text's end."""
+    r"""Return the position after the brace that closes the one at a position, or the text's end.
+
+    ``_BRACE`` also matches escaped characters, so that ``\{`` counts as no brace.
+    """
     depth = 0
     for brace in _BRACE.finditer(text, position):
         if brace[0] == "{":
@@ -432,7 +469,10 @@ def canonical(text: str) -> str:
 
 
 def _canonical_token(token: Token) -> str:
-    """Write one token; a leading zero stays, for it may mean something: 9:05."""
+    """Return a token as the canonical form of an answer writes it: ``0.50`` and ``.5`` are ``.5``.
+
+    The leading zero of an integer stays, for it may mean something: 9:05.
+    """
     text = token.text
     if token.kind is Kind.WORD and len(text) == 1:
         return f'"{text}"'  # a unit such as m, and no letter
@@ -453,10 +493,11 @@ _MEANINGLESS_WORDS: Final = frozenset("about approximately exactly roughly only 
 
 
 def settle_commas(tokens: Tokens, is_list_expected: bool) -> list[Token]:
-    """Decide of each ``1,234`` whether it is a number or a list.
+    """Return the tokens with each ``1,234`` settled: a number, or a list of numbers.
 
     Within brackets, and where a list is expected, tight digit groups are a list, unless a group
-    begins with a zero, or other separators stand outside of the groups.
+    begins with a zero, or other separators stand outside of the groups. ``depth`` counts the
+    brackets that are open.
     """
     has_separators = any(token.text in _LIST_SEPARATORS for token in tokens)
     settled: list[Token] = []
@@ -479,7 +520,11 @@ def settle_commas(tokens: Tokens, is_list_expected: bool) -> list[Token]:
 
 
 def split_at(tokens: Tokens, *separators: Token) -> tuple[list[Tokens], list[Token]]:
-    """Split tokens at separators outside of all brackets; return the pieces and the separators."""
+    """Split tokens at separators outside of all brackets; return the pieces and the separators.
+
+    There is one piece more than separators, and a piece may be empty. ``_depths`` gives for each
+    token how many brackets are open behind it.
+    """
     if frozenset(separators).isdisjoint(tokens):
         return [tokens], []
     pieces: list[Tokens] = []
@@ -503,7 +548,7 @@ def closes_at_end(tokens: Tokens) -> bool:
 
 
 def _depths(tokens: Tokens) -> Iterator[int]:
-    """Yield how many brackets are open behind each token."""
+    """Yield for each token how many brackets and environments are open behind it."""
     depth = 0
     for kind, text in tokens:
         if kind is Kind.BEGIN or (kind is Kind.MARK and text in _CLOSING):
@@ -518,7 +563,11 @@ _LEADING_MARKS: Final = frozenset(map(mark, (",", ";", ":", '"')))
 
 
 def trim(tokens: Tokens) -> Tokens:
-    """Strip punctuation, quotes, empty words and braces around all tokens."""
+    """Strip punctuation, quotes, empty words and braces around all tokens.
+
+    ``closes_at_end`` says whether the brace at the beginning closes at the last token, so that the
+    two enclose everything.
+    """
     while tokens:
         first = tokens[0]
         if tokens[-1] in _TRAILING_MARKS:

@@ -57,7 +57,12 @@ class _ExactEvaluation:
         self.bits_left = _MAX_BITS
 
     def evaluate(self, node: Node) -> Fraction | None:
-        """Return the exact value of a tree; None if it is not rational by sight."""
+        """Return the exact value of a tree; None if it is not rational by sight.
+
+        A ``NUMBER`` node holds a fraction; any other is an operation on its ``args``. Operations
+        that can stay rational are in ``_EXACT_OPERATIONS``. ``bits_left`` is a budget for the
+        digits of all results together: beyond it, evaluation stops with :class:`Undecided`.
+        """
         if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
             return node.value
@@ -86,6 +91,11 @@ class _ExactEvaluation:
         return top / bottom
 
     def power(self, base: Fraction, exponent: Fraction) -> Fraction | None:
+        """Return a power exactly; None if it is not rational.
+
+        An exponent p/q takes the q-th root first. ``bits_left`` is how many bits may still be
+        produced: a larger power is refused before it is computed.
+        """
         if exponent.denominator != 1:
             root = self.root(Fraction(exponent.denominator), base)
             return None if root is None else self.power(root, Fraction(exponent.numerator))
@@ -101,6 +111,11 @@ class _ExactEvaluation:
         return base ** int(exponent)
 
     def root(self, degree: Fraction, radicand: Fraction) -> Fraction | None:
+        """Return the root of a number exactly; None if it is not rational.
+
+        The *radicand* is what stands under the root; a negative one has a real root only if the
+        degree is odd. ``_integer_root`` returns None where no integer has this power.
+        """
         if degree.denominator != 1 or not 1 <= degree <= _MAX_ROOT_DEGREE:
             return None
         if radicand < 0:
@@ -118,6 +133,11 @@ class _ExactEvaluation:
         return Fraction(math.factorial(int(number)))
 
     def choose(self, total: Fraction, chosen: Fraction) -> Fraction | None:
+        """Return the binomial coefficient ``total`` over ``chosen``; None unless both are counts.
+
+        ``bits_left`` is how many bits may still be produced: a larger result is refused before it
+        is computed.
+        """
         if total.denominator != 1 or chosen.denominator != 1 or total < 0 or chosen < 0:
             return None
         factor_count = min(chosen, total - chosen)
@@ -142,7 +162,10 @@ _EXACT_OPERATIONS: Final[dict[Op, Callable[..., Fraction | None]]] = {
 
 
 def _integer_root(value: int, degree: int) -> int | None:
-    """Return the integer whose power is a value, by bisection; None if there is none."""
+    """Return the integer whose power is ``value``, by bisection; None if there is none.
+
+    A root of the given degree has about as many bits as the value has, divided by the degree.
+    """
     if value in (0, 1) or degree == 1:
         return value
     if value.bit_length() > _MAX_ROOT_BITS:
@@ -188,7 +211,12 @@ class _Evaluation:
         self.left_reals = False
 
     def evaluate(self, node: Node) -> Any:
-        """Return the value of a tree as a real or complex number of mpmath."""
+        """Return the value of a tree as a real or complex number of mpmath.
+
+        ``self.point`` has the value of each variable. ``self.mp`` is the context of mpmath that
+        sets the precision. ``_OPERATIONS`` maps operations to functions of the arguments' values;
+        other operations have no value here, and raise :class:`Undecided`.
+        """
         if node.op is Op.NUMBER:
             assert isinstance(node.value, Fraction)
             return self.to_float(node.value)
@@ -230,6 +258,12 @@ class _Evaluation:
         return top / bottom
 
     def power(self, base: Any, exponent: Any) -> Any:
+        """Return a power, real or complex; :class:`Undecided` where it is undefined or too large.
+
+        ``bounded`` refuses what is above a limit: first the logarithm of the result's size, then
+        the exponent. ``noting_complex`` passes a value on, and notes if real numbers made it
+        complex.
+        """
         if base == 0:
             if not self.mp._is_real_type(exponent) or exponent <= 0:
                 raise Undecided("power of zero")
@@ -263,7 +297,12 @@ class _Evaluation:
         return self.divide(self.factorial(total), bottom)
 
     def unknown_function(self, name: str, args: list[Any]) -> Any:
-        """Return a value that depends on nothing but the function's name and its arguments."""
+        """Return a value that depends on nothing but the function's name and its arguments.
+
+        An ``f`` without a definition has no value of its own. So it gets a polynomial whose
+        coefficients are fixed by its name: expressions in ``f`` then agree only if they do so for
+        any ``f``.
+        """
         value = self.to_float(sample_value(name, 0))
         for index, arg in enumerate(args, start=1):
             slope = self.to_float(sample_value(name, 2 * index))
@@ -272,7 +311,12 @@ class _Evaluation:
         return value
 
     def known_function(self, name: str, args: list[Any]) -> Any:
-        """Return the value of sin, log and the like; of log the second argument is the base."""
+        """Return the value of sin, log and the like; of log the second argument is the base.
+
+        ``bounded`` refuses an argument above a limit, which is lower where the function grows as an
+        exponential does. ``noting_complex`` passes a value on, and notes if real numbers made it
+        complex.
+        """
         """Return the value of a function such as sin or log."""
         argument = args[0]
         if name in ("ln", "log", "lg"):
@@ -343,7 +387,10 @@ _SHRUNK_TO_ZERO: Final = _100_DIGITS.mpf(10) ** -50
 def agree_at(left: Node, right: Node, point: Point) -> bool:
     """Whether two trees have one value at a point, judged at 30 digits, then at 100 and 200.
 
-    Raises :class:`Undecided` where a side is undefined, or leaves the reals of its own.
+    A *point* gives each variable a value. ``_gap_and_size`` returns how far the two values are
+    apart and the larger of their sizes. At 30 digits only a clear difference counts; equal means
+    equal to 80 digits, for which terms that nearly cancel need 200. Raises :class:`Undecided` where
+    a side is undefined, or leaves the reals of its own.
     """
     gap, size = _gap_and_size(left, right, _30_DIGITS, point)
     if size > _TINY_IN_30_DIGITS and gap > size * _CLEAR_GAP_IN_30_DIGITS:
@@ -361,7 +408,12 @@ def agree_at(left: Node, right: Node, point: Point) -> bool:
 
 
 def _gap_and_size(left: Node, right: Node, context: Any, point: Point) -> tuple[Any, Any]:
-    """Return how far two values are apart, and the larger of their sizes."""
+    """Return how far the values of two trees are apart at a point, and the larger of their sizes.
+
+    ``context`` is one of mpmath, which sets the precision. Where variables are real and the
+    imaginary unit ``I`` does not occur, a complex value is one of several branches: it raises
+    :class:`Undecided`. ``left_reals`` notes such a value.
+    """
     must_stay_real = bool(point) and not contains_node(left, I) and not contains_node(right, I)
     values = []
     for node in (left, right):
@@ -373,7 +425,12 @@ def _gap_and_size(left: Node, right: Node, context: Any, point: Point) -> tuple[
 
 
 def _differ_in_reals(left: Node, right: Node, point: Point) -> bool:
-    """Whether two trees have two real values at a point."""
+    """Whether both trees have a real value at a point and the two values differ.
+
+    A point where a side is undefined or complex says nothing, so it is no difference;
+    ``left_reals`` notes that real numbers made something complex. Values have 30 digits, of which
+    12 must agree.
+    """
     values = []
     for node in (left, right):
         evaluation = _Evaluation(_30_DIGITS, point)
@@ -412,6 +469,10 @@ _FEWEST_AGREEMENTS: Final = 2
 def are_identical(left: Node, right: Node) -> bool:
     """Whether two expressions are equal, at every point where both are real and defined.
 
+    Without variables their exact values decide, or their values in many digits. With variables they
+    are compared at chosen points: ``_agree_somewhere`` has general ones, ``_agree_on_branches``
+    those where an absolute value, a root or a logarithm changes its course.
+
     Raises :class:`Undecided` if neither equality nor inequality could be established.
     """
     if left == right:
@@ -429,7 +490,12 @@ def are_identical(left: Node, right: Node) -> bool:
 
 
 def _agree_somewhere(left: Node, right: Node, names: list[str]) -> bool:
-    """Whether two trees agree at all defined points of a set that has enough of them."""
+    """Whether two trees agree at all defined points of a set that has enough of them.
+
+    A *point* gives each variable a value. The sets are tried in turn: integers first if all names
+    are letters for such, then general points, then points of all sizes. ``_count_agreements``
+    returns None if the trees differ at a point, and skips those where a side is undefined.
+    """
     point_sets = [_general_points(names), _points_of_all_sizes(names)]
     if _COUNTING_LETTERS.issuperset(names):
         point_sets.insert(0, _counting_points(names))
@@ -443,7 +509,10 @@ def _agree_somewhere(left: Node, right: Node, names: list[str]) -> bool:
 
 
 def _count_agreements(left: Node, right: Node, points: Iterable[Point]) -> int | None:
-    """Count the points at which both agree to 80 digits; None if they differ at one."""
+    """Count the points at which both trees agree to 80 digits; None if they differ at one.
+
+    A point where a side is undefined is skipped.
+    """
     agreements = 0
     for point in points:
         try:
@@ -470,7 +539,12 @@ def _counting_points(names: list[str]) -> list[Point]:
 
 
 def _points_of_all_sizes(names: list[str]) -> list[Point]:
-    """Return points for expressions that are real in a bounded domain: all names scaled, or one."""
+    """Return points for expressions that are real in a bounded domain: all names scaled, or one.
+
+    A *point* gives each name a value. An arcsine, say, is real only for small values.
+    ``sample_value`` is a fixed positive number for each name and index, ``_SCALES`` are factors
+    from 1/50 to 300.
+    """
     points: list[Point] = []
     for scale in _SCALES:
         scaled_point = {name: sample_value(name, 0) * scale for name in names}
@@ -482,7 +556,13 @@ def _points_of_all_sizes(names: list[str]) -> list[Point]:
 
 
 def _agree_on_branches(left: Node, right: Node, names: list[str]) -> bool:
-    """Whether two trees agree where a branch may change; complex numbers have no such place."""
+    """Whether two trees agree where a branch may change; complex numbers have no such place.
+
+    Absolute values, roots and logarithms have *branches*: trees with one may agree on one side of a
+    number and differ on the other. So they are compared in every mix of signs, and beside their
+    *landmarks*, the numbers where a branch may begin. Large trees get fewer points, to bound the
+    time.
+    """
     if contains_node(left, I) or contains_node(right, I):
         return True
     points = _signed_points(names)
@@ -494,7 +574,10 @@ def _agree_on_branches(left: Node, right: Node, names: list[str]) -> bool:
 
 
 def _has_branches(node: Node) -> bool:
-    """Whether an expression holds an operation that has branches."""
+    """Whether an expression holds an operation with branches: ``|x|``, ``√x``, ``ln x``, ``x^a``.
+
+    Expressions with a branch may agree on one side of a number and differ on the other.
+    """
     for part in walk(node):
         if part.op in (Op.ABSOLUTE, Op.ROOT) or part.value in _BRANCHING_FUNCTIONS:
             return True
@@ -508,7 +591,10 @@ def _is_integer(node: Node) -> bool:
 
 
 def _signed_points(names: list[str]) -> list[Point]:
-    """Return points in every mix of signs of up to three names; of more, signs that move."""
+    """Return points in every mix of signs of up to three names; the signs of more names repeat.
+
+    A *point* gives each name a value. All-positive values are left out: other points have them.
+    """
     mixes_of_signs = list(product((1, -1), repeat=min(len(names), 3)))[1:]
     points: list[Point] = []
     for index, signs in enumerate(mixes_of_signs, start=3):
@@ -518,7 +604,11 @@ def _signed_points(names: list[str]) -> list[Point]:
 
 
 def _landmarks(left: Node, right: Node) -> list[Fraction]:
-    """Return the numbers beside which a branch may begin: constants, products, quotients, turns."""
+    """Return the numbers beside which a branch may begin: constants, products, quotients, turns.
+
+    They come from the constants in both expressions, and the middles between two of these count as
+    well. *Turns* are angles around a circle, for periodic functions.
+    """
     parts = [*walk(left), *walk(right)]
     numbers = {abs(part.value) for part in parts if isinstance(part.value, Fraction)}
     constants = sorted(number for number in numbers if 0 < number <= 10**9)
@@ -531,7 +621,12 @@ def _landmarks(left: Node, right: Node) -> list[Fraction]:
 
 
 def _points_beside(landmarks: list[Fraction], names: list[str]) -> Iterator[Point]:
-    """Yield points at which one name is beside a landmark or of another size, the others not."""
+    """Yield points at which one name is beside a landmark or of another size, the others not.
+
+    A *point* gives each name a value. A *landmark* is a number where a branch of a root, a
+    logarithm or an absolute value may begin. Every value is tried with both signs. Beside a whole
+    number the other names are whole as well.
+    """
     values = [Fraction(0)]
     for landmark in landmarks:
         values += [landmark + offset for offset in _BESIDE_A_LANDMARK]

@@ -100,6 +100,13 @@ class _UnitReader:
     """The product of units that was read so far; of a run of nouns the last one counts."""
 
     def __init__(self, tokens: Tokens, counts_one: bool) -> None:
+        """Begin with no unit read.
+
+        ``counts_one``: the number is 1, so that a noun may stand in the singular. ``factor`` and
+        ``exponents``: the unit so far, a number times powers of dimensions. ``is_grouped``: within
+        parentheses. ``nouns``: a run of words for what is counted, as in ``red marbles``.
+        ``last_unit`` and ``last_exponent``: what a ``^2`` that follows would raise.
+        """
         self.tokens = tokens
         self.position = 0
         self.counts_one = counts_one
@@ -113,7 +120,10 @@ class _UnitReader:
         self.last_exponent = 0
 
     def read(self) -> Unit:
-        """Read all tokens."""
+        """Read all tokens and return their unit: a factor times powers of dimensions.
+
+        A dimension whose power is 0 has cancelled out.
+        """
         while self.position < len(self.tokens):
             token = self.tokens[self.position]
             self.position += 1
@@ -123,7 +133,12 @@ class _UnitReader:
         return Unit(self.factor, tuple(dimensions))
 
     def read_token(self, token: Token) -> None:
-        """Multiply by the unit that a token names, or note what it says of the next one."""
+        """Multiply by the unit that a token names, or note what it says of the next one.
+
+        ``direction`` is -1 behind ``/`` and ``per``, ``power`` is 2 behind ``square``. A word that
+        is no unit is a noun, which counts things (``red marbles``): it waits in ``nouns``, for the
+        last of a run counts. A word that changes the number (``half``, ``million``) is in no unit.
+        """
         word = token.text.lower()
         unit = unit_named(token.text)
         if unit is None and word in NUMBER_CHANGING_WORDS:
@@ -153,7 +168,10 @@ class _UnitReader:
             raise _NotAUnitError
 
     def read_exponent(self) -> None:
-        """Read ``2`` or ``{-2}`` behind ``^`` and raise the last unit."""
+        """Read ``2`` or ``{-2}`` behind ``^`` and raise the last unit.
+
+        The unit was already multiplied once, so that one less is to be added.
+        """
         digits = ""
         while self.position < len(self.tokens) and not digits.lstrip("-"):
             token = self.tokens[self.position]
@@ -167,7 +185,11 @@ class _UnitReader:
         self.multiply(self.last_unit, self.last_exponent * (exponent - 1))
 
     def skip_measured_thing(self) -> None:
-        """Skip ``of sugar``: what is measured, which is no part of the unit."""
+        """Skip ``of sugar``: what is measured, which is no part of the unit.
+
+        It stands last, behind a unit or a noun, in at most three words. None of them may begin a
+        clause (``until``) or change the number (``half``); then these tokens are no unit.
+        """
         tail = self.tokens[self.position :]
         kinds = (Kind.WORD, Kind.SYMBOL, Kind.FUNCTION)
         words = [token.text.lower() for token in tail if token.kind in kinds]
@@ -181,7 +203,11 @@ class _UnitReader:
         self.position = len(self.tokens)
 
     def multiply_by_noun(self) -> None:
-        """Multiply by the last noun of a run, which must count something."""
+        """Multiply by the last noun of a run such as ``red marbles``, which must count something.
+
+        A noun is a dimension of its own, ``#marble``. Above the fraction bar it is a plural, unless
+        the number is 1; below it, ``per marble``, the singular is usual.
+        """
         if not self.nouns:
             return
         noun = self.nouns[-1]
@@ -193,7 +219,11 @@ class _UnitReader:
         self.multiply_by(single_dimension(f"#{_singular(noun)}"))
 
     def multiply_by(self, unit: Unit) -> None:
-        """Multiply by a unit in the direction and the power that were read before it."""
+        """Multiply by a unit in the direction and the power that were read before it.
+
+        ``direction`` is -1 behind a fraction bar, ``power`` is 2 behind ``square``. Both are for
+        one unit, but within parentheses (``is_grouped``) the direction stays.
+        """
         self.nouns.clear()
         self.last_unit, self.last_exponent = unit, self.direction * self.power
         self.multiply(unit, self.last_exponent)
@@ -208,7 +238,10 @@ class _UnitReader:
 
 
 def _counts_things(noun: str) -> bool:
-    """Whether a noun is a plural, or a word in Chinese that neither changes nor denies a number."""
+    """Whether a noun is a plural, or a word in Chinese that neither changes nor denies a number.
+
+    ``_FALSE_PLURALS`` end in s and count nothing, such as ``halves``, ``times`` and ``equals``.
+    """
     if "\u4e00" <= noun[0] <= "\u9fff":
         return _NUMBER_CHANGING_SIGNS.isdisjoint(noun)
     has_plural_ending = (
@@ -249,7 +282,13 @@ def read_plain_quantity(tokens: Tokens) -> Quantity | None:
 
 
 def read_quantity(tokens: Tokens) -> Quantity:
-    """Read an expression and its unit; :class:`Unreadable` if some token has no place."""
+    """Read an expression and its unit; :class:`Unreadable` if some token has no place.
+
+    ``_read_minutes_of_arc`` knows angles such as ``22° 30'``. ``_split_currency`` takes out a
+    currency sign, ``_split_unit`` a unit at the end; each returns the tokens that are left, and the
+    unit or None. A unit without dimensions (``units``) says nothing. ``_decimal_literal`` is the
+    number as it was written.
+    """
     angle = _read_minutes_of_arc(tokens)
     if angle is not None:
         return angle
@@ -266,7 +305,10 @@ def read_quantity(tokens: Tokens) -> Quantity:
 
 
 def _decimal_literal(tokens: Tokens) -> str:
-    """Return the literal of ``1.6e-19`` or ``1.6 * 10 ^ -19``, sign included, else nothing."""
+    """Return the literal of ``1.6e-19`` or ``1.6 * 10 ^ -19``, sign included, else ``""``.
+
+    Both give ``1.6e-19``: a decimal as text, from which its digits can be counted.
+    """
     if any(token.kind not in (Kind.NUMBER, Kind.MARK) for token in tokens):
         return ""
     text = "".join(token.text for token in tokens if token.text not in "{}()").lstrip("+")
@@ -279,7 +321,11 @@ def _decimal_literal(tokens: Tokens) -> str:
 
 
 def _read_minutes_of_arc(tokens: Tokens) -> Quantity | None:
-    r"""Read ``22^\circ 30'`` and ``22^\circ 30' 15''`` as degrees; None for all else."""
+    r"""Read ``22^\circ 30'`` and ``22^\circ 30' 15''`` as degrees; None for all else.
+
+    ``shape`` is the text of the tokens with an n for each number. A minute is a 60th of a degree, a
+    second a 60th of that.
+    """
     if mark("'") not in tokens:
         return None
     relevant = [token for token in tokens if token.text not in ("{", "}", "^")]
@@ -292,7 +338,10 @@ def _read_minutes_of_arc(tokens: Tokens) -> Quantity | None:
 
 
 def _split_currency(tokens: Tokens) -> tuple[Tokens, Unit | None]:
-    """Take the sign of a currency out of the first two or the last two tokens."""
+    """Take the sign of a currency out of the first two or the last two tokens.
+
+    Returns the other tokens, and the sign as a unit; all tokens and None if there is no such sign.
+    """
     positions = [index for index, token in enumerate(tokens) if token.kind is Kind.CURRENCY]
     if len(positions) != 1 or 2 <= positions[0] < len(tokens) - 2:
         return tokens, None
@@ -302,7 +351,13 @@ def _split_currency(tokens: Tokens) -> tuple[Tokens, Unit | None]:
 
 
 def _split_unit(tokens: Tokens) -> tuple[Tokens, Unit | None]:
-    """Cut a percent sign, a degree sign or unit words off the end."""
+    """Cut a percent sign, a degree sign or unit words off the end.
+
+    Returns the tokens that are left, and the unit or None. Behind a percent sign a whole may be
+    named: ``20% of the students``. ``_DEGREE_ENDINGS`` are the spellings of a degree sign; a C or F
+    behind it makes it a temperature. A sign that belongs to one part only (``30° + 60°``) stays in
+    the expression.
+    """
     texts = texts_of(tokens)
     if "%" in texts:
         position = texts.index("%")
@@ -331,7 +386,11 @@ def _is_angle_sum(tokens: Tokens) -> bool:
 
 
 def _split_unit_words(tokens: Tokens) -> tuple[Tokens, Unit | None]:
-    """Cut the words of a unit off the end; :class:`Unreadable` if they are none."""
+    """Cut the words of a unit off the end; :class:`Unreadable` if they are none.
+
+    Returns the tokens that are left, and the unit or None. The first word that is no subscript may
+    begin a unit. Too many words, or a word that hedges (``least``), make it prose.
+    """
     start = next((index for index in range(len(tokens)) if _may_begin_unit(tokens, index)), 0)
     if start == 0:
         return tokens, None
@@ -365,7 +424,10 @@ _MAX_BASE: Final = 36
 
 
 def read_based_number(tokens: Tokens) -> Based | Quantity | None:
-    r"""Read ``204_5``, ``(1A)_{16}`` and ``204 base 5``; None for what is no number in a base."""
+    """Read ``204_5``, ``(1A)_{16}`` and ``204 base 5``; None for what is no number in a base.
+
+    Digits above 9 are letters. A whole number in base 10 is an ordinary quantity.
+    """
     texts = texts_of(tokens)
     position = next((index for index, text in enumerate(texts) if text in _BASE_MARKS), 0)
     digits = "".join(text for text in texts[:position] if text not in _BRACKETS).upper()

@@ -92,9 +92,11 @@ _MATRIX_ENVIRONMENTS: Final = frozenset("matrix pmatrix bmatrix Bmatrix array sm
 
 @lru_cache(maxsize=1024)
 def read(text: str, is_list_expected: bool = False) -> Value:
-    """Read an answer.
+    """Return the value that the text of an answer states; :class:`Unread` if it cannot be read.
 
-    ``is_list_expected`` says that ``100,200`` is two numbers.
+    A *value* is a number or expression, several items, an interval, a matrix, words and so on.
+    ``is_list_expected`` says that ``100,200`` is two numbers. ``canonical`` is the text in a form
+    that can still be compared.
     """
     if len(text) > MAX_CHARS:
         return Unread(canonical(text))
@@ -116,6 +118,10 @@ class _Reader:
         self.depth = 0
 
     def read(self, tokens: Tokens) -> Value:
+        """Return the value of tokens, whatever punctuation stands around them.
+
+        Values within a value are read by this method, too; ``depth`` bounds how deep they nest.
+        """
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise Unreadable("nested too deeply")
@@ -127,7 +133,12 @@ class _Reader:
         return value
 
     def read_trimmed(self, tokens: Tokens) -> Value:
-        """Read tokens that no punctuation surrounds, the most frequent forms first."""
+        """Read tokens that no punctuation surrounds, the most frequent forms first.
+
+        In turn: a plain expression, a LaTeX environment, words of a known meaning ("no solution"),
+        a set by a condition (``x | x > 2``), several values, one value. ``without_domain`` cuts ``,
+        k ∈ ℤ`` off. ``Words`` are text without such a meaning.
+        """
         if not any(separator in tokens for separator in _ITEM_SEPARATORS):
             plain_quantity = read_plain_quantity(tokens)
             if plain_quantity is not None:
@@ -148,7 +159,11 @@ class _Reader:
         return words or self.read_chain_or_single(tokens)
 
     def read_chain_or_single(self, tokens: Tokens) -> Value:
-        """Read a chain of relations, or one value where none stands outside of brackets."""
+        """Read a chain of relations, or one value where none stands outside of brackets.
+
+        ``split_at`` splits at the relation signs and returns the sides and the signs. A hedge such
+        as "under" beside a number makes a side a bound, and no value.
+        """
         relations = {token for token in tokens if token.kind is Kind.RELATION}
         sides, signs = split_at(tokens, *relations)
         if not signs:
@@ -161,7 +176,13 @@ class _Reader:
     # --- one value -------------------------------------------------------------------------------
 
     def read_single(self, tokens: Tokens) -> Value:
-        """Read one value: the first reader that knows its form decides."""
+        """Read one value: the first reader that knows its form decides.
+
+        In turn: a union of sets, the real numbers, a lettered option, a number in a base, a
+        bracket, a ratio, a matrix with a factor, an expression with its unit. Each returns None for
+        what it does not know. If nothing fits, the value may stand behind prose, as in "the area is
+        5".
+        """
         pieces, _ = split_at(tokens, mark("cup"))
         if len(pieces) > 1:
             return union_of([self.read(piece) for piece in pieces])
@@ -185,7 +206,10 @@ class _Reader:
             return self.read(value_tokens)
 
     def read_lettered(self, tokens: Tokens) -> Choice | None:
-        r"""Read ``(B)``, ``(B) 12``, ``B. 12``: a letter and what it stands for."""
+        """Read ``(B)``, ``(B) 12``, ``B. 12``: the letter of an option and what stands beside it.
+
+        None for tokens of another form.
+        """
         if len(tokens) < 3:
             return None
         if tokens[0] == OPEN_PARENTHESIS and tokens[2] == CLOSE_PARENTHESIS:
@@ -201,7 +225,12 @@ class _Reader:
     # --- brackets --------------------------------------------------------------------------------
 
     def read_bracketed(self, tokens: Tokens) -> Value | None:
-        """Read what one pair of brackets encloses: a point, an interval, a set."""
+        """Read what one pair of brackets encloses: a point, an interval, a set; None for all else.
+
+        Parentheses around one value say nothing, and ``(±1, 2)`` is two points. Brackets of two
+        kinds make a half-open interval. Whether ``(1, 2)`` is a point or an open interval only a
+        comparison can tell, so it stays ``Items``: the values and the kind of bracket.
+        """
         first, last = tokens[0].text, tokens[-1].text
         if first not in _GROUPINGS or not closes_at_end(tokens):
             return None
@@ -221,7 +250,11 @@ class _Reader:
         return Items(_GROUPINGS[first], items)
 
     def read_set(self, inner: Tokens) -> Value:
-        """Read what stands between braces: nothing, a condition, or members."""
+        """Read what stands between the braces of a set: nothing, a condition, or members.
+
+        A region without parts is the empty set. A condition is ``x | x > 2``. A member that is a
+        list, as ``±3`` is, gives each of its values.
+        """
         if not inner:
             return Region(())
         condition = self.read_condition(inner)
@@ -237,7 +270,11 @@ class _Reader:
         return Items(Grouping.SET, tuple(members))
 
     def read_condition(self, tokens: Tokens) -> Value | None:
-        """Read ``x | x > 2`` and ``x ∈ ℝ : x > 2``, the inside of a set, as the interval it is."""
+        """Read ``x | x > 2`` and ``x ∈ ℝ : x > 2``, the inside of a set, as the interval it is.
+
+        None for tokens of another form: a variable, a bar or a colon, and a condition with a
+        relation sign.
+        """
         bars = [index for index, token in enumerate(tokens) if token in (_BAR, COLON)]
         if not bars or tokens[0].kind is not Kind.SYMBOL:
             return None
@@ -254,7 +291,11 @@ class _Reader:
     # --- rows of an environment ------------------------------------------------------------------
 
     def read_environment(self, tokens: Tokens) -> Value:
-        """Read one environment from its beginning to its end: a matrix, or one value a row."""
+        r"""Read one environment from its beginning to its end: a matrix, or one value a row.
+
+        ``_NEXT_ROW`` is the token of ``\\``. ``_NEXT_CELL`` is that of ``&``, which only aligns
+        rows here.
+        """
         if tokens[0].text not in _ROW_ENVIRONMENTS:
             return _read_matrix(tokens)
         rows = []
@@ -267,7 +308,12 @@ class _Reader:
     # --- several values --------------------------------------------------------------------------
 
     def read_several(self, pieces: Sequence[Tokens], separators: Sequence[Token]) -> Value:
-        """Read values that commas and words separate."""
+        """Read values that commas and words separate, as one value.
+
+        ``separators`` are the tokens between the pieces. With "or", intervals form a union, and
+        letters a text such as "a or b". Without it, two inequalities for one variable are one
+        interval, their intersection. All others are a list.
+        """
         if len(pieces) > _MAX_ITEMS:
             raise Unreadable("too many items")
         values = [self.read(piece) for piece in pieces]
@@ -282,7 +328,12 @@ class _Reader:
 
 
 def _flattened(values: Sequence[Value]) -> list[Value]:
-    """List the members of lists within a list, as ``x = ±3`` is one."""
+    """Return the values with each list among them replaced by its members.
+
+    ``x = ±3`` is such a list within a list. ``Items`` are several values, and their ``grouping``
+    says whether they are a list, a set or a bracket: only a list is replaced. ``Named`` is a value
+    with its name, which each member gets: ``x = 3`` and ``x = -3``.
+    """
     members: list[Value] = []
     for value in values:
         content = value.value if isinstance(value, Named) else value
@@ -296,7 +347,11 @@ def _flattened(values: Sequence[Value]) -> list[Value]:
 
 
 def _intersection(values: Sequence[Value]) -> Interval | None:
-    """Read ``x > 2, x < 5`` as one interval; None for anything else."""
+    """Return ``x > 2, x < 5`` as one interval; None for anything else.
+
+    The interval of an inequality has its variable as ``name``, and None as the end that is
+    infinite. There must be two for one variable, bounded on different sides.
+    """
     half_lines = [value for value in values if isinstance(value, Interval) and value.name]
     if len(half_lines) != 2 or len(values) != 2 or half_lines[0].name != half_lines[1].name:
         return None
@@ -308,7 +363,11 @@ def _intersection(values: Sequence[Value]) -> Interval | None:
 
 
 def _both_points(items: Sequence[Value]) -> Items:
-    """Read ``(±1, 2)`` as two points."""
+    """Return ``(±1, 2)`` as a list of two points: ``(1, 2)`` and ``(-1, 2)``.
+
+    ``items`` are the coordinates. One with ``±`` was read as two values; the first of each pair
+    belong to one point, the second to the other.
+    """
     coordinates = [item.items if isinstance(item, Items) else (item, item) for item in items]
     if any(len(values) != 2 for values in coordinates):
         raise Unreadable("a list within a point")
@@ -327,7 +386,7 @@ def _with_both_signs(quantity: Quantity) -> Value:
 
 
 def _read_ratio(tokens: Tokens) -> Ratio | None:
-    """Read ``3:4`` and ``3 to 4``; ``9:05`` is a time."""
+    """Read ``3:4`` and ``3 to 4``; None for all else, such as the time ``9:05``."""
     pieces, _ = split_at(tokens, COLON, _TO)
     if len(pieces) < 2 or not all(pieces):
         return None
@@ -339,7 +398,11 @@ def _read_ratio(tokens: Tokens) -> Ratio | None:
 
 
 def _read_matrix(tokens: Tokens) -> Matrix:
-    """Read an environment of cells from its beginning to its end."""
+    r"""Read an environment of cells from its beginning to its end.
+
+    ``_NEXT_ROW``, the token of ``\\``, separates rows, and ``_NEXT_CELL``, that of ``&``, their
+    cells. Rows of different lengths are refused.
+    """
     if tokens[0].text not in _MATRIX_ENVIRONMENTS:
         raise Unreadable(f"environment {tokens[0].text}")
     rows = [
@@ -353,7 +416,10 @@ def _read_matrix(tokens: Tokens) -> Matrix:
 
 
 def _read_scaled_matrix(tokens: Tokens) -> Matrix | None:
-    r"""Read ``\frac13 \begin{pmatrix}…``, and a matrix in brackets of its own."""
+    r"""Read ``\frac13 \begin{pmatrix}…``, and a matrix in brackets of its own; None for all else.
+
+    The factor, if there is one, multiplies every cell; a mere minus sign is a factor of -1.
+    """
     kinds = [token.kind for token in tokens]
     if Kind.BEGIN not in kinds or Kind.END not in kinds:
         return None

@@ -49,7 +49,11 @@ def interval_between(items: Sequence[Value], low_closed: bool, high_closed: bool
 
 
 def _interval_end(item: Value, infinite_end: Node) -> Node | None:
-    """Return the end of an interval that an item states; None for an infinite one."""
+    """Return the end of an interval that an item states; None for an infinite one.
+
+    ``infinite_end`` is the infinity of this side, -∞ for a low end. An end with a unit is taken for
+    degrees, and becomes radians (``Op.DEGREES``).
+    """
     if not isinstance(item, Quantity):
         raise Unreadable("end of an interval")
     if item.tree == infinite_end:
@@ -60,7 +64,12 @@ def _interval_end(item: Value, infinite_end: Node) -> Node | None:
 
 
 def region_parts(value: Value) -> tuple[Interval | Quantity, ...]:
-    """Return the intervals and points that a part of a union stands for."""
+    """Return the intervals and points that a part of a union stands for.
+
+    A ``Quantity`` is a point, a ``Region`` a union. ``Items`` are values in brackets: two in
+    parentheses or square brackets are the ends of an interval, if they are not known to be a point;
+    a set in braces is its members. ``Named`` is a value with a name, which says nothing here.
+    """
     if isinstance(value, Named):
         return region_parts(value.value)
     if isinstance(value, Interval | Quantity):
@@ -86,7 +95,7 @@ def union_of(values: Sequence[Value]) -> Region:
 
 
 def is_empty(interval: Interval) -> bool:
-    """Whether no number lies between the ends of an interval."""
+    """Whether no number lies between the ends of an interval, of which None is infinite."""
     if interval.low is None or interval.high is None:
         return False
     try:
@@ -109,7 +118,13 @@ class Chain(NamedTuple):
 
 
 def read_chain(chain: Chain, read_value: ReadValue) -> Value:
-    """Read a chain that was split into its sides at top level."""
+    """Return the value of a chain that was split into its sides at top level: ``x = 6/2 = 3``.
+
+    A chain has sides, which are tokens, and the signs between them. ``read_value`` reads tokens as
+    a value of any kind. Of an implication (``=>``) only what follows counts; ``~`` is ≈. Equalities
+    give a value, which may have a name, or an equation; ``in`` and inequalities of one variable an
+    interval.
+    """
     sides, signs = chain
     implications = [index for index, sign in enumerate(signs) if sign in _IMPLICATIONS]
     if implications:
@@ -154,6 +169,8 @@ def _read_equality(sides: list[Tokens], read_value: ReadValue) -> Value:
     """Read ``a = b = c``: a name or a label with its value, which is the last side, or an equation.
 
     ``x = 3`` keeps its name, since the gold answer may have another; ``Area = 6`` is only 6.
+    ``parse_if_readable`` gives the expression of a side, or None; ``read_value`` a value of any
+    kind.
     """
     first, last = parse_if_readable(sides[0]), parse_if_readable(sides[-1])
     if first is None and _is_label(sides[0]):
@@ -166,7 +183,13 @@ def _read_equality(sides: list[Tokens], read_value: ReadValue) -> Value:
 
 
 def _read_equation(sides: list[Tokens], read_value: ReadValue) -> Value:
-    """Read a chain of expressions: a calculation is its result, an equation a relation."""
+    """Read a chain of expressions: a calculation is its result, an equation a relation.
+
+    ``sides`` are the tokens between equals signs. In ``6*7 = 42 inches`` the last side has a unit
+    and is no mere expression; the sides before it must have its value. Sides without variables are
+    a calculation, which must not contradict itself. With variables, the first and the last side are
+    an equation.
+    """
     trees = [tree for tree in map(parse_if_readable, sides) if tree is not None]
     if len(trees) == len(sides) - 1 and parse_if_readable(sides[-1]) is None:
         result = read_value(sides[-1])  # "6*7 = 42 inches"
@@ -197,7 +220,8 @@ _LABEL_FUNCTIONS: Final = (
 def _is_label(side: Tokens) -> bool:
     r"""Whether a side names and has no value: ``\text{Area}``, ``S_1:S_2``, ``(x,y)``, ``P(X>2)``.
 
-    Coordinates have the order of the alphabet: ``(y,x)`` is no label of a point.
+    ``side`` is what stands before an equals sign. Of a list each piece must be a name. Coordinates
+    have the order of the alphabet: ``(y,x)`` is no label of a point.
     """
     if not side or side[0].kind is Kind.WORD or side[0] in _LABEL_FUNCTIONS:
         return True
@@ -212,7 +236,11 @@ def _is_label(side: Tokens) -> bool:
 
 
 def _read_membership(member: Tokens, container: Tokens, read_value: ReadValue) -> Value:
-    """Read ``x ∈ [1, 2]``."""
+    """Read ``x ∈ [1, 2]``: the value of the container, with the member's name.
+
+    ``read_value`` reads tokens as a value of any kind. An interval and a union have a field for the
+    name; other values become ``Named``, which is a value with a name.
+    """
     name = parse_if_readable(member)
     if name is None or not is_name(name):
         raise Unreadable("member of what")
@@ -226,7 +254,13 @@ def _read_membership(member: Tokens, container: Tokens, read_value: ReadValue) -
 
 
 def _read_inequality(sides: list[Node], signs: list[str]) -> Value:
-    """Read a chain of ``<`` and ``>``: an interval if it bounds one variable by numbers."""
+    """Read a chain of ``<`` and ``>``: an interval if it bounds one variable by numbers.
+
+    A descending chain is turned round, so that only ``<`` and ``<=`` are left. ``_half_line``
+    returns the interval of one inequality such as ``x < 5``, or None. The interval of ``1 < x < 5``
+    has the low end of the first and the high end of the second. Any other chain stays a
+    ``Relation``.
+    """
     is_descending = signs[0] in (">", ">=")
     if any((sign in (">", ">=")) != is_descending for sign in signs):
         raise Unreadable("chain of two directions")
@@ -243,7 +277,13 @@ def _read_inequality(sides: list[Node], signs: list[str]) -> Value:
 
 
 def _half_line(left: Node, right: Node, sign: str) -> Interval | None:
-    """Return the interval of ``x < 5`` or ``5 < x``; None for all else."""
+    """Return the interval that ``x < 5`` or ``5 < x`` describes; None for all else.
+
+    One side must be a single variable (``Op.SYMBOL``), the other an expression without any.
+    ``sign`` is ``<``, or ``<=``, for which the interval holds its end: it is closed there. An
+    ``Interval`` has a low end, a high end, whether each is closed, and the variable. An infinite
+    end is None and never closed.
+    """
     is_closed = sign == "<="
     if left.op is Op.SYMBOL and not free_names(right):
         end = None if right == INFINITY else right

@@ -161,7 +161,11 @@ _MARKED_WORDS: Final = ("yes", "no", "true", "false")
 
 
 def find_tag(text: str) -> Extracted | None:
-    """Find ``<answer>…</answer>``; what is not closed may have been cut."""
+    """Find the last ``<answer>…</answer>``; what is not closed may have been cut.
+
+    If the content has a marker (``#### 18``) or a phrase ("the answer is 18") of its own, only the
+    answer there counts. ``"tag"`` is the name of the rule.
+    """
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     if start < 0:
@@ -173,7 +177,12 @@ def find_tag(text: str) -> Extracted | None:
 
 
 def find_marker(text: str) -> Extracted | None:
-    """Find ``#### 18`` as GSM8K ends its solutions; a Markdown heading looks alike and is none."""
+    """Find the last ``#### 18`` or ``A: 18`` that holds a value, as GSM8K ends its solutions.
+
+    A Markdown heading looks like GSM8K's marker and is none. So what follows must begin as a value
+    does, or end the text as a short expression, or as yes, no, true or false. ``read`` gives the
+    value of a text, ``_is_mathematical`` says whether that is more than words.
+    """
     if "####" not in text and "A:" not in text:
         return None
     markers = list(_MARKER.finditer(text))[-_MAX_MARKERS:]
@@ -217,7 +226,13 @@ _JUDGEMENTS: Final = frozenset(
 
 
 def find_phrase(text: str) -> Extracted | None:
-    """Find the last "answer is …" whose whole clause holds a plain answer."""
+    """Find the last "answer is …" whose whole clause holds a plain answer.
+
+    ``_last_phrases`` has the matches of such phrases, the last one first. ``read_clause`` returns
+    the answer that follows, or None if that is prose. What stands before the phrase must begin a
+    sentence, so that it speaks of the whole task. Words are an answer unless they judge the
+    solution ("correct").
+    """
     for phrase in _last_phrases(text):
         answer = read_clause(text[phrase.end() : phrase.end() + _MAX_CLAUSE_CHARS])
         before = text[max(0, phrase.start() - _CHARS_BEFORE_PHRASE) : phrase.start()]
@@ -231,7 +246,12 @@ def find_phrase(text: str) -> Extracted | None:
 
 
 def _last_phrases(text: str) -> list[re.Match[str]]:
-    """Return phrases from the last one backwards, up to a few."""
+    """Return the matches of phrases such as "the answer is": up to a few, the last one first.
+
+    A *stem* is a part of such a phrase, ``nswer``; finding one is many times faster than the
+    pattern. So the last stems are found first, and the pattern is tried around each. Stems of one
+    phrase give one match, which its end identifies.
+    """
     stem_positions = set()
     for stem in _PHRASE_STEMS:
         position = len(text)
@@ -271,7 +291,12 @@ _HEDGE: Final = re.compile(r"\b(?:maybe|perhaps|probably|might|could|not|unknown
 
 
 def read_clause(text: str) -> str | None:
-    """Return the answer that follows a phrase; None if prose or a list of steps follows."""
+    """Return the answer that follows a phrase; None if prose or a list of steps follows.
+
+    ``text`` is what stands behind "the answer is". An answer is a formula, perhaps with a unit
+    behind it, or the rest of the sentence if that has few words. What only explains it ("because
+    …") is cut off, and a hedge ("maybe") refuses it.
+    """
     if _STEPS.match(text):
         return None
     text = text.lstrip(" \t\n*:：=_")
@@ -319,7 +344,9 @@ _VALUE: Final = re.compile(
 def find_last_value(text: str) -> Extracted | None:
     """Find the last value of the last sentence that holds one, in a response that was finished.
 
-    Of a calculation it is the result: "80 / 10 = 8 weeks to collect 200".
+    Of a calculation it is the result: "80 / 10 = 8 weeks to collect 200". So values behind an
+    equals sign go first. ``read`` gives the value of a text, ``_is_mathematical`` says whether that
+    is more than words.
     """
     tail = text[-_MAX_TAIL_CHARS:].replace("\\[\n", "\\[ ").replace("\n\\]", " \\]")
     for sentence in _sentences_from_the_end(_CALCULATOR_NOTE.sub("", tail)):
@@ -347,7 +374,10 @@ _MAX_BARE_WORDS: Final = 2
 
 
 def find_bare_value(text: str) -> Extracted | None:
-    """Take a response that is nothing but a value."""
+    """Take a response that is nothing but a value; None for any other.
+
+    It is one short line of at most two words. ``read`` gives ``Unread`` for what is no value.
+    """
     line = text.strip()
     if not _SHORT_LINE.fullmatch(line) or line[0] in "#<" or _SENTENCE_WITH_NUMBER.match(line):
         return None

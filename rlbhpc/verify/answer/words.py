@@ -51,7 +51,12 @@ _MEANINGS: Final[dict[str, Value]] = {
 
 
 def read_words(tokens: Tokens) -> Value | None:
-    """Read tokens that are words throughout; None if they are not."""
+    """Return the meaning of tokens that are words throughout; None if they are not.
+
+    A capital letter alone, or behind "option", is a choice. ``_MEANINGS`` has the values that
+    phrases such as "no solution" and "all real numbers" stand for. Other words are ``Words``: text
+    in small letters without articles before it.
+    """
     if not _are_words(tokens):
         return None
     words = [token.text for token in tokens if token.kind in _WORD_KINDS]
@@ -98,7 +103,11 @@ def without_prose(tokens: Tokens) -> Tokens | None:
 
 
 def _after_lead(tokens: Tokens) -> Tokens | None:
-    """Return what follows "… gives" and the like, where nothing before it hedges."""
+    """Return what follows "… gives" and the like; None without such a lead.
+
+    The last lead counts. A word before it that hedges ("not", "least") makes the rest no plain
+    value: None as well.
+    """
     leads = [
         index
         for index, token in enumerate(tokens)
@@ -111,7 +120,11 @@ def _after_lead(tokens: Tokens) -> Tokens | None:
 
 
 def _after_label(tokens: Tokens) -> Tokens | None:
-    r"""Return what follows ``\text{The set }`` and the like: a name, and no condition."""
+    r"""Return what follows ``\text{The set }`` and the like; None where no such label stands first.
+
+    A label is a few words, of which one names a kind of value ("area"). None of them may hedge
+    ("not") or transform what follows ("half").
+    """
     kinds = [token.kind for token in tokens]
     word_count = next((i for i, kind in enumerate(kinds) if kind is not Kind.WORD), len(tokens))
     words = [token.text.lower() for token in tokens[:word_count]]
@@ -136,7 +149,11 @@ _DOMAIN_TEXTS: Final = frozenset(("in", "integer", "integers", "all"))
 
 
 def without_domain(tokens: Tokens) -> Tokens:
-    r"""Cut ``, k \in \mathbb{Z}`` off a family of values."""
+    r"""Cut ``, k \in \mathbb{Z}`` off a family of values.
+
+    The family is what stands before it, and must contain the variable of the domain. The pattern is
+    matched on the texts of the tokens, joined by blanks.
+    """
     texts = texts_of(tokens)
     if _DOMAIN_TEXTS.isdisjoint(texts):
         return tokens
@@ -145,5 +162,6 @@ def without_domain(tokens: Tokens) -> Tokens:
     if domain is None:
         return tokens
     letter = next(name for name in domain.groups() if name)
+    # As many texts stand before the match as tokens belong to the family.
     family = tokens[: len(text[: domain.start()].split(" "))]
     return family if Token(Kind.SYMBOL, letter) in family else tokens
