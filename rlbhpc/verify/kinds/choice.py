@@ -30,7 +30,12 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 
 def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
-    """Judge which option an extracted answer chooses."""
+    """Judge which option an extracted answer chooses.
+
+    ``gold`` is the letter or the text of an option. ``extras["choices"]`` of a problem are the
+    texts of all options, if it states them. ``read`` gives the value of a text; ``_chosen_letter``
+    the letter that a value chooses, ``""`` if it is none or more than one.
+    """
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     choices = problem.extras.get("choices") if problem is not None else None
@@ -45,7 +50,13 @@ def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None
 
 
 def _chosen_letter(answer: Value, options: Sequence[Value]) -> str:
-    """Return the letter that an answer chooses; nothing if it chooses none or several."""
+    """Return the letter that an answer chooses; ``""`` if it chooses none or several.
+
+    ``options`` are the options in the order of their letters; there are none if the problem does
+    not state them. An answer may be a letter, the text of an option, or a ``Choice``: a letter with
+    the text beside it as its ``content``. A letter beside the text of another option contradicts
+    itself.
+    """
     letter = _lone_letter(answer)
     content: Value | None = answer.content if isinstance(answer, Choice) else answer
     if content is None or not options:

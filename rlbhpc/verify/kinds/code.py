@@ -62,7 +62,12 @@ def fingerprint(strictness: Strictness) -> str:
 
 @lru_cache(maxsize=1)
 def reached_tier() -> Tier:
-    """Return the tier that this node passes the self-test at, or refuse."""
+    """Return the tier that this node passes the self-test at, or refuse.
+
+    A *tier* says what confines a program in a sandbox here: filters on system calls, at best also a
+    root of its own. Where nothing does, programs run only if the study accepts that (``unsafe:
+    true``, which sets the variable ``UNSAFE``).
+    """
     report = self_test()
     if report.passed:
         return report.tier
@@ -76,7 +81,11 @@ def reached_tier() -> Tier:
 
 @contextmanager
 def lent_sandbox(preload: str = "") -> Iterator[Sandbox]:
-    """Lend a sandbox that nobody else uses meanwhile; they are kept, since starting one is slow."""
+    """Lend a sandbox that nobody else uses meanwhile; they are kept, since starting one is slow.
+
+    ``preload``: a module that the sandbox has loaded, besides the library. The idle ones are kept
+    apart by it. A sandbox whose user fails is not kept.
+    """
     idle = _idle_sandboxes.setdefault(preload, [])
     try:
         sandbox = idle.pop()
@@ -101,7 +110,12 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
 
 
 def judge(response: str, problem: Problem | None, strictness: Strictness) -> Verdict:
-    """Extract the program and run it."""
+    """Extract the program from a response, run it on the problem's tests and judge it.
+
+    ``extras["format"]`` of a problem names the format of its tests. ``FORMATS`` has a module for
+    each, with functions to extract a program and to judge it. ``strictness``: soundly, or as the
+    benchmark's own harness does. The program's digest stands for the answer.
+    """
     if problem is None or problem.extras.get("format") not in FORMATS:
         formats = ", ".join(FORMATS)
         where = "no problem" if problem is None else f"problem {problem.id}"

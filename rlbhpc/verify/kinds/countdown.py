@@ -41,11 +41,12 @@ class _WrongAnswerError(Exception):
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
-    """Judge one response.
+    """Judge whether a response makes the target out of the given numbers.
 
     ``gold``: ``"3 5 7 11 -> 24 (+-*)"``: numbers, target and operations, as the problem set writes
     it. ``response``: what the model wrote. The last committed answer counts: the last ``<answer>``,
-    else the last box, else what follows the last "answer is" or "answer:", else the last lines.
+    else the last box, else what follows the last "answer is" or "answer:", else the last lines. A
+    *step* is a line such as ``11-5=6``; an answer that is no list of steps is an expression.
     """
     task = _parse_task(gold)
     answer = distinct(response)
@@ -71,7 +72,7 @@ _GOLD: Final = re.compile(r"([0-9]+(?: [0-9]+)+) -> (-?[0-9]+) \(([-+*/]+)\)")
 
 @lru_cache(maxsize=65536)
 def _parse_task(gold: str) -> Task:
-    """Take a gold answer apart."""
+    """Take a gold answer such as ``3 5 7 -> 24 (+-*/)`` apart: numbers, target, operations."""
     match = _GOLD.fullmatch(gold)
     if match is None:
         raise ValueError(f"gold answer {gold!r} is not of the form '3 5 7 -> 24 (+-*/)'")
@@ -88,7 +89,12 @@ _THINK_END: Final = "</think>"
 
 
 def distinct(response: str) -> str:
-    """Return the answer in a response, cut to a length that no answer reaches; "" if none."""
+    """Return the answer in a response, cut to a length that no answer reaches; ``""`` if none.
+
+    Thoughts (``<think>``) are no part of it. Within the last ``<answer>``, if there is one, the
+    last box counts, else what follows the last *cue*, such as "answer:". Without any mark, the last
+    lines count.
+    """
     text = response.rpartition(_THINK_END)[2]
     if "<think>" in text:
         return ""
@@ -106,7 +112,10 @@ def distinct(response: str) -> str:
 
 
 def _content_of_box(text: str) -> str:
-    """Return what stands before the brace that closes a box; nothing if it is never closed."""
+    """Return what stands before the brace that closes a box; nothing if it is never closed.
+
+    ``text`` begins behind the brace that opens it, so one brace is open at first.
+    """
     depth = 1
     for position, char in enumerate(text):
         if char == "{":
@@ -148,7 +157,11 @@ _LINE_BREAK: Final = re.compile(r"[\n,;]")
 
 
 def _normalized_lines(answer: str) -> list[str]:
-    """Return the answer's lines without spaces, in ASCII signs."""
+    """Return the answer's lines without spaces, in ASCII signs.
+
+    A comma or a semicolon ends a line, too. LaTeX becomes plain signs, and so do ``×``, an ``x``
+    between numbers, and brackets of other kinds. An answer longer than any right one is refused.
+    """
     if len(answer) > MAX_CHARS:
         raise _WrongAnswerError("too long")
     if not answer.isascii() or "$" in answer:
@@ -174,7 +187,13 @@ def _without_latex_fractions(text: str) -> str:
 
 
 def _steps_reach_target(steps: Sequence[re.Match[str] | None], task: Task) -> bool:
-    """Check each step and whether the last result is the target."""
+    """Check each step and return whether the last result is the target.
+
+    A step is a match of ``11-5=6``, or None for a line of another form. It takes two of the numbers
+    that are left and puts its result in their place; in the end one is left. Numbers are compared
+    as text first, since a model may write very long ones. What is wrong raises
+    :class:`_WrongAnswerError`.
+    """
     numbers_left = [str(number) for number in task.numbers]
     for step in steps:
         if step is None:
@@ -195,7 +214,12 @@ def _steps_reach_target(steps: Sequence[re.Match[str] | None], task: Task) -> bo
 
 
 def _expression_reaches_target(line: str, task: Task) -> bool:
-    """Check ``expression``, ``expression = 25`` or a chain that works it out step by step."""
+    """Check ``expression``, ``expression = 25`` or a chain that works it out step by step.
+
+    Returns whether its value is the target; all else that is wrong raises
+    :class:`_WrongAnswerError`. Of the sides of the equals signs, one must use exactly the given
+    numbers, and all others must have its value. ``_evaluate`` returns the value of a side.
+    """
     sides = [_IMPLIED_PRODUCT.sub("*", side) for side in line.split("=")]
     if not _ONLY_TOKENS.fullmatch("".join(sides)):
         raise _WrongAnswerError("not arithmetic")
@@ -224,7 +248,13 @@ _LOWEST_PRECEDENCE: Final = 1
 
 
 def _evaluate(tokens: Sequence[str], allowed_operations: str) -> _Number:
-    """Return the value of an expression, by two stacks: no recursion, so no depth is too deep."""
+    """Return the value of an expression, by two stacks: no recursion, so no depth is too deep.
+
+    ``expects_operand``: a number or an opening parenthesis must come next, and a minus is a
+    negation. Operations wait in ``pending`` for their right operand. Before a weaker or equal
+    operation, a closing parenthesis or the end, ``_apply_pending`` computes those that bind at
+    least as strongly.
+    """
     values: list[_Number] = []
     pending: list[str] = []  # operations and open parentheses
     expects_operand = True
@@ -256,7 +286,11 @@ def _evaluate(tokens: Sequence[str], allowed_operations: str) -> _Number:
 def _apply_pending(
     values: list[_Number], pending: list[str], precedence: int, allowed_operations: str
 ) -> None:
-    """Apply the last pending operations that bind at least as strongly, in place."""
+    """Apply the last pending operations that bind at least as strongly, in place.
+
+    ``values`` and ``pending`` are stacks of operands and of operations. An open parenthesis has
+    precedence 0, so that nothing before it is applied.
+    """
     while pending and _PRECEDENCE[pending[-1]] >= precedence:
         operation = pending.pop()
         right = values.pop()
@@ -268,7 +302,7 @@ def _apply_pending(
 
 
 def _compute(operation: str, left: _Number, right: _Number, allowed_operations: str) -> _Number:
-    """Apply one operation, which must be allowed."""
+    """Return the result of one operation, which must be allowed; a quotient stays exact."""
     if operation not in allowed_operations:
         raise _WrongAnswerError("operation")
     if operation == "+":

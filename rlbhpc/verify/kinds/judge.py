@@ -99,7 +99,11 @@ def is_empty_answer(answer: str) -> bool:
 
 
 def ask(judge: Judge, comparisons: Sequence[Comparison]) -> list[Reply]:
-    """Have a model compare answers; an answer without content is wrong without asking."""
+    """Have a model compare answers with their references; return its replies in the same order.
+
+    An answer without content is wrong without asking, since models accept such. A completion's
+    ``tag`` is the index that its request was given.
+    """
     replies = [Reply("wrong", "says nothing")] * len(comparisons)
     requests = [
         Request(index, _prompt_tokens(judge.engine, comparison), seed=0)
@@ -112,7 +116,11 @@ def ask(judge: Judge, comparisons: Sequence[Comparison]) -> list[Reply]:
 
 
 def _prompt_tokens(engine: Engine, comparison: Comparison) -> tuple[int, ...]:
-    """Tokens of the prompt; a server writes its model's chat format itself."""
+    """Return the tokens of the prompt that shows the model one comparison.
+
+    A server writes its model's chat format itself and takes the text (``TextTokens``); for a model
+    that runs here, the chat template of its tokenizer is applied.
+    """
     text = fill_prompt(_PROMPT, **comparison._asdict())
     if not isinstance(engine.tokens, TextTokens) and engine.tokens.tokenizer.chat_template:
         message = [{"role": "user", "content": text}]
@@ -131,7 +139,10 @@ def fill_prompt(prompt: str, **texts: str) -> str:
 
 
 def read_reply(completion: Completion) -> Reply:
-    """Read the verdict in the last line of a judge's reply, and nothing else."""
+    """Read the verdict in the last line of a judge's reply, and nothing else.
+
+    A ``Reply`` has a ``word``, which is ``right`` or ``wrong``, or ``""`` and the reason for it.
+    """
     if completion.finish is Finish.ERROR:
         return Reply(word="", reason=completion.error[:200])
     if completion.finish is Finish.LENGTH:
@@ -146,7 +157,8 @@ def read_reply(completion: Completion) -> Reply:
 def open_judge(name: str, key_env: str | None = None) -> Judge:
     """Open the judge ``URL/MODEL`` of a server, or the model in a local folder.
 
-    ``key_env``: the environment variable with the server's key.
+    A *judge* is a model that compares answers with references, and a fingerprint that names it and
+    its prompt. ``key_env``: the environment variable with the server's key.
     """
     host, _, model = name.partition("/v1/")
     if model and re.match(r"https?://[^/]", host):
@@ -186,7 +198,12 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 
 def judge_extracted(gold: str, extracted: Extracted | None, problem: Problem | None) -> Verdict:
-    """Ask the judge about an answer that was extracted."""
+    """Ask the judge about an answer that was extracted from a response.
+
+    ``gold`` is the reference answer. ``ask`` returns a reply for each comparison, here one: its
+    word is ``right`` or ``wrong``, or ``""`` if the judge gave no verdict, which is an error of the
+    judge.
+    """
     answer = "" if extracted is None else extracted.text.strip()[:MAX_ANSWER_CHARACTERS]
     if extracted is None or not answer:
         return Verdict(Status.NO_ANSWER, rule="no answer")
@@ -200,6 +217,7 @@ def judge_extracted(gold: str, extracted: Extracted | None, problem: Problem | N
 
 
 def _server_name() -> str:
+    """Return the address and model of the judge from the environment; refuse if it has none."""
     name = os.environ.get(SERVER_VARIABLE)
     if not name:
         raise UserError(
@@ -214,7 +232,10 @@ _thread_local = threading.local()
 
 
 def _judge_of_thread() -> Judge:
-    """Return this thread's judge, opened on first use or when the variables have changed."""
+    """Return this thread's judge, opened on first use or when the variables have changed.
+
+    The address is the judge's, with the name of the variable that holds its key.
+    """
     address = (_server_name(), os.environ.get(KEY_VARIABLE))
     if getattr(_thread_local, "address", None) != address:
         _thread_local.judge = open_judge(*address)

@@ -61,7 +61,12 @@ def distinct(response: str, finish: str = "") -> str:
 
 
 def judge_with_hints(gold: str, answer: Extracted | None, hints: Hints) -> Verdict:
-    """Judge an extracted answer under what is known of the gold answer."""
+    """Judge an extracted answer under what is known of the gold answer.
+
+    ``hints`` are what the problem states of it: whether it is a list, its type, its unit, its
+    tolerance. ``_decide`` returns the status, and the rule by which the two are equal or differ. It
+    stands in the verdict behind the rule by which the answer was found: ``box/rational``.
+    """
     if answer is None or not answer.text.strip():
         return Verdict(Status.NO_ANSWER, rule="no answer")
     canonical_answer = canonical(answer.text)
@@ -77,7 +82,14 @@ def judge_with_hints(gold: str, answer: Extracted | None, hints: Hints) -> Verdi
 
 
 def _decide(gold: str, answer: str, canonical_answer: str, hints: Hints) -> tuple[Status, str]:
-    """Return the status, and the rule that decided."""
+    """Return the status, and the rule that decided.
+
+    The canonical form of a text is the same for the same answer, however it is written. If the two
+    forms differ and are no whole numbers, both texts are read as values and compared. ``compare``
+    returns the rule by which they are equal, ``""`` if they differ. It raises
+    :class:`UnreadSideError` if a text could not be read, :class:`Undecided` if it could not decide
+    within its limits, its *gates*.
+    """
     if not canonical_answer:
         return Status.NO_ANSWER, "empty"
     canonical_gold = _canonical_gold(gold)
@@ -112,7 +124,11 @@ def _is_unevaluated(text: str) -> bool:
 
 
 def read_hints(problem: Problem | None) -> Hints:
-    """Read OlympiadBench's answer type, multiplicity, unit and error, and Minerva's rounding."""
+    """Return what a problem says of its gold answer besides the answer itself.
+
+    OlympiadBench has the answer's type, whether there are several, the unit and the error that is
+    allowed; Minerva's decimal answers are rounded.
+    """
     if problem is None or (not problem.extras and problem.set_name not in _ROUNDED_SETS):
         return _NO_HINTS
     extras = problem.extras
@@ -133,7 +149,11 @@ _canonical_gold: Final = lru_cache(maxsize=16384)(canonical)
 
 @lru_cache(maxsize=16384)
 def _read_gold(gold: str, hints: Hints) -> Value:
-    """Read the gold answer, once per problem."""
+    """Return the gold answer as a value, read once per problem.
+
+    ``hints`` are what the problem states of it. A unit that it states apart is added. Two values in
+    brackets may be an interval or a point: the stated type of the answer tells.
+    """
     value = read(gold, hints.is_list or _AND.search(gold) is not None)
     value = _with_unit(value, _read_unit_name(hints.unit))
     if hints.answer_type == "Interval" and isinstance(value, Items) and len(value.items) == 2:
@@ -151,7 +171,10 @@ def _as_point(value: Items) -> Items:
 
 
 def _read_unit_name(unit_name: str) -> Unit | None:
-    """Read the unit that a problem states for its gold answer; None if it is none."""
+    """Return the unit that a problem states for its gold answer; None if it is none.
+
+    The token of a degree sign is ``deg``. A unit without dimensions (``units``) says nothing.
+    """
     tokens = [token for token in tokenize(unit_name) if token.text not in ("{", "}")]
     texts = [token.text for token in tokens]
     if "deg" in texts:

@@ -48,7 +48,10 @@ _ACCEPTED_FACTORS: Final = ((1.0, "number"), (0.01, "gold / 100"), (100.0, "gold
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
-    """Judge a response as the study's grader does; ``problem`` says nothing that it would heed."""
+    """Judge a response as the study's grader does; ``problem`` says nothing that it would heed.
+
+    ``_equality_rule`` returns the rule by which that grader calls two texts equal, or ``""``.
+    """
     del problem
     answer = _extract(response)
     if not answer.text:
@@ -71,7 +74,11 @@ def distinct(response: str) -> str:
 
 
 def _extract(response: str) -> Extracted:
-    """Find the answer as the original does: box, phrase, else the last number anywhere."""
+    """Return the answer and the rule that found it, as the original does.
+
+    The last box counts, else what follows the last "final answer is" and the like, else the last
+    number anywhere. Only the first line of it is kept.
+    """
     phrase = next((phrase for phrase in _ANSWER_PHRASES if phrase in response), None)
     if "boxed" in response:
         behind_box = response.rpartition("boxed")[2]
@@ -88,7 +95,10 @@ def _extract(response: str) -> Extracted:
 
 
 def _content_of_brace(text: str) -> str:
-    """Return what the first brace holds; all of it where the brace never closes."""
+    """Return what the first brace holds; all of it where the brace never closes.
+
+    ``text`` begins with this brace.
+    """
     depth = 0
     for position, char in enumerate(text):
         if char == "{":
@@ -104,7 +114,12 @@ def _content_of_brace(text: str) -> str:
 
 
 def _equality_rule(gold: str, answer: str) -> str:
-    """Return the rule by which the original calls two answers equal, or ``""``."""
+    """Return the rule by which the original calls two answers equal, or ``""``.
+
+    Texts are compared without their styling. Two numbers are then compared by size; all else is
+    compared without brackets, and at last as values. Of numbers a hundredth and a hundred times the
+    gold are accepted as well: ``_ACCEPTED_FACTORS``.
+    """
     plain_gold, plain_answer = _without_styling(gold), _without_styling(answer)
     if plain_gold == plain_answer:
         return "text"
@@ -120,7 +135,11 @@ def _equality_rule(gold: str, answer: str) -> str:
 
 
 def _without_styling(text: str) -> str:
-    """Normalise as the original does: units, styling, case and blanks go."""
+    """Normalise as the original does: units, styling, case and blanks go.
+
+    ``tokenize`` cuts LaTeX into tokens, each a kind and a text, and leaves out what only styles.
+    ``deg`` is a degree sign, which may be raised by a ``^``.
+    """
     dropped_texts = {"deg", "%", "{", "}"}
     if "deg" in text:
         dropped_texts.add("^")
@@ -151,7 +170,12 @@ def _without_brackets(text: str) -> str:
 
 
 def _have_same_value(gold: Value, answer: Value) -> bool:
-    """Compare item by item, brackets and the names of variables aside."""
+    """Compare item by item, brackets and the names of variables aside.
+
+    A ``Quantity`` is one expression, a ``Relation`` an equation or an inequality: it is compared as
+    the difference of its sides, up to the sign. ``_list_expressions`` lists the expressions in a
+    tuple, an interval or a matrix.
+    """
     gold, answer = _without_names(gold), _without_names(answer)
     if isinstance(gold, Quantity) and isinstance(answer, Quantity):
         return _are_same_trees(gold.tree, answer.tree)
@@ -177,7 +201,10 @@ def _without_names(value: Value) -> Value:
 
 
 def _list_expressions(value: Value) -> Sequence[Node]:
-    """List the expressions of a tuple, an interval, a union or a matrix in their order."""
+    """List the expressions of a tuple, an interval, a union or a matrix in their order.
+
+    A missing end of an interval is infinite. Values of other kinds hold none.
+    """
     if isinstance(value, Items):
         items = [_without_names(item) for item in value.items]
         return [tree for item in items for tree in _list_expressions(item)]
@@ -191,7 +218,11 @@ def _list_expressions(value: Value) -> Sequence[Node]:
 
 
 def _are_same_trees(gold: Node, answer: Node) -> bool:
-    """Whether two expressions are equal, numbers up to the tolerance of the original."""
+    """Whether two expressions are equal, numbers up to the tolerance of the original.
+
+    Expressions with variables must be equal wherever they are defined; what cannot be decided
+    differs.
+    """
     if gold == answer:
         return True
     try:

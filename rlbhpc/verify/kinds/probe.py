@@ -19,7 +19,12 @@ FINGERPRINT: Final = f"probe-1/{math.FINGERPRINT}"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
-    """Judge one response to the beginning of a question."""
+    """Judge whether a response to the beginning of a question goes on as the question does.
+
+    ``gold`` is the rest of the question, with which a right response begins. What follows in it is
+    judged by the verifier of the whole problem. Both outcomes together, completed and answered, are
+    stored as the answer; a timeout or an error of that verifier is passed on.
+    """
     assert problem is not None
     expected_words, words = gold.split(), response.split()
     is_completed = words[: len(expected_words)] == expected_words

@@ -52,7 +52,11 @@ def __getattr__(name: str) -> Any:
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
-    """Judge an answer to a task, or a proposal of one."""
+    """Judge an answer to a task, or a proposal of one.
+
+    ``extras["role"]`` of the problem says which of the two was asked for. ``answer_part`` is the
+    response without its thoughts. :class:`_InvalidError` says why a text is not valid.
+    """
     if problem is None or problem.verifier != "program-task":
         raise ValueError("a task on a program is judged by its problem")
     text = programs.answer_part(response)
@@ -65,7 +69,12 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
 
 
 def _judge_solution(task: Any, text: str) -> Verdict:
-    """Judge a program, an output or an input that solves a task."""
+    """Judge a program, an output or an input that solves a task.
+
+    ``kind`` says what was asked for: *induction* a program that gives the outputs for the inputs,
+    *deduction* the output of a program, else an input for which it gives the output. ``run``
+    returns a program's outputs; inputs and outputs are compared as JSON in one form.
+    """
     if task["kind"] == "induction":
         program = _find_program(text)
         if not program:
@@ -89,7 +98,13 @@ def _status_of(is_right: bool) -> Status:
 
 
 def _judge_proposal(task: Any, text: str) -> Verdict:
-    """Judge a proposed program with its inputs: it must give the same outputs twice."""
+    """Judge a proposed program with its inputs: it must give the same outputs twice.
+
+    For *induction* several inputs are asked for, and a message that describes the program; for
+    other kinds one input. The task may state the program itself. ``run`` returns the outputs as
+    JSON. What is valid becomes a new task: the triplet of program, inputs and outputs is the
+    canonical answer.
+    """
     inputs = [_normalize_json(line[1].strip()) for line in _INPUT_LINE.finditer(text)]
     text_before_inputs = _INPUT_LINE.split(text)[0]
     program = task.get("program") or _find_program(text_before_inputs)
@@ -115,7 +130,12 @@ def _judge_proposal(task: Any, text: str) -> Verdict:
 
 
 def run(program: str, inputs: Sequence[str | None]) -> list[str]:
-    """Return the outputs of ``f`` as JSON, by the sandbox; raise where a call gives none."""
+    """Return the outputs of ``f`` as JSON, by the sandbox; raise where a call gives none.
+
+    ``program`` defines ``f``; each input is a JSON list of its arguments. ``read_call_results``
+    gives a result for each call, up to the first without one: if there are too few, the run was
+    ended.
+    """
     if len(program) > MAX_PROGRAM_CHARS:
         raise _InvalidError("program too long")
     if _FORBIDDEN_CODE.search(program):
@@ -153,7 +173,10 @@ def _last_line(text: str) -> str:
 
 
 def _normalize_json(text: str) -> str | None:
-    """Return JSON in its one form; None for what is no JSON, or is too long."""
+    """Return JSON in its one form; None for what is no JSON, or is too long.
+
+    In that form equal values are equal texts.
+    """
     if not text or len(text) > MAX_VALUE_CHARS:
         return None
     try:
@@ -163,7 +186,10 @@ def _normalize_json(text: str) -> str | None:
 
 
 def _write_json(value: Any) -> str:
-    """Write a value as JSON, tuples as lists; what JSON has no word for is invalid."""
+    """Write a value as JSON, tuples as lists; what JSON has no word for is invalid.
+
+    Keys are sorted, so that equal values are equal texts.
+    """
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError):

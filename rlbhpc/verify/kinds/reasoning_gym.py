@@ -63,7 +63,12 @@ def distinct(response: str, finish: str = "") -> str:
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:
-    """Judge a response by the scorer of the problem's task."""
+    """Judge a response by the scorer of the problem's task.
+
+    The scorer is a function of the package, which runs in the sandbox: it gets the answer and the
+    *entry*, the package's own record of the problem. A score of 1 is right; a lower one is only
+    told in the rule. ``_could_run_code`` refuses an answer that is a program.
+    """
     if problem is None or problem.verifier != "reasoning-gym":
         raise ValueError("a task of reasoning-gym is judged by its problem")
     answer = distinct(response, finish)
@@ -85,7 +90,12 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 
 def _could_run_code(task: str, answer: str) -> bool:
-    """Whether evaluating an answer could do more than give a value."""
+    """Whether evaluating an answer could do more than give a value.
+
+    Some scorers evaluate the answer as Python. Those of ``_LIST_TASKS`` expect a list, in which
+    nothing needs to be called; those of ``_EXPRESSION_TASKS`` a formula, which calls
+    ``_HARMLESS_FUNCTIONS`` alone. All others only read it.
+    """
     if task in _LIST_TASKS:
         return "(" in answer
     if task not in _EXPRESSION_TASKS:

@@ -29,7 +29,12 @@ def verify(gold: str, response: str, problem: Problem | None = None, finish: str
 
 
 def judge_extracted(gold: str, answer: Extracted | None, problem: Problem | None) -> Verdict:
-    """Judge an extracted answer to a question about a picture."""
+    """Judge an extracted answer to a question about a picture.
+
+    The problem's ``extras`` say of the gold its type, its unit and its ``precision``, the number of
+    its decimals: a float is right within half a unit of the last one. A list is compared as a
+    tuple, in which the order counts.
+    """
     extras = {} if problem is None else problem.extras
     answer_type, precision = extras.get("answer_type"), extras.get("precision")
     tolerance = EXACT
