@@ -63,6 +63,7 @@ class Counts:
         >>> Counts.of(8, [0, 3, 8]).n
         array([8, 8, 8])
         """
+        # Each becomes an int64 array with an entry per problem; fractions are refused.
         columns = np.broadcast_arrays(
             whole_numbers("n", n),
             whole_numbers("c", c),
@@ -183,7 +184,7 @@ class Counts:
 
 
 def check_paired(base: Counts, trained: Counts) -> None:
-    """Refuse two arms that cannot list the same problems."""
+    """Refuse two arms that cannot list the same problems: other numbers of them, or none."""
     if len(base) != len(trained):
         raise UserError(
             f"the base has {len(base)} problems and the trained model {len(trained)}; "

@@ -291,6 +291,7 @@ def prompt_spread(
     means = values.mean(axis=1)
     column = np.arange(len(sizes))
     best, worst = means.argmax(axis=0), means.argmin(axis=0)
+    # At each k the best minus the worst prompt (problems, sizes).
     gap = values[best, :, column].T - values[worst, :, column].T
     tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
     lower, upper = np.quantile(weights.means(gap), tails, axis=0)

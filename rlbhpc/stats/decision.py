@@ -119,6 +119,7 @@ class Answer:
         clustered_error = float(curve.weights.standard_error(net_differences))
         if curve.seeds > 1 or not curve.clustered or not clustered_error > 0:
             return float(self.lost.problems)
+        # Weights without clusters, for the error as if each problem were drawn alone.
         one_by_one = ProblemWeights.draw(len(net_differences), np.random.default_rng(0), 1)
         error = float(one_by_one.standard_error(net_differences))
         return self.lost.problems * min(1.0, (error / clustered_error) ** 2)

@@ -93,6 +93,7 @@ def smallest_loss(
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")
     simulated = min(problems, _LARGEST_SIMULATED)
     studies = min(max(_FEWEST_STUDIES, _SIMULATED_PROBLEMS // simulated), _MOST_STUDIES)
+    # "None is lost" is tested one-sidedly, at a quarter of the error.
     threshold = float(special.ndtri(1 - (1 - PROB) / (4 * comparisons)))
     needed_root = threshold + float(special.ndtri(CHANCE))
     share = _FIRST_SHARE
@@ -153,6 +154,7 @@ def _draw_counts(
         return Counts.of(n, rng.binomial(n, rates))
     right_so_far = (rng.random((len(rates), n)) < rates[:, None]).cumsum(axis=1)
     total_right = right_so_far[:, -1]
+    # argmax gives the first True of a row; a row without one is replaced below.
     stopping_sample = (right_so_far >= stop_after).argmax(axis=1) + 1
     samples = np.where(total_right >= stop_after, stopping_sample, n)
     return Counts.of(samples, np.minimum(total_right, stop_after), stop_after, n)
@@ -211,6 +213,7 @@ def look(
     error = (1 - PROB) * error_share
     joint = JointRates(base, trained, k)
     best = joint.fit()
+    # Problems that only one arm solved, whatever the number of samples.
     solved_by_one = {
         "lost": int((base.solved & ~trained.solved).sum()),
         "gained": int((trained.solved & ~base.solved).sum()),

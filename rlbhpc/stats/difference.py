@@ -130,6 +130,7 @@ def difference_curve(
     sizes = as_sizes(reach if k is None else k)
     differences = trained.pass_at_k(sizes) - base.pass_at_k(sizes)
     pointwise = paired_interval(differences, weights, prob)
+    # Where false rights would make the unsolved problems look solved, no bound holds.
     hidden = _hidden_by_errors(base, sizes) | _hidden_by_errors(trained, sizes)
     pointwise = replace(
         pointwise,
@@ -261,6 +262,7 @@ def _flip_p_of_curve(differences: NDArray[np.float64], weights: ProblemWeights) 
         return 1.0
     problems = len(varying)
     sum_of_squares = (varying**2).sum(axis=0)
+    # Two pseudo-problems, one in each direction, as large as the largest difference up to each k.
     pseudo_squares = 2 * np.maximum.accumulate(np.abs(varying).max(axis=0)) ** 2
 
     def largest_t(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -352,6 +354,7 @@ def crossing(curve: DifferenceCurve) -> Crossing:
     behind_somewhere = (curve.replicates < -_ROUNDING).any(axis=1)
     return Crossing(
         points=points,
+        # A crossing at a whole k may come out a rounding error above it.
         first_k=np.ceil(points - 1e-9).astype(np.int64),
         sets=_sets_with_zero(curve),
         probability=float((ahead_somewhere & behind_somewhere).mean()),
@@ -596,8 +599,10 @@ def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
     as_large = 0
     for _ in range(blocks):
         random_bytes = rng.bytes(_FLIPS_PER_BLOCK * (len(sizes) // 8 + 1))
+        # Eight signs from each byte.
         byte_rows = np.frombuffer(random_bytes, np.uint8).reshape(_FLIPS_PER_BLOCK, -1)
         is_negative = np.unpackbits(byte_rows, axis=1)[:, : len(sizes)]
+        # A negative sign takes a size off twice: once from the sum and once below 0.
         sums = sizes.sum() - 2 * is_negative @ sizes
         as_large += int((np.abs(sums) >= observed * _LEVEL).sum())
     return (1 + as_large) / (1 + blocks * _FLIPS_PER_BLOCK)

@@ -132,6 +132,7 @@ def _bounds_from_samples(
     variances, problems_in_row = _sampling_variances(counts, k)
     error = np.sqrt(problems_in_row @ variances) / len(counts)
     half_width = special.ndtri((1 + check_prob(prob)) / 2) * error
+    # Draws of k that succeeded, or that failed, whichever are fewer.
     draws = counts.n.sum() / k * np.minimum(estimate, 1 - estimate)
     carrying = _carrying_problems(variances, problems_in_row)
     sound = (draws >= _LEAST_DRAWS) & (carrying >= LEAST_EFFECTIVE)
@@ -211,9 +212,11 @@ def posterior_bounds(
     sizes = k.astype(np.float64)
     mean, variances = _posterior_moments(counts, prior, sizes)
     derivatives = gradient(prior, counts, sizes)
+    # The delta method: J'CJ at each k, for derivatives J and covariance C of the parameters.
     variance_of_fit = np.einsum("ik,ij,jk->k", derivatives, prior.covariance, derivatives)
     variance = variances.sum(axis=0) / len(counts) ** 2 + np.maximum(variance_of_fit, 0)
     centre = np.clip(mean, _EDGE, 1 - _EDGE)
+    # A Beta(a, b) with mean m has the variance m (1 − m) / (a + b + 1); this is its a + b.
     size = centre * (1 - centre) / np.maximum(variance, _LEAST_VARIANCE) - 1
     size = np.maximum(size, _LEAST_SIZE)
     a, b = centre * size, (1 - centre) * size
@@ -419,6 +422,7 @@ def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0
             f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
         )
     k = min(counts.reach, FACTOR * part)
+    # Right ones in a random part of each problem's samples.
     thinned = Counts.of(part, rng.hypergeometric(counts.c, counts.n - counts.c, part))
     predicted = extrapolate(thinned, k).band[0]
     return HeldOut(part, k, predicted, observed=float(counts.pass_at_k(k).mean()))

@@ -214,6 +214,7 @@ class ProblemWeights:
         names, unit = np.unique(labels, return_inverse=True)
         units = len(names)
         draws_of_unit = rng.multinomial(units, np.full(units, 1 / units), size=replicates)
+        # 0 and 1 become −1 and +1.
         sign_of_unit = rng.integers(0, 2, size=(replicates, units), dtype=np.int8) * np.int8(2) - 1
         return cls(
             weights=draws_of_unit[:, unit].astype(np.float64),
@@ -440,6 +441,7 @@ def ratio_interval(
             nothing, nothing, nothing, Target.POPULATION, "ratio of sums", prob, np.asarray(False)
         )
     ratio = numerator.sum() / denominator.sum()
+    # The linearised ratio: to first order it moves as the mean of these.
     residuals = (numerator - ratio * denominator) / denominator.mean()
     half_width = weights.student_quantile(prob) * weights.standard_error(residuals)
     return Interval(

@@ -144,6 +144,7 @@ class JointRates:
         density = self.likelihood @ mass
         log_likelihood = -np.inf
         for em_round in range(1, _MOST_ROUNDS + 1):
+            # The EM step: each problem is shared out among the cells by how well they explain it.
             mass = mass * (self._likelihood_by_cell @ (self.problems_in_row / density))
             mass = _normalized(mass, group, share)
             density = self.likelihood @ mass
@@ -169,6 +170,7 @@ class JointRates:
         highest_unsolved = _BINS_PER_FACTOR + _BINS_TO_SOLVED
         only_base_solves = (base > highest_unsolved) & (trained <= highest_unsolved)
         lost = only_base_solves & (trained < base - bins_apart)
+        # Gained is lost with the arms exchanged.
         return lost.ravel(), lost.T.ravel()
 
     def row_log_likelihoods(self, fit: Fit) -> NDArray[np.float64]:
@@ -230,6 +232,7 @@ def _level_log_likelihoods(
     nodes, weights = np.polynomial.legendre.leggauss(_POINTS_PER_BIN)
     low_rates, high_rates = -np.expm1(-edges[:-1]), -np.expm1(-edges[1:])
     middles, half_widths = (low_rates + high_rates) / 2, (high_rates - low_rates) / 2
+    # Rates in each bin (bins, points) at which the likelihood is taken.
     points = middles[:, None] + half_widths[:, None] * nodes
     in_bins = special.logsumexp(_log_chance(n, c, points, arm), axis=2, b=weights / 2)
     never_and_always = _log_chance(n, c, np.array([[0.0], [1.0]]), arm)[:, :, 0]
@@ -345,6 +348,7 @@ def still_solved(counts: Counts, k: int, multiple: float) -> float:
     problems = len(counts)
     solved_late = clopper_pearson(problems * max(failed_half - failed, 0.0), problems).high
     failed_half = min(1.0, failed + solved_late)
+    # How many times the step from k/2 to k fits between k and ``multiple`` k.
     halves = (multiple - 1) * k / (k - half_k)
     return float(failed * (1 - (failed / failed_half) ** halves))
 
@@ -527,9 +531,11 @@ class Side:
         deviations = self.chances - share
         variance = share * (1 - share)
         total = len(deviations)
+        # Problems that one could be sure of and that would tell as much.
         sure = float((deviations**2).sum()) / variance if variance > _CERTAIN else total
         trials = sure * (sure / total) ** 3 / _worth_one(deviations, self.unit)
         tail = (1 - prob) / 2
+        # Few clusters know the spread badly: fewer trials widen the interval as Student's t would.
         trials *= (float(special.ndtri(1 - tail)) / self.quantile(tail)) ** 2
         if self.seeds > 1 and variance > _CERTAIN:
             between_seeds = seed_variance(self.chances.reshape(self.seeds, -1, 1)).item()
@@ -598,6 +604,7 @@ def by_factor(
                 finding(replace(side, group=group), 0.0, margin, error)
                 for group in side.joint.lost_and_gained(bins_apart)
             ]
+        # The bins are this much wider than the factor that they stand for.
         factor = math.exp(_LOG_BIN_WIDTH * bins_apart) / _GUARD
         bounds = [(share.estimate, share.low, share.high) for share in findings]
         shares.append(FactorShare(factor, lost=bounds[0], gained=bounds[1]))

@@ -181,6 +181,7 @@ def _search(loss: Loss, mean_rate: float, zero_inflated: bool) -> NDArray[np.flo
     """
     from scipy import optimize  # a third of a second, which most who import this never need
 
+    # The mean a/(a + b) is about a/b where b is much the larger.
     first_b = _FIRST_A / max(mean_rate, _LEAST_MEAN)
     beta = [np.log(_FIRST_A), np.log(first_b)]
     starts = [[*beta, logit] for logit in _FIRST_ZERO_LOGITS] if zero_inflated else [beta]
@@ -215,6 +216,7 @@ def _climb_to_maximum(loss: Loss, theta: NDArray[np.float64], flat: float) -> ND
             break
         slope = loss(theta)[1][inside]
         next_theta = theta.copy()
+        # Newton's step, in the parameters that are free to move.
         next_theta[inside] -= np.linalg.solve(information[np.ix_(inside, inside)], slope)
         next_slope = loss(next_theta)[1][inside]
         if np.abs(next_slope).sum() >= np.abs(slope).sum():

@@ -139,7 +139,10 @@ def largest_false_right(counts: Counts, prob: float = PROB) -> float:
     problems = (counts.c[:, None] <= most_right).sum(axis=0)
     tail = (1 - prob) / max(len(most_right), 1)
     others = len(counts) - problems
+    # Clopper and Pearson's lower bound of the share of problems with so few right samples.
     least_share = special.betaincinv(np.maximum(problems, 1), others + 1, tail)
+    # Rate at which the binomial gives at most x right samples with just that probability; .5 stands
+    # in where there are no such problems.
     rates = special.bdtri(most_right, samples, np.where(problems > 0, least_share, 0.5))
     rates = np.where(problems > 0, rates, _LARGEST_FALSE_RIGHT)
     return float(rates.min(initial=_LARGEST_FALSE_RIGHT))

@@ -87,6 +87,7 @@ def _ballots(ids: NDArray[np.int64], right: NDArray[np.bool_]) -> NDArray[np.uns
     order = np.argsort(ids, axis=1, kind="stable")
     sorted_ids = np.take_along_axis(ids, order, axis=1)
     starts = _run_starts(sorted_ids)
+    # Column at which the run of each entry begins.
     start_of_run = np.maximum.accumulate(np.where(starts, np.arange(samples), 0), axis=1)
     first_sample = np.take_along_axis(order, start_of_run, axis=1)
     answer_is_right = np.take_along_axis(right, first_sample, axis=1)
@@ -174,5 +175,6 @@ def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     distinct = np.bincount(problem, minlength=problems)
     total = np.maximum(np.bincount(problem, votes, minlength=problems), 1)
     share = votes / total[problem]
+    # Entropy of the observed shares, before the correction.
     plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
     return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct

@@ -242,7 +242,7 @@ class Comparison:
         return sorted(changed, key=lambda change: -abs(change.right_after - change.right_before))
 
     def counts(self) -> tuple[list[int], list[int], list[int]]:
-        """Samples, right before and right after for each problem: two curves of pass@k."""
+        """Samples, right before and right after of each problem: two curves of pass@k."""
         changes = self.problems.values()
         return (
             [change.n for change in changes],

@@ -99,7 +99,7 @@ def read_attempts(layout: Layout) -> list[dict[str, Any]]:
 
 
 def _package_versions() -> dict[str, str]:
-    """Versions of the packages that are installed here."""
+    """Versions of those of ``PACKAGES`` that are installed here, by name."""
     versions = {}
     for name in PACKAGES:
         try:

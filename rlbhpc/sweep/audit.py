@@ -246,7 +246,10 @@ def _ask_judge(answers: Answers, judge: Judge) -> None:
 
 
 def _store_readings(layout: Layout, readings: Iterable[SecondReading]) -> None:
-    """Keep second readings, one JSON object a line, in place of those of before."""
+    """Keep second readings, one JSON object a line, in place of those of before.
+
+    A second reading is what rules, Math-Verify and a judge say of one distinct answer.
+    """
     lines = []
     for reading in readings:
         record = asdict(reading)

@@ -158,7 +158,11 @@ def latest(looks: Sequence[LookRecord]) -> dict[Subject, LookRecord]:
 
 
 def _record(row: dict[str, Any]) -> LookRecord:
-    """A look of the JSON values that :func:`as_row` gives."""
+    """A look from the JSON values that :func:`as_row` gives.
+
+    JSON has lists for tuples and None for NaN. ``more``: samples that the look asked for, by arm,
+    problem set and step. A finding is the verdict on lost, or gained, with its bounds.
+    """
     values = dict(row)
     for name in ("base", "trained"):
         arm, step = row[name]

@@ -151,6 +151,7 @@ def mean_entropy(
         sampling = replace(sampling, temperature=temperature)
 
     def requests() -> Iterator[Request]:
+        """Requests for the first ``n`` samples of every problem, each with the seed of its key."""
         prompts = [render(study.prompts[arm.prompt], problem) for problem in problems]
         tags = count()
         for problem, prompt_ids in zip(problems, engine.tokens.encode_all(prompts), strict=True):

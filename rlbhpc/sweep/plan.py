@@ -121,6 +121,7 @@ class Presence:
         if not stop_after:
             return Counts.of(self.count, self.right)
         n = np.minimum(self.count, self.n)
+        # Right samples behind the stop do not count either.
         right = np.minimum(self.right, np.minimum(n, stop_after))
         return Counts.of(n, right, stop_after, self.n)
 
@@ -445,6 +446,7 @@ def make_plan(
             continue
         pieces.sort(key=lambda piece: hashlib.sha256(repr(piece.spans[0]).encode()).digest())
         total_tokens = sum(piece.tokens for piece in pieces)
+        # An endpoint serves all workers: no copy of the model is loaded here.
         least_shards = 1 if engine == "endpoint" else copies
         shard_count = max(least_shards, round(total_tokens / shard_tokens))
         for pile in _deal(pieces, min(shard_count, len(pieces))):

@@ -168,6 +168,7 @@ class Drain:
         results: queue.Queue[_Item[T] | _End] = queue.Queue(_MAX_WAITING)
 
         def run() -> None:
+            """Put each value of the stream into the queue, then its end or its error."""
             try:
                 for value in stream:
                     results.put(_Item(value))
@@ -263,7 +264,7 @@ class Progress:
         self._last_cause = cause
 
     def finish(self) -> None:
-        """Show the final state."""
+        """Show the final state, and why the last sample that failed did."""
         self._show(time.monotonic())
         if self._is_live:
             self._stream.write("\n")

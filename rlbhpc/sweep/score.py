@@ -305,6 +305,7 @@ def _score_condition(study: Study, engine: Engine, state: ScoreState, drain: Dra
     too_long = 0
 
     def encoded_texts() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Tokens of each prompt and response that the model can hold; notes what is under way."""
         nonlocal too_long
         for text in read_texts(study, condition, state.missing, state.requested):
             if drain.requested:

@@ -131,6 +131,11 @@ def work(job: Work, shard: Shard) -> int:
     judge = Judge(job.problems, job.study.file.verification)
 
     def note_stored(row: Sample) -> None:
+        """Learn of a stored sample: tell its queue, and count it in the progress.
+
+        ``note_stored`` of the queue gives how many samples need not be drawn any more, since the
+        problem has enough right ones; they come off the total.
+        """
         key = row.key
         job.progress.total -= arm_queues[key.arm].note_stored(row)
         is_right = row.verdict == Status.RIGHT
@@ -192,6 +197,7 @@ def _sample_arm(
     tags = count()
 
     def requests() -> Iterator[Request]:
+        """Requests of samples that may be drawn now, until there is none or the job is to stop."""
         while not job.drain.requested:
             next_key = arm_queue.next()
             if next_key is None:
@@ -474,7 +480,11 @@ class Recorder:
             raise self._error
 
     def _run(self) -> None:
-        """Store batch after batch until the recorder is closed. Runs in the thread."""
+        """Store batch after batch until the recorder is closed. Runs in the thread.
+
+        ``_next_batch`` waits for completions and tells whether they are the last. ``_keep_error``
+        calls a function and keeps its error for the sampling side. Journals are closed in any case.
+        """
         is_closing = False
         while not is_closing:
             batch, is_closing = self._next_batch()
