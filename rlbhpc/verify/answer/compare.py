@@ -361,7 +361,10 @@ def _compare_one_with_items(gold: Value, answer: Items, tolerance: Tolerance) ->
 
 
 def _compare_matrices(gold: Matrix, answer: Matrix, _: Tolerance) -> str:
-    """Return ``"entry by entry"`` if two matrices have one shape and equal entries, else ``""``."""
+    """Return ``"entry by entry"`` if two matrices have one shape and equal entries, else ``""``.
+
+    The tolerance, which every comparison is given, has no use here.
+    """
     if [len(row) for row in gold.rows] != [len(row) for row in answer.rows]:
         return DIFFERENT
     for gold_row, row in zip(gold.rows, answer.rows, strict=True):
@@ -394,7 +397,8 @@ def _compare_regions(gold: Value, answer: Value, _: Tolerance) -> str:
 
     ``_pieces_of`` lists the intervals and points of a value; each must have its equal on the other
     side, in any order. The ``name`` of an interval is the variable of an inequality such as ``x <
-    5``: sides that bound two variables differ.
+    5``: sides that bound two variables differ. The tolerance, which every comparison is given, has
+    no use here.
     """
     names = {v.name for v in (gold, answer) if isinstance(v, Interval | Region) and v.name}
     if len(names) > 1:
@@ -450,7 +454,7 @@ def _compare_relations(gold: Relation, answer: Relation, _: Tolerance) -> str:
     stands between them. Chains must agree side by side. A single relation may also be a multiple of
     the other, as ``2x = 4y`` is of ``x = 2y``: the difference of its sides is a constant times that
     of the other. In an inequality the constant must be positive, since a negative one turns the
-    sign.
+    sign. ``DIFFERENT`` is ``""``. The tolerance, which every comparison is given, has no use here.
     """
     if gold.signs != answer.signs:
         return DIFFERENT
@@ -477,6 +481,7 @@ def _constant_ratio(top: Node, bottom: Node) -> float | None:
     shows whether it holds everywhere.
     """
     point = {}
+    # Different fractions of no special kind, so that nothing cancels by accident.
     for index, name in enumerate(sorted(free_names(top))):
         point[name] = Fraction(3 + 2 * index, 7) + Fraction(index, 13)
     try:

@@ -42,6 +42,7 @@ def extract(response: str, finish: str = "") -> Extracted | None:
     of a chat's turns follow the first turn, that turn alone is read, and it was finished.
     """
     text: str | None = response
+    # Most responses hold no mark of a turn or a thought.
     if ("<" in response or "INST]" in response) and _MARKUP.search(response) is not None:
         turn = _first_turn(_final_channel(response))
         if turn != response:
@@ -138,6 +139,7 @@ def _read_ending_box(text: str) -> Extracted | None:
     if start < 0:
         return None
     end = text.find("}", start) + 1
+    # Without a closing brace, the brace as content leaves the matter to the regex.
     content = text[start + len("\\boxed{") : end - 1] if end else "{"
     if "{" in content or "\\" in content:
         match = _FLAT_BOX.match(text, start)

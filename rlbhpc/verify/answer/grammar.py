@@ -555,6 +555,7 @@ def _fraction(top: Node, bottom: Node) -> Node:
         if _is_differential(top):
             raise Unreadable("a derivative to be taken")
         if top.op is Op.MULTIPLY and _is_differential(top.args[0]):
+            # Any text will do that is the same for the same derivative.
             return symbol_node(f"d{top.args[1:]}/d{bottom.args[1:]}")
     return divide(top, bottom)
 

@@ -513,7 +513,7 @@ def settle_commas(tokens: Tokens, is_list_expected: bool) -> list[Token]:
         if may_be_list and not any(group.startswith("0") for group in groups[1:]):
             for group in groups:
                 settled += [Token(Kind.NUMBER, group), COMMA]
-            settled.pop()
+            settled.pop()  # the comma behind the last group
         else:
             settled.append(Token(Kind.NUMBER, "".join(groups)))
     return settled

@@ -324,6 +324,7 @@ class _Evaluation:
             if len(args) == 2:
                 return self.divide(logarithm, self.logarithm(args[1]))
             return self.divide(logarithm, self.mp.log(10)) if name == "lg" else logarithm
+        # sinh and the like grow, and so does sin of a complex number.
         grows = name.endswith("h") or self.mp.im(argument) != 0
         self.bounded(argument, _MAX_GROWING if grows else _MAX_PERIODIC)
         mpmath_name = name.replace("arc", "a")
@@ -598,6 +599,7 @@ def _signed_points(names: list[str]) -> list[Point]:
     mixes_of_signs = list(product((1, -1), repeat=min(len(names), 3)))[1:]
     points: list[Point] = []
     for index, signs in enumerate(mixes_of_signs, start=3):
+        # Indices below 3 are those of the general points.
         values = {name: sample_value(name, index) for name in names}
         points.append({name: values[name] * signs[k % 3] for k, name in enumerate(names)})
     return points
@@ -617,6 +619,7 @@ def _landmarks(left: Node, right: Node) -> list[Fraction]:
     between = [(low + high) / 2 for low, high in pairwise(constants)]
     is_periodic = any(part.value in _PERIODIC_FUNCTIONS for part in parts)
     turns = _TURNS if is_periodic else ()
+    # The smallest products and quotients are enough.
     return [*constants, *between, *turns, *sorted(combined)[: 3 * _MAX_CONSTANTS]]
 
 

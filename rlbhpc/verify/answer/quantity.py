@@ -435,6 +435,7 @@ def read_based_number(tokens: Tokens) -> Based | Quantity | None:
     is_numeral = digits.replace(".", "", 1).isalnum() and any(map(str.isdigit, digits))
     if not is_numeral or not base_digits.isdecimal():
         return None
+    # Three digits show already that a base is too large.
     base = int(base_digits[:3])
     if not 2 <= base <= _MAX_BASE:
         return None

@@ -279,6 +279,7 @@ class _Reader:
         if not bars or tokens[0].kind is not Kind.SYMBOL:
             return None
         variable, condition = tokens[: bars[0]], tokens[bars[0] + 1 :]
+        # Either "x" or "x ∈ ℝ".
         is_variable = len(variable) == 1 or texts_of(variable[2:]) in _REAL_NUMBERS
         has_relation = any(token.kind is Kind.RELATION for token in condition)
         if not is_variable or not has_relation or variable[1:2] not in ([], [_ELEMENT_OF]):
@@ -355,6 +356,7 @@ def _intersection(values: Sequence[Value]) -> Interval | None:
     half_lines = [value for value in values if isinstance(value, Interval) and value.name]
     if len(half_lines) != 2 or len(values) != 2 or half_lines[0].name != half_lines[1].name:
         return None
+    # The one that is bounded below comes first.
     lower, upper = sorted(half_lines, key=lambda half_line: half_line.low is None)
     if lower.low is None or upper.high is None or lower.high or upper.low:
         return None

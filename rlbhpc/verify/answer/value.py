@@ -153,9 +153,10 @@ def is_name(node: Node) -> bool:
 def is_label(node: Node) -> bool:
     """Whether an expression only says what was asked for: ``m + n``, ``⌊x⌋``, ``100a + b``.
 
-    Such a label stands left of the equals sign in ``m + n = 113``. Each term of its sums must hold
-    a name. An expression of one variable beside a number (``x + 3``, ``2x``) is half of an
-    equation, and so is one of coordinates (``x + y``).
+    Such a label stands left of the equals sign in ``m + n = 113``. It holds two names or more, or
+    is the value of a function, and each term of its sums holds a name. An expression of one
+    variable beside a number (``x + 3``, ``2x``) is half of an equation, and so is one of
+    coordinates (``x + y``).
     """
     names = free_names(node)
     is_function = node.op in (Op.FLOOR, Op.CEILING, Op.ABSOLUTE, Op.ROOT, Op.KNOWN_FUNCTION)
