@@ -81,7 +81,12 @@ class Report:
 
     @cached_property
     def comparisons_by_lineage(self) -> list[list[Comparison]]:
-        """Comparisons of each lineage at all its checkpoints, steps rising."""
+        """Comparisons of each lineage at all its checkpoints, steps rising.
+
+        A *lineage* is a base arm and the checkpoints that are compared with it on one problem set.
+        The comparison at the last checkpoint was made when the report was read and is not made
+        again.
+        """
         comparisons = []
         for lineage, last in zip(self.lineages, self.last_comparisons, strict=True):
             earlier = [
@@ -98,7 +103,10 @@ class Report:
 
     @cached_property
     def compared(self) -> list[MeasuredArm]:
-        """The arms of the last comparisons, each once; all sampled arms where there are none."""
+        """The arms of the last comparisons, each once; all sampled arms where there are none.
+
+        A *last comparison* is that of a base with the last checkpoint that has samples.
+        """
         arms = [side for pair in self.last_comparisons for side in (pair.base, pair.trained)]
         if not arms:
             arms = [arm for arm in self.measured_arms if arm.sampled.any()]
@@ -114,7 +122,11 @@ class Report:
         return list(dict.fromkeys(arm.problem_set for arm in self.measured_arms))
 
     def by_set(self, items: Sequence[T]) -> Iterator[tuple[str, list[T]]]:
-        """Group arms, comparisons, or what has ``measured`` as its arm, by problem set."""
+        """Yield each problem set with the items that belong to it, in the order of the study.
+
+        An item is an arm or a comparison, which have a ``problem_set``, or has an arm as
+        ``measured``.
+        """
         for set_name in self.problem_sets:
             chosen = [item for item in items if _problem_set_of(item) == set_name]
             if chosen:
@@ -122,7 +134,11 @@ class Report:
 
     @cached_property
     def colours(self) -> Colours:
-        """One colour per arm; an arm that is compared as a trained one is no base."""
+        """One colour per arm; an arm that is compared as a trained one is no base.
+
+        Bases share a grey. A model is drawn in the colour of its first arm, unless an arm has its
+        name.
+        """
         trained = {pair.trained.arm for pair in self.last_comparisons}
         bases = {pair.base.arm for pair in self.last_comparisons} - trained
         # A model has the colour of its first arm, unless an arm has the model's name.
@@ -160,7 +176,7 @@ def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
 
 
 def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
-    """Keep the result of ``work`` with the report that it was made from."""
+    """Make ``work`` run once per report: its result is kept in ``report.memo``, by the function."""
 
     @wraps(work)
     def remembered(report: Report) -> T:
@@ -206,7 +222,11 @@ def charts_by_set(
     gather: Callable[[Report], Sequence[T]],
     draw: Callable[[Sequence[T], Colours], Chart],
 ) -> Draw:
-    """Draw one chart for each problem set, of what ``gather`` finds of it."""
+    """Return a function that draws one chart for each problem set of a report.
+
+    ``name``: begins the names of the files. ``gather``: finds the items, such as arms, to draw.
+    ``draw``: makes a chart of those of one set, in the report's colours.
+    """
 
     def charts(report: Report) -> Iterator[tuple[str, Chart]]:
         for set_name, items in report.by_set(gather(report)):
@@ -220,7 +240,10 @@ def single_chart(
     gather: Callable[[Report], Sequence[T]],
     draw: Callable[[Sequence[T], Colours], Chart],
 ) -> Draw:
-    """Draw one chart of all that ``gather`` finds."""
+    """Return a function that draws one chart of all that ``gather`` finds; none of nothing.
+
+    ``name``: of the file. ``draw``: makes the chart of the items, in the report's colours.
+    """
 
     def charts(report: Report) -> Iterator[tuple[str, Chart]]:
         items = gather(report)
@@ -231,7 +254,10 @@ def single_chart(
 
 
 def tables_of(gather: Callable[[Report], T], **frames: Callable[[T], pd.DataFrame]) -> Tables:
-    """Tables of what ``gather`` finds, each by the name of its file."""
+    """Return a function that makes the tables of a report from what ``gather`` finds in it.
+
+    ``frames``: by the name of a table's file, the function that makes the table.
+    """
     return lambda report: {name: frame(gather(report)) for name, frame in frames.items()}
 
 
@@ -268,9 +294,13 @@ TOKENS: Final = 20_000_000
 def read_variables(
     report: Report, arms: Sequence[MeasuredArm], names: tuple[str, ...]
 ) -> Iterator[tuple[MeasuredArm, list[NDArray[Any]]]]:
-    """Read stored variables of each sampled arm, ``[problem, sample]``.
+    """Read stored variables of each sampled arm, arrays ``[problem, sample]``.
 
-    Rows are in the order of the arm's problems, columns its first ``common_depth`` samples.
+    Rows are in the order of the arm's problems; −1 fills the row of a problem that is not stored.
+    Columns are its first ``common_depth`` samples, which every problem has.
+
+    ``names``: variables of the cube, the store that holds a group ``<arm>/<problem set>`` for all
+    steps together. So arms of one group are read one after the other.
     """
     sampled = [arm for arm in arms if arm.verdicts is not None and arm.sampled.any()]
     for path, arms_of_group in groupby(sampled, lambda arm: arm.group):
@@ -287,7 +317,11 @@ def read_variables(
 
 @once
 def _groups_with_files(report: Report) -> set[Group]:
-    """Groups whose samples are stored in files of their own, and not just in the cube."""
+    """Groups whose samples are stored in files of their own, and not just in the cube.
+
+    A *group* is an arm on a problem set. The *cube* keeps verdicts and numbers of its samples.
+    Their texts are in *parts*, which are sealed files, and in *journals*, which are still written.
+    """
     layout = Layout(report.folder)
     groups = set()
     for group in layout.groups():
@@ -309,7 +343,12 @@ def read_frames(
     columns: tuple[str, ...],
     tokens: int = TOKENS,
 ) -> Iterator[tuple[MeasuredArm, pd.DataFrame]]:
-    """Read columns of as many problems of each arm as :func:`affordable_problems` says."""
+    """Read columns of the samples of each arm, of as many problems as the tokens allow.
+
+    ``costs``: arms, each with the mean tokens of a response to each of its sampled problems.
+    ``tokens``: response tokens to read of one arm at most; :func:`affordable_problems` chooses the
+    problems. Arms whose responses are not stored are left out.
+    """
     for arm, cost in costs:
         if has_texts(report, arm):
             rows = read_columns(report, arm, affordable_problems(arm, cost, tokens), columns)
@@ -318,9 +357,12 @@ def read_frames(
 
 
 def affordable_problems(arm: MeasuredArm, cost: FloatArray, tokens: int) -> list[str]:
-    """Sampled problems, spread evenly over the set, whose responses have at most ``tokens`` tokens.
+    """Ids of sampled problems, spread evenly over the set, that are cheap enough to read.
 
-    ``cost`` is the mean length of a response of each sampled problem.
+    Their number is such that their responses have about ``tokens`` tokens together; at least one.
+
+    ``cost``: mean tokens of a response to each sampled problem. ``arm.counts.n``: judged samples of
+    every problem of the arm. ``arm.sampled_rows``: positions of the problems that have any.
     """
     rows = arm.sampled_rows
     tokens_of_problem = np.nan_to_num(cost * arm.counts.n[rows])

@@ -116,7 +116,7 @@ class Comparison:
 
     @property
     def key(self) -> dict[str, str | int]:
-        """The table columns that name this comparison."""
+        """The table columns that name this comparison: problem set, both arms, trained step."""
         return {
             "problem_set": self.problem_set,
             "base": self.base.arm,
@@ -152,7 +152,12 @@ class Comparison:
 
     @cached_property
     def answer(self) -> Answer:
-        """What was lost and gained; worked out on demand, since it takes a while."""
+        """What was lost and gained by training; worked out on demand, since it takes a while.
+
+        A *look* is a test between rounds of sampling that decides when to stop. Where one has
+        decided about lost and gained, its findings stand. ``comparisons``: how many share one
+        error. ``errors``: what is known of the verifier's errors in either arm.
+        """
         looked = None if self.look is None else (self.look.lost, self.look.gained)
         return decide(
             self.curve,
@@ -164,7 +169,11 @@ class Comparison:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The answer in sentences."""
+        """The answer in sentences.
+
+        A *look* is a test between rounds of sampling (`plan --until`). Where there was one, a
+        sentence says which numbers are its own.
+        """
         sentences = self.answer.sentences()
         if self.look is None:
             return sentences
@@ -177,7 +186,11 @@ class Comparison:
 
     @cached_property
     def pointwise(self) -> Interval:
-        """Trained minus base at each k, with the interval of the answer at k = 1."""
+        """Trained minus base at each k, with the interval of the answer at k = 1.
+
+        ``interval_at_one`` gives bounds only where they hold although few problems may carry the
+        difference. They replace the first element of the bounds at every k.
+        """
         at_one, every = interval_at_one(self.curve), self.curve.pointwise
         return replace(
             every,
@@ -211,9 +224,10 @@ def common_problems(arms: Sequence[MeasuredArm]) -> tuple[str, ...]:
 
 
 def comparable_problems(base: MeasuredArm, trained: MeasuredArm) -> tuple[str, ...]:
-    """Problems that both arms have enough samples of, in the order of the base.
+    """Ids of the problems that both arms have enough samples of, in the order of the base.
 
-    Enough is what 98 % of the shared problems have, so that stragglers do not shorten the curve.
+    Enough is what 98 % of the shared problems have. A straggler with fewer would end the curve at
+    the few samples that it has.
     """
     shared = common_problems((base, trained))
     if not shared:
@@ -223,7 +237,13 @@ def comparable_problems(base: MeasuredArm, trained: MeasuredArm) -> tuple[str, .
 
 
 def compare(base: MeasuredArm, trained: MeasuredArm, settings: Settings) -> Comparison:
-    """Compare two arms on the problems that they share."""
+    """Compare two arms on the problems that both have enough samples of.
+
+    ``base_rows, trained_rows``: positions of these problems in the arrays of either arm. ``curve``:
+    trained minus base pass@k at each k, with intervals; its last k is the *reach*. ``solved``: who
+    solves which problem in so many samples; None where imported counts are of more samples and do
+    not say which came first. ``gap``: base pass@K minus trained pass@1, at K = ``gap_k``.
+    """
     problems = comparable_problems(base, trained)
     compared = set(problems)
     all_problems = dict.fromkeys((*base.problems, *trained.problems))
@@ -258,9 +278,14 @@ def compare(base: MeasuredArm, trained: MeasuredArm, settings: Settings) -> Comp
 def share_error(
     comparisons: Sequence[Comparison], looks: Sequence[LookRecord] = ()
 ) -> list[Comparison]:
-    """Let comparisons share one error: p-values by Holm's method, answers at an equal part each.
+    """Give each comparison its share of one error over all of them.
 
-    What a look has decided stands.
+    p-values are adjusted by Holm's method: ``p_moved`` of "the curves differ at any k",
+    ``p_solved`` of McNemar's test of solved problems. Answers are decided at an equal part of the
+    error each.
+
+    ``looks``: tests that were made between rounds of sampling. The last one at a comparison, if it
+    asked for the same k and margin, goes with it: what it has decided stands.
     """
     if not comparisons:
         return []

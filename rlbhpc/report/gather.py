@@ -50,6 +50,12 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     ``folder``: the folder of a run, or a cube by itself. ``pairs``: arms to compare, base first.
     Where none are given: the study's; without a study, the first step of each arm with its later
     ones.
+
+    An *arm* is a model as it is sampled. A *lineage* is a base arm and the checkpoints that are
+    compared with it on one problem set; its last comparison is at the last checkpoint.
+    *Provenance*: how each arm's samples on a problem set were made. *Notes*: what a reader must
+    know. A *probe* shows only a part of each question, to see what the model remembers.
+    *Shortfalls*: what imported files lack.
     """
     layout = Layout(folder)
     study = study_of(layout)
@@ -101,6 +107,10 @@ def read_pair(text: str) -> Pair:
 
 
 def _settings(study: Study | None, tree: xr.DataTree) -> Settings:
+    """How the intervals are made and what is pooled, as the study says; defaults without a study.
+
+    ``tree``: the run's results, which say which problems share a source (a *cluster*).
+    """
     if study is None:
         return Settings(PROB, REPLICATES, seed=0, k=())
     analysis = study.file.analysis
@@ -119,7 +129,11 @@ def _settings(study: Study | None, tree: xr.DataTree) -> Settings:
 
 
 def _cluster_of_problem(tree: xr.DataTree, field: str) -> dict[str, str]:
-    """The label of each problem in a field of the problem sets; problems without one are absent."""
+    """The label of each problem in a field of the problem sets; problems without one are absent.
+
+    ``field``: such as ``source``. Problems with one label form a cluster: the bootstrap draws them
+    together.
+    """
     clusters: dict[str, str] = {}
     for group in groups_of(tree, SAMPLED):
         if field in group.coords:
@@ -131,7 +145,13 @@ def _cluster_of_problem(tree: xr.DataTree, field: str) -> dict[str, str]:
 def _measured_arms(
     layout: Layout, study: Study | None, tree: xr.DataTree, settings: Settings, regraded: bool
 ) -> list[MeasuredArm]:
-    """All arms at all steps, with their curves, in the order of the study."""
+    """All arms at all steps, with their curves, in the order of the study.
+
+    ``tree``: the run's results; each of its groups is an arm on a problem set. ``regraded``: its
+    verdicts are of another grader than the one that ended the sampling. ``place``: the key to sort
+    by. ``stated``: error rates of the verifier that the study states by arm; they go before those
+    that an audit found.
+    """
     arms = [
         arm
         for group in groups_of(tree, SAMPLED)
@@ -176,7 +196,12 @@ def _audited_errors(layout: Layout) -> dict[Side, ErrorCounts]:
 
 
 def _with_curve(arm: MeasuredArm, settings: Settings) -> MeasuredArm:
-    """The arm, and its counterpart by the other verdict, with pass@k over their problems."""
+    """The arm with its pass@k curve over its problems; unchanged where it has no samples.
+
+    The *counterpart* is the same samples by the other verdict, strict or lenient; it gets a curve
+    too. ``counts.reach``: the largest k that all problems support. ``weights``: bootstrap weights
+    of the problems. ``k``: a grid, evenly spaced on a log scale, with the k of the study.
+    """
     if arm.counterpart is not None:
         arm = replace(arm, counterpart=_with_curve(arm.counterpart, settings))
     if not len(arm.sampled_rows):
@@ -198,7 +223,11 @@ def _provenance(tree: xr.DataTree) -> dict[str, dict[str, Any]]:
 
 
 def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[Pair]:
-    """The arms to compare: the named ones, else the study's, else each arm with itself."""
+    """The arms to compare, base first: the named ones, else the study's, else each arm with itself.
+
+    An arm with itself means: its first step with its later ones. ``arms``: names of all. Raises for
+    a named arm that is not there.
+    """
     for pair in named:
         for arm in pair:
             if arm not in arms:
@@ -213,6 +242,9 @@ def _pairs(arms: list[str], study: Study | None, named: Sequence[Pair]) -> list[
 def _lineages(arms: list[MeasuredArm], pairs: list[Pair], notes: list[str]) -> list[Lineage]:
     """What can be compared: each pair on each problem set that both have samples of.
 
+    A *lineage* is a base arm and the checkpoints that are compared with it on one problem set.
+    ``arms``: every arm at every step. ``pairs``: names, base first. ``checkpoints_of``: the steps
+    of an arm on a set, rising. ``comparable_problems``: those that both have enough samples of.
     Appends to ``notes`` what cannot be compared.
     """
     checkpoints_of = by_arm_and_set([arm for arm in arms if arm.sampled.any()])
@@ -245,7 +277,11 @@ def _lineages(arms: list[MeasuredArm], pairs: list[Pair], notes: list[str]) -> l
 def _base_and_checkpoints(
     base_steps: list[MeasuredArm], trained_steps: list[MeasuredArm]
 ) -> tuple[MeasuredArm, list[MeasuredArm]]:
-    """Choose the step that is the base, and the steps that are compared with it."""
+    """Choose the step that is the base, and the steps that are compared with it.
+
+    Both lists are the steps of one arm on one problem set, rising; they are one and the same list
+    where an arm is compared with its own first step.
+    """
     if base_steps is trained_steps:
         return base_steps[0], base_steps[1:]
     # A base has one step. If it was trained before, its last checkpoint is the base.
@@ -257,7 +293,11 @@ def _base_and_checkpoints(
 def _run_notes(
     arms: list[MeasuredArm], study: Study | None, pairs: Sequence[Pair]
 ) -> Iterator[str]:
-    """What a reader must know of the arms and of the run as a whole."""
+    """What a reader must know of the arms and of the run as a whole.
+
+    ``arm.stop_after``: right samples at which the sampling of a problem ends; 0 where it never
+    does. ``pairs``: the arms to compare as the command names them.
+    """
     for arm in arms:
         yield from _arm_notes(arm)
     if any(arm.stop_after for arm in arms):
@@ -275,6 +315,12 @@ def _run_notes(
 
 
 def _arm_notes(arm: MeasuredArm) -> Iterator[str]:
+    """What a reader must know of one arm: samples that are missing, failed, left out or extra.
+
+    ``arm.tally``: what became of the samples. ``counts.stopped``: whether a problem's sampling
+    ended early, at enough right samples. A *straggler* is a problem with so few samples that the
+    curve leaves it out: it has ``sampled_rows`` but no ``curve_rows``.
+    """
     name, tally, problems = f"{arm.label} on {arm.problem_set}", arm.tally, len(arm.problems)
     if not arm.sampled.any():
         yield f"{name}: no judged samples yet."
@@ -313,7 +359,9 @@ def _foreign_verdict_notes(
 ) -> Iterator[str]:
     """Name verdicts that the study's own verifier, as it is today, did not give.
 
-    Adds the graders of each problem set that has such a verifier to ``provenance``.
+    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made. The graders of
+    each set that has a verifier of the study's own are added to it. A grader's name has a digest of
+    its code, so a changed verifier is another grader. ``count_graders``: verdicts by grader.
     """
     for name, stored in provenance.items():
         group = Group(*name.split("/"))
@@ -335,7 +383,11 @@ def _foreign_verdict_notes(
 
 
 def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) -> Iterator[str]:
-    """Name pairs of different arms that hold samples of one imported file."""
+    """Name pairs of different arms that hold samples of one imported file.
+
+    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made, with the digest
+    of each imported file. Equal digests: both arms have the same samples.
+    """
     for pair in comparisons:
         base, trained = pair.base.group, pair.trained.group
         base_files = provenance[base].get("imported", {})
@@ -350,7 +402,11 @@ def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) ->
 
 
 def _shortfalls(provenance: Provenance) -> dict[str, str]:
-    """What imported logs lack of their runs, by the group that they went into."""
+    """What imported logs lack of their runs, by the group that they went into.
+
+    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made. A *shortfall*
+    is such as a log with fewer epochs than it was started with.
+    """
     shortfalls = {}
     for group, stored in provenance.items():
         causes = [
@@ -364,6 +420,12 @@ def _shortfalls(provenance: Provenance) -> dict[str, str]:
 
 
 def _comparison_notes(pair: Comparison, shortfalls: Mapping[str, str]) -> Iterator[str]:
+    """What a reader must know of one comparison: problems left out, a short curve, no coverage.
+
+    ``shortfalls``: what imported files lack, by group ``<arm>/<problem set>``. ``pair.reach``: the
+    largest k that all compared problems support. ``depth``: samples requested of each problem.
+    ``pair.solved``: who solves which problem; None where it is not known.
+    """
     groups = (pair.base.group, pair.trained.group)
     if pair.left_out:
         causes = [shortfalls[group] for group in groups if group in shortfalls]

@@ -156,7 +156,11 @@ class MeasuredArm:
         return self.curve.interval[position]
 
     def equal_counts(self, rows: IntArray) -> Counts:
-        """Counts of the samples that every problem has, which are exchangeable."""
+        """Counts of the samples that every problem has, which are exchangeable.
+
+        Where sampling ends at the r-th right sample, problems have unequal numbers, and the last
+        one is always right. Their first r samples are no such choice.
+        """
         if not self.stop_after or self.verdicts is None:
             return self.counts[rows]
         return Counts.of(self.is_judged[rows].sum(axis=1), self.is_right[rows].sum(axis=1))
@@ -170,9 +174,11 @@ class MeasuredArm:
         return self.counts[self.rows_of(problems)]
 
     def right_in_first(self, samples: int, rows: IntArray) -> IntArray | None:
-        """Count the right samples among the first judged ``samples`` of each of some problems.
+        """Count the right samples among the first ``samples`` judged ones of each of some problems.
 
-        None for imported counts of more samples, which do not say which ones were first.
+        ``rows``: positions of the problems. Samples that are missing, or whose generation or check
+        failed, are not judged and do not count. None for imported counts of more samples, which do
+        not say which ones were first.
         """
         counts = self.counts[rows]
         if (counts.n == samples).all():
@@ -201,7 +207,11 @@ class _Request:
     stop_after: int
 
     def ends_early(self, verdicts: Codes) -> bool:
-        """Whether a problem ended before it had all samples or ``stop_after`` right ones."""
+        """Whether a problem ended before it had all samples or ``stop_after`` right ones.
+
+        ``verdicts``: codes ``[problem, sample]``. Such a problem was ended by another grader's
+        verdicts.
+        """
         verdicts = verdicts[:, : self.depth]
         too_few_right = (verdicts == _RIGHT).sum(axis=1) < self.stop_after
         has_missing = (verdicts == _MISSING).any(axis=1)
@@ -222,6 +232,10 @@ def read_arms(
 
     Without a study, everything that the group has room for counts as requested. ``regraded``: the
     verdicts are of another grader than the one that ended the sampling.
+
+    Imported counts have ``n`` samples and ``c`` right ones of each problem and no verdicts. Else a
+    sample has the verdict that decides, and may have the other of strict and lenient; the arm by
+    that one is the *counterpart*. ``finishes``: codes of how responses ended.
     """
     request, steps = _read_request(group, study)
     if "verdict" not in group:
@@ -248,7 +262,13 @@ def read_arms(
 def _counterpart(
     request: _Request, step: int, deciding: Codes, other: Codes, finishes: Codes
 ) -> MeasuredArm | None:
-    """The same samples by the other verdict; None unless all of them have it."""
+    """The same samples as an arm by the other verdict; None unless all of them have it.
+
+    Verdicts are strict or lenient. ``deciding``: codes of the one that counts. ``other``: of the
+    other one, ``[problem, sample]`` like ``finishes``, the codes of how responses ended. Sampling
+    ended by the deciding verdicts; where the other ones would have gone on, only the samples that
+    every problem has are kept.
+    """
     lacks_other = (deciding != _MISSING) & (other == _MISSING)
     if lacks_other.any():
         return None
@@ -258,7 +278,12 @@ def _counterpart(
 
 
 def _read_request(group: xr.Dataset, study: Study | None) -> tuple[_Request, list[tuple[int, int]]]:
-    """What was asked of a group, and the position and number of each step that was asked for."""
+    """What was asked of a group, and the position and number of each step that was asked for.
+
+    A *group* is an arm on a problem set, as it is stored. ``depth``: samples of each problem.
+    ``stop_after``: right samples at which the sampling of a problem ends; 0 where it never does.
+    All are the study's if it has the arm; else all that is stored was asked for.
+    """
     arm, problem_set = str(group["arm"].item()), str(group["problem_set"].item())
     stored_ids = group["problem"].values.tolist()
     steps = list(enumerate(group["step"].values.tolist()))
@@ -306,6 +331,14 @@ def read_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
 
 def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes) -> MeasuredArm:
     # A problem that the cube does not have yet is a row of missing samples.
+    """Make an arm at one step of stored verdicts.
+
+    ``request``: what was asked of the arm. ``stored, finishes``: codes of the verdicts and of how
+    responses ended, ``[problem, sample]``, in the rows of the cube. ``stored_rows`` brings them
+    into the order of the request. Columns from ``depth`` on are samples that someone asked for
+    later; they are counted in ``topped_up`` only. ``up_to_stop``: drops what comes after the last
+    right sample that was asked for.
+    """
     all_samples = take_rows(stored, request.stored_rows)
     verdicts = all_samples[:, : request.depth]
     finishes = take_rows(finishes, request.stored_rows)[:, : request.depth]
@@ -330,6 +363,13 @@ def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes
 
 
 def _tally(request: _Request, verdicts: Codes, finishes: Codes, counts: Counts) -> Tally:
+    """Count what became of the samples of an arm at one step.
+
+    ``verdicts, finishes``: codes of the verdicts and of how responses ended, ``[problem, sample]``.
+    A sample is *judged* if its verdict says something of the model: right, wrong, no answer or
+    timeout. ``counts.stopped``: whether a problem's sampling ended early, at enough right samples.
+    """
+
     def count(status: Status) -> int:
         return int(np.count_nonzero(verdicts == int(status)))
 
@@ -362,7 +402,12 @@ def _is_judged(verdicts: Codes) -> BoolArray:
 def _arm_of_counts(
     request: _Request, step: int, samples: NDArray[np.int32], right: NDArray[np.int32]
 ) -> MeasuredArm:
-    """Make an arm of imported counts; a negative count stands for a missing problem."""
+    """Make an arm of imported counts, which have no single samples.
+
+    ``samples, right``: of each problem, in the rows of the cube; a negative count stands for a
+    missing problem. ``stored_rows`` brings them into the order of the request. ``depth``: the most
+    samples of any problem.
+    """
     samples = np.maximum(take_rows(samples, request.stored_rows), 0)
     right = np.maximum(take_rows(right, request.stored_rows), 0)
     depth = int(samples.max(initial=0))

@@ -54,6 +54,11 @@ def aspects_of(report: Report) -> tuple[Aspect, ...]:
 
 
 def _load_own_aspect(reference: str) -> Aspect:
+    """Load an aspect, that is a section of the report, from the study's own Python file.
+
+    ``reference``: the file as the study names it, ``./mine.py:name``. Raises where the file has no
+    :class:`Aspect`.
+    """
     plugin = plugins.find("aspects", reference)
     if plugin is None or not isinstance(plugin.value, Aspect):
         value = "nothing" if plugin is None else repr(plugin.value)

@@ -32,9 +32,10 @@ def comparison(report: Report, pair: Comparison) -> list[Node]:
 
 
 def conditions(report: Report, pair: Comparison) -> str:
-    """Name checkpoints, temperature, prompt, grader and K, the trained arm first.
+    """One line with checkpoints, temperature, prompt, grader and K, the trained arm first.
 
-    An answer holds for these alone.
+    An answer holds under these conditions alone. K is the samples of each problem that it speaks
+    about. Where both arms have the same value it is written once, else as "x against y".
     """
     sides = (pair.trained, pair.base)
     settings = [settings_of(report, side) for side in sides]
@@ -51,7 +52,11 @@ def conditions(report: Report, pair: Comparison) -> str:
 
 
 def settings_of(report: Report, side: MeasuredArm) -> dict[str, Any]:
-    """How an arm was sampled and judged, as its study says, else as its samples do."""
+    """How an arm was sampled and judged: values by the name of the setting.
+
+    What the study plans goes before what is stored with the samples (*provenance*); ``grader`` is
+    always what really judged them.
+    """
     stored = report.provenance.get(side.group, {})
     settings = {**stored.get("sampling", {}), "prompt": stored.get("prompt")}
     arm = report.study_arms.get(side.arm)
@@ -61,7 +66,10 @@ def settings_of(report: Report, side: MeasuredArm) -> dict[str, Any]:
 
 
 def _grader(stored: Mapping[str, Any]) -> str | None:
-    """Who judged: this program, the study's own verifier, or who wrote the imported files."""
+    """Who judged: this program, the study's own verifier, or who wrote the imported files.
+
+    ``stored``: what is known of how a group of samples was made. None where nobody is named.
+    """
     files = stored.get("imported", {})
     judges = {str(origin.get("judged_by", "the file")) for origin in files.values()}
     if judges:
@@ -87,6 +95,14 @@ def conclusions_frame(report: Report) -> pd.DataFrame:
 
 
 def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
+    """One row of the table of answers: a comparison's word and the numbers behind it, by column.
+
+    *Lost* and *gained*: problems that only the base, or only the trained arm, can solve in
+    practice. *Contrasts*: what a fitted model gives for the difference at K, at ten times K and in
+    the limit. *Crossing*: the k at which the two curves may change order. ``pair.solved``: how many
+    problems both, one or none of the arms solved; None where that is not known. ``pair.net``:
+    trained minus base pass@k at the largest k.
+    """
     answer, crossing, solved = pair.answer, pair.crossing, pair.solved
     fits: dict[str, object] = {}
     for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True):
@@ -120,6 +136,10 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
 
 
 def _finding_columns(side: str, finding: Finding) -> dict[str, object]:
+    """Table columns of what the answer says of one side: its verdict, and the share with bounds.
+
+    ``side``: ``lost`` or ``gained``; begins the names of the columns.
+    """
     return {
         side: str(finding.verdict),
         f"{side}_share": finding.estimate,
@@ -167,9 +187,12 @@ def net_at_one_text(pair: Comparison) -> str:
 
 
 def tip_text(pair: Comparison) -> str:
-    """``survives f ≤ 2e-4 in the base``: the rate of false right verdicts at which the cell falls.
+    """Up to which rate of false right verdicts an answer holds: ``survives f ≤ 2e-4 in base``.
 
-    It is that of the first of its statements to fall; empty where nothing is claimed.
+    f is the share of wrong responses that the verifier calls right. ``answer.tips``: for each
+    statement of the answer, the rate at which it falls, and the arm whose false rights would
+    explain it. The text is of the first to fall; empty where nothing is claimed. An audit, where
+    there was one, adds what people found among the responses that they read again.
     """
     if not pair.answer.tips:
         return ""
@@ -191,7 +214,12 @@ def several_bases(report: Report) -> bool:
 
 
 def matrix(report: Report) -> ET.Element:
-    """Lay out arms × problem sets; on a narrow screen each cell is a line of its own."""
+    """The table of answers, trained arms × problem sets, as HTML, with a note on how to read it.
+
+    Each cell shows one comparison and links to it. A row is a trained arm; its head names the base
+    too where there are several, and the training step. On a narrow screen the style sheet gives
+    each cell a line of its own. ``el`` makes an HTML element.
+    """
     sets = [set_name for set_name, _ in report.by_set(report.last_comparisons)]
     rows: dict[tuple[str, str], dict[str, ET.Element]] = {}
     steps: dict[tuple[str, str], int] = {}
@@ -215,7 +243,12 @@ def matrix(report: Report) -> ET.Element:
 
 
 def _matrix_cell(number: int, pair: Comparison) -> ET.Element:
-    """``number``: of the comparison on the page, from 1."""
+    """One cell of the table of answers: the word with its sign, the counts, and the difference.
+
+    ``number``: the comparison's place on the page, from 1, to which the word links. ``net_text`` is
+    like ``net −4.1 [−8.0, −0.5]``; ``partition`` splits it so that the interval is not broken over
+    two lines. ``el`` makes an HTML element.
+    """
     word = el("a", pair.answer.headline, href=f"#comparison-{number}", class_="word")
     estimate, bracket, bounds = net_text(pair).partition("[")
     interval = el("span", f"{bracket}{bounds}", class_="whole")
@@ -230,6 +263,12 @@ def _matrix_cell(number: int, pair: Comparison) -> ET.Element:
 
 
 def _matrix_explanation(report: Report) -> str:
+    """The note below the table of answers: what its words, counts and signs mean.
+
+    ``pair.reach``: K, the samples of each problem that a comparison speaks about. ``pair.net``: the
+    difference of pass@K. Sentences on f, on ``?`` and on undecided answers are only there if the
+    table has such cells.
+    """
     pairs = report.last_comparisons
     reaches = sorted({pair.reach for pair in pairs})
     sizes = f"{reaches[0]:,}" if len(reaches) == 1 else f"{reaches[0]:,} to {reaches[-1]:,}"
@@ -281,7 +320,11 @@ class Recipe:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The answer in sentences."""
+        """The answer in sentences.
+
+        *Looks* are the tests that `plan --until` makes between rounds of sampling to decide when to
+        stop. They have no part in this pooled answer, which a sentence says where there were any.
+        """
         sentences = self.answer.sentences()
         if not self.looked:
             return sentences
@@ -316,7 +359,11 @@ class Mean:
 
 @once_each
 def recipes(report: Report) -> Iterator[Recipe]:
-    """Pool the seeds of every recipe of which two or more were compared."""
+    """Pool the seeds of every recipe of which two or more were compared with the same base.
+
+    A *recipe* is one way to train; its seeds are trainings that differ only by their random
+    numbers. ``settings.trainings``: the arms of each recipe. A pool is on one problem set.
+    """
     for name, arms in report.settings.trainings.items():
         pairs_of_base: dict[tuple[int, str], list[Comparison]] = {}
         for pair in report.last_comparisons:
@@ -328,6 +375,13 @@ def recipes(report: Report) -> Iterator[Recipe]:
 
 
 def _pool_seeds(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
+    """Decide what a recipe of training does, with the trainings of all its seeds together.
+
+    ``pairs``: each seed's comparison with the same base on the same problem set. ``enough``:
+    whether a problem has as many samples in all arms as nearly all problems have; others are left
+    out. ``seeds_curve``: base against the mean of the seeds at each k. ``decide``: the answer in
+    words; all comparisons of the report share its error.
+    """
     base, trained = pairs[0].base, [pair.trained for pair in pairs]
     problems = common_problems([base, *trained])
     enough = problems_with_samples(
@@ -356,7 +410,11 @@ def _pool_seeds(report: Report, name: str, pairs: list[Comparison]) -> Recipe:
 
 @once_each
 def means(report: Report) -> Iterator[Mean]:
-    """Take the named means of every pair of arms that was compared on all of their sets."""
+    """Average over problem sets, for each named mean and pair of arms that has all its sets.
+
+    ``settings.averages``: the problem sets of each mean that the study asks for. ``pair.reach``:
+    the largest k of a comparison; a mean ends at the smallest of them.
+    """
     pairs_of_arms: dict[tuple[str, str], dict[str, Comparison]] = {}
     for pair in report.last_comparisons:
         arms = (pair.base.arm, pair.trained.arm)
@@ -371,7 +429,12 @@ def means(report: Report) -> Iterator[Mean]:
 
 
 def _mean_over_sets(report: Report, pairs: list[Comparison], k: int) -> Interval:
-    """The mean difference at k = 1 and at k over sets, which are independent of each other."""
+    """The mean difference over problem sets, with its interval, at k = 1 and at ``k``.
+
+    Sets are independent of each other. So the squares of the intervals' half widths add up, and
+    that of the mean of m sets is the root of their sum, over m. ``pass_at_k``: ``[problem, k]``.
+    ``sound``: whether the bounds can be relied on; all sets must be.
+    """
     intervals = []
     for pair in pairs:
         base, trained = pair.base_counts.pass_at_k([1, k]), pair.trained_counts.pass_at_k([1, k])
@@ -391,7 +454,11 @@ def _mean_over_sets(report: Report, pairs: list[Comparison], k: int) -> Interval
 
 
 def pooled_answers(report: Report) -> list[Node]:
-    """The pooled answers below the matrix."""
+    """The pooled answers below the matrix, as HTML: over seeds of a recipe, and over problem sets.
+
+    A *recipe* is one way to train, with several seeds. Each gets a paragraph, and all means over
+    problem sets stand in one table. ``el`` makes an HTML element.
+    """
     nodes: list[Node] = []
     for recipe in recipes(report):
         head = el("strong", f"{recipe.title}: {recipe.answer.headline}.")
@@ -408,7 +475,11 @@ def pooled_answers(report: Report) -> list[Node]:
 
 
 def pooled_lines(report: Report) -> Iterator[str]:
-    """The pooled answers for a terminal, one line each."""
+    """The pooled answers for a terminal, one line each: recipes over seeds, means over sets.
+
+    ``lost.count``, ``gained.count``: problems that only the base, or only the trained side, solves.
+    ``net``: trained minus base at the largest k.
+    """
     for recipe in recipes(report):
         answer = recipe.answer
         yield (
@@ -425,7 +496,11 @@ def pooled_lines(report: Report) -> Iterator[str]:
 
 
 def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
-    """One row per recipe and problem set."""
+    """The pooled answers as a table, one row per recipe and problem set.
+
+    A *recipe* is one way to train; ``arms`` are its seeds. The columns ``sd_``: standard deviations
+    of the difference between seeds, between problems, and of the rest.
+    """
     rows = []
     for recipe in recipes:
         answer, spread = recipe.answer, recipe.answer.spread
@@ -448,7 +523,7 @@ def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
 
 
 def means_frame(means: Sequence[Mean]) -> pd.DataFrame:
-    """One row per mean, pair of arms and k."""
+    """The means over problem sets as a table, one row per mean, pair of arms and k."""
     return pd.DataFrame(
         {
             "mean": mean.name,

@@ -64,6 +64,14 @@ def chosen_checkpoints(report: Report) -> Iterator[Chosen]:
 
 
 def _choose(report: Report, lineage: Lineage) -> Iterator[Chosen]:
+    """Choose the best checkpoint of a lineage by pass@1, and by pass@K for the largest K.
+
+    A *lineage* is a base arm and its checkpoints on one problem set. Even samples choose, odd
+    samples report, so that luck in the choice does not flatter the result. ``halves``: counts of
+    even and odd samples of each arm, the base first. ``reach``: the largest k that all problems
+    support. ``selection.report``: odd samples of the chosen one. ``depth``: samples that every
+    problem has.
+    """
     arms = (lineage.base, *lineage.checkpoints)
     problems = common_problems(arms)
     depth = min(arm.common_depth for arm in arms)
@@ -93,7 +101,11 @@ def _choose(report: Report, lineage: Lineage) -> Iterator[Chosen]:
 def count_even_and_odd(
     report: Report, arm: MeasuredArm, problems: tuple[str, ...], depth: int
 ) -> tuple[Counts, Counts]:
-    """Count the even and the odd ones of the first ``depth`` samples, once for each arm."""
+    """Counts of the even and of the odd ones of the first ``depth`` samples of each problem.
+
+    ``verdicts``: codes ``[problem, sample]``. Kept in ``report.memo``, since several parts of a
+    report ask for the same.
+    """
     key = (count_even_and_odd, id(arm), problems, depth)
     if key not in report.memo:
         assert arm.verdicts is not None
@@ -103,7 +115,12 @@ def count_even_and_odd(
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """Curves and differences over the steps, where there are several checkpoints."""
+    """Curves and differences over the steps as HTML; nothing where there is one checkpoint.
+
+    ``lineage``: the base and the checkpoints that this comparison is the last of.
+    ``step.pointwise``: difference to the base at each k; ``step.net`` at the largest k,
+    ``step.reach``.
+    """
     number = next(i for i, last in enumerate(report.last_comparisons) if last is pair)
     lineage, pairs = report.lineages[number], report.comparisons_by_lineage[number]
     if len(pairs) < 2:
@@ -124,7 +141,11 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def checkpoints_chart(lineage: Lineage, colours: Colours) -> Chart:
-    """Draw the curves of base and checkpoints, and beside them pass@1 and pass@K over steps."""
+    """Draw the curves of base and checkpoints, and beside them pass@1 and pass@K over steps.
+
+    ``lineage``: a base arm and its checkpoints on one problem set. ``arm.curve``: pass@k over the k
+    of its samples. K is the largest k that all of them have.
+    """
     arms = [arm for arm in (lineage.base, *lineage.checkpoints) if arm.curve is not None]
     trained = lineage.checkpoints[-1].arm
     # A base of its own is step 0 of the training, whatever its own step is.
@@ -140,7 +161,11 @@ def checkpoints_chart(lineage: Lineage, colours: Colours) -> Chart:
 
 
 def _curves_panel(lineage: Lineage) -> Panel:
-    """Draw pass@k of the checkpoints from dark to light, and of the base dashed."""
+    """Draw pass@k of the checkpoints from dark to light, and of the base dashed.
+
+    ``lineage``: a base arm and its checkpoints on one problem set, steps rising. Only the first and
+    the last have their names at the ends of their curves.
+    """
     base, checkpoints = lineage
     reach = max(int(arm.curve.k[-1]) for arm in (base, *checkpoints) if arm.curve)
     panel = Panel(k_axis(reach), percent_axis())
@@ -160,7 +185,11 @@ def _curves_panel(lineage: Lineage) -> Panel:
 
 
 def _differences_panel(pairs: Sequence[Comparison], colours: Colours) -> Panel:
-    """Draw the difference to the base at k = 1 and at the largest k over the steps."""
+    """Draw the difference to the base over the training steps, at k = 1 and at the largest k.
+
+    ``pairs``: comparisons of the checkpoints with their base, steps rising. ``pair.net`` is the
+    difference at the largest k.
+    """
     at_one = [pair.pointwise[0] for pair in pairs]
     at_largest = [pair.net for pair in pairs]
     steps = [pair.trained.step for pair in pairs]
@@ -191,7 +220,11 @@ def steps_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Show what a checkpoint is worth on samples that did not choose it."""
+    """Show what a checkpoint is worth on samples that did not choose it.
+
+    Even samples choose the best checkpoint of each training, odd samples report its difference to
+    the base. ``choice.k``: of the pass@k that chose.
+    """
     choices = chosen_checkpoints(report)
     if not choices:
         return
@@ -213,7 +246,10 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def chosen_frame(choices: Sequence[Chosen]) -> pd.DataFrame:
-    """Checkpoints that even samples chose, one row per lineage and k."""
+    """Checkpoints that even samples chose, one row per base, problem set, training and k.
+
+    ``on_even``: difference to the base on the samples that chose. ``on_odd``: on the other half.
+    """
     return pd.DataFrame(
         {
             "problem_set": choice.base.problem_set,

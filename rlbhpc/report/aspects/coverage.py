@@ -62,7 +62,12 @@ _LISTED_IDS: Final = 60
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The 2 × 2 table of one comparison, and McNemar's test."""
+    """The 2 × 2 table of one comparison, and McNemar's test, as HTML.
+
+    Its four *cells* are the problems that both arms solve at least once, only one does, or none.
+    ``pair.solved`` holds them as positions among the compared problems. ``pair.reach``: samples of
+    each problem that count. ``links``: addresses of the responses of some problems.
+    """
     if pair.solved is None:
         yield el("p", "Coverage is not known: imported counts of unequal numbers of samples.")
         return
@@ -84,6 +89,13 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def _chance_sentences(report: Report, pair: Comparison) -> str:
+    """Say how much of the 2 × 2 table of solved problems would change if one sampled again.
+
+    ``base_flips, trained_flips``: for each problem the chance that a new run of the base, or of the
+    trained model, turns solved into unsolved or back. A problem keeps its cell of the table only if
+    neither does. ``churn`` gives the number of problems that only one model solves, and how many of
+    them two runs of one and the same model would show; the rest is a real difference.
+    """
     base_flips, trained_flips = _flip_probabilities(report, pair)
     cell_changes = float((1 - (1 - base_flips) * (1 - trained_flips)).sum())
     differing, by_chance = churn(report, pair)
@@ -108,7 +120,12 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
 
 
 def _flip_probabilities(report: Report, pair: Comparison) -> tuple[FloatArray, FloatArray]:
-    """Chance of every problem to come out differently if base, or trained, is sampled again."""
+    """For each problem the chance that sampling again, of base and of trained, turns its result.
+
+    A result is whether ``pair.reach`` samples of the problem hold a right one. ``pair.solved``
+    keeps the problems as positions in four cells: both solve it, only base, only trained, neither.
+    Kept in ``report.memo``, since it is needed twice.
+    """
     key = (_flip_probabilities, id(pair))
     if key not in report.memo:
         solved = pair.solved
@@ -125,7 +142,11 @@ def _flip_probabilities(report: Report, pair: Comparison) -> tuple[FloatArray, F
 
 
 def _id_list(problems: list[str], links: dict[str, str]) -> ET.Element:
-    """Ids one after the other, with links to those whose responses are shown."""
+    """The ids of problems as HTML, one after the other; at most ``_LISTED_IDS``, then a count.
+
+    ``links``: the address of a problem's responses, where they are shown. ``el`` makes an HTML
+    element; its ``tail`` is the text behind it.
+    """
     cell = el("span")
     listed = problems[:_LISTED_IDS]
     for number, problem in enumerate(listed, start=1):
@@ -140,7 +161,11 @@ def _id_list(problems: list[str], links: dict[str, str]) -> ET.Element:
 
 
 def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
-    """Draw one bar per comparison, split into both, base only, trained only and neither."""
+    """Draw one bar per comparison, split into both, base only, trained only and neither.
+
+    Shares are of the compared problems, by who solves them at least once. The two middle parts are
+    filled in the colour of the arm that solves them; the outer ones are outlines.
+    """
     x = percent_axis("share of problems solved at least once, %")
     panel = Panel(x, row_axis(len(pairs)), height=40 * len(pairs))
     for number, pair in enumerate(pairs):
@@ -162,7 +187,11 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 
 def coverage_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """One row per compared problem: its cell, and right samples of both arms."""
+    """One row per compared problem: its cell, and samples and right samples of both arms.
+
+    A *cell* says who solves the problem at least once: both, base only, trained only, neither. Rows
+    are in the order of the cells; ``order`` holds the positions of their problems.
+    """
     parts = []
     for pair in pairs:
         if pair.solved is None:
@@ -200,7 +229,7 @@ ASPECT = Aspect(
 
 
 def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
-    """How many problems have which accuracy, of both sides of a comparison."""
+    """The figure of how many problems have which accuracy, for both sides of a comparison."""
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
@@ -221,7 +250,12 @@ def histogram_chart(pair: Comparison, colours: Colours, title: str = "") -> Char
 def bars_panel(
     frame: pd.DataFrame, base_colour: str, trained_colour: str, title: str = ""
 ) -> Panel:
-    """Draw the problems per bin of both sides of a frame with side, bin and problems."""
+    """Draw how many problems lie in each bin of accuracy, base and trained side by side.
+
+    ``frame``: a row per side and bin, in the order of ``BINS``, with columns ``side``, ``bin`` and
+    ``problems``. The base's bars are outlines left of the bin's middle, the trained arm's are
+    filled.
+    """
     last = len(BINS) - 1
     # Every third bin has its label: those of all would not fit on a telephone.
     ticks = tuple((float(i), name) for i, name in enumerate(BINS) if i % 3 == 0 or i == last)
@@ -239,7 +273,11 @@ def bars_panel(
 
 
 def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Problems per bin of accuracy, of both sides."""
+    """One row per comparison, side and bin of accuracy: how many problems lie in the bin.
+
+    ``counts.exchangeable``: samples and right ones of each problem, without a right sample that
+    ended the sampling, which would make the rate too high.
+    """
     return stack_rows(
         {
             "problem_set": arm.problem_set,
@@ -348,7 +386,13 @@ class Evidence:
 
 @once
 def evidence(report: Report) -> list[Evidence]:
-    """Read the responses that a report shows; nothing where only counts were imported."""
+    """Read the responses that a report shows: those that solve what the other side does not.
+
+    Grouped by side: one side solves the problems, the other never does. A *case* is one such
+    problem with some right responses of the first and a wrong one of the other. ``row``: its
+    position in the solver's arrays. ``counts.c`` right of ``counts.n`` samples. Empty where only
+    counts were imported.
+    """
     sides = list(_one_sided(report))
     responses = _read_responses(report, sides)
     found: list[Evidence] = []
@@ -376,6 +420,12 @@ def evidence(report: Report) -> list[Evidence]:
 
 
 def _one_sided(report: Report) -> Iterator[_OneSided]:
+    """Yield the problems that only one side of each comparison solves, both ways round.
+
+    ``solved``: their positions among the compared problems. ``rows``: for every compared problem,
+    its position among those of the solver. The rarest come first: those with the fewest right
+    samples. At most ``PROBLEMS`` are shown, the others are counted.
+    """
     for pair in _pairs_with_coverage(report):
         assert pair.solved is not None
         for solver, other, solved, rows in (
@@ -392,7 +442,12 @@ def _one_sided(report: Report) -> Iterator[_OneSided]:
 def _read_responses(
     report: Report, sides: list[_OneSided]
 ) -> defaultdict[tuple[int, str, Status], list[Response]]:
-    """Read what the cases show, each arm in one pass, by the arm's ``id``, problem and verdict."""
+    """Read the responses to show, by the arm's ``id``, the problem and the verdict.
+
+    Of a problem that only one side solves: the first right responses of that side, and the first
+    wrong one of the other. ``wanted``: sample numbers by arm and problem, so that each arm's files
+    are read once.
+    """
     arms: dict[int, MeasuredArm] = {}
     wanted: dict[int, dict[str, list[int]]] = {}
     for side in sides:
@@ -427,7 +482,7 @@ def _read_responses(
 
 @once
 def has_own_page(report: Report) -> bool:
-    """Whether the evidence is so long that it has a page of its own."""
+    """Whether the responses shown are so long together that they have a page of their own."""
     characters = sum(
         len(response.text)
         for part in evidence(report)
@@ -438,7 +493,11 @@ def has_own_page(report: Report) -> bool:
 
 
 def case_links(report: Report, pair: Comparison) -> dict[str, str]:
-    """Address of the responses behind each problem of a comparison that has some."""
+    """Where each problem's responses are shown, by the id of the problem, for one comparison.
+
+    A *case* is a problem that only one side solves, with responses of both; its anchor names its
+    place on the page.
+    """
     page = EVIDENCE_PAGE if has_own_page(report) else ""
     return {
         case.problem: f"{page}#{case.anchor}"
@@ -449,7 +508,7 @@ def case_links(report: Report, pair: Comparison) -> dict[str, str]:
 
 
 def evidence_section(report: Report) -> Iterator[Node]:
-    """The cases, or where they stand."""
+    """The problems that only one side solves, with responses; or a link to where they are."""
     if not has_own_page(report):
         yield from cases(report, evidence(report))
         return
@@ -464,7 +523,12 @@ def evidence_section(report: Report) -> Iterator[Node]:
 
 
 def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
-    """Show all cases, rarest first."""
+    """Show the problems that only one side solves, rarest first, with responses of both sides.
+
+    A *case* is one such problem: its question, right responses of the side that solves it, and a
+    wrong one of the other. ``parts``: the cases of one side of one comparison each. ``el`` makes an
+    HTML element.
+    """
     if not parts:
         yield el("p", "No problem with stored responses is solved by one side only.")
         return
@@ -494,6 +558,10 @@ def cases(report: Report, parts: list[Evidence]) -> Iterator[Node]:
 
 
 def _response_column(head: str, responses: tuple[Response, ...]) -> ET.Element:
+    """A column of the page: some responses of one arm to a problem, each below a line about it.
+
+    ``response.cut``: characters that were left out. ``response.origin``: the file that it is from.
+    """
     nodes: list[Node] = [el("h4", head)]
     for response in responses:
         cut = f", {response.cut:,} characters left out at the end" if response.cut else ""

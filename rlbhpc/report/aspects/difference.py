@@ -53,7 +53,13 @@ from rlbhpc.stats.joint import FACTOR
 
 
 def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
-    """Figure, table and crossings of one comparison."""
+    """Figure, table and crossings of one comparison, as HTML.
+
+    ``pair.crossing.sets``: intervals of k in which the two curves may cross. ``pair.reach``: the
+    largest k. ``p_moved``: p-value of "the curves differ at any k", before and after Holm's
+    adjustment. ``answer.factors``: shares of problems lost and gained by how many times the samples
+    that asks for.
+    """
     yield figure(
         "Trained minus base, paired over problems. The wide band holds the whole curve at "
         "once; the narrow one is for a single k that was fixed beforehand. The bar at the "
@@ -78,7 +84,12 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def _difference_table(report: Report, pair: Comparison) -> Node:
-    """The difference at the study's k and at the largest one, the largest first."""
+    """The difference at the study's k and at the largest one, the largest first.
+
+    ``report.k``: the k that tables show, up to one. ``pair.pointwise``: interval at each single k;
+    ``curve.band`` holds the whole curve at once. ``interval_text`` is like ``+2.3 [−1.7, +6.4]``;
+    ``partition`` leaves the bounds. ``informative``: whether k is at most a quarter of the samples.
+    """
     sizes = {*report.k(pair.reach), pair.reach}
     rows = []
     for i, k in reversed([*enumerate(pair.curve.k.tolist())]):
@@ -102,7 +113,11 @@ def _difference_table(report: Report, pair: Comparison) -> Node:
 
 
 def difference_chart(pair: Comparison, colours: Colours) -> Chart:
-    """Draw trained − base with both bands, and crossing sets as bars at the bottom."""
+    """Draw trained − base over k with both bands, and crossing sets as bars at the bottom.
+
+    ``curve.band`` holds the whole curve at once; ``pair.pointwise`` is for a single k. A *crossing
+    set* is an interval of k in which the two curves may cross. ``pair.reach``: the largest k.
+    """
     curve, colour = pair.curve, colours[pair.trained.arm]
     panel = Panel(k_axis(pair.reach), points_axis([curve.band], "trained − base, points"))
     panel.shade_large_k(pair.reach)
@@ -122,7 +137,12 @@ def difference_chart(pair: Comparison, colours: Colours) -> Chart:
 
 
 def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Trained − base with both intervals, one row per comparison and k."""
+    """Trained − base with both intervals, one row per comparison and k.
+
+    ``pointwise``: interval at a single k. ``band``: bounds for all k at once. ``sound``: whether
+    the former can be relied on. ``support``: problems behind each k. ``informative``: whether k is
+    at most a quarter of the samples.
+    """
     return stack_rows(
         {
             "problem_set": pair.problem_set,
@@ -145,7 +165,12 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def factor_chart(pair: Comparison, colours: Colours) -> Chart:
-    """Draw the shares lost and gained by how many times the samples "lost" means."""
+    """Draw the shares of problems lost and gained over the factor that the two words ask for.
+
+    A problem is *lost* if the trained arm needs this factor times the samples of the base; *gained*
+    is the other way round. ``FACTOR``, where the upright line stands, is the one behind the
+    answer's words.
+    """
     frame = factor_frame([pair])
     panel = Panel(
         log_axis([frame["factor"]], "times the samples that count as lost, gained"),
@@ -162,7 +187,10 @@ def factor_chart(pair: Comparison, colours: Colours) -> Chart:
 
 
 def factor_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Shares lost and gained at each factor, one row per comparison, factor and side."""
+    """Shares lost and gained at each factor, one row per comparison, factor and side.
+
+    The factor is how many times the samples of one arm the other needs before a problem counts.
+    """
     rows = []
     for pair in pairs:
         for shares in pair.answer.factors:
@@ -174,7 +202,10 @@ def factor_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
 
 
 def differences_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
-    """Draw the pointwise differences of several arms to their base in one panel."""
+    """Draw the differences of several trained arms to their base over k in one panel.
+
+    ``pair.pointwise``: difference with its interval at each k. ``pair.reach``: the largest k.
+    """
     bases = {pair.base.arm for pair in pairs}
     base = bases.pop() if len(bases) == 1 else "the base"
     y = points_axis([pair.pointwise for pair in pairs], f"difference to {base}, points")
@@ -221,7 +252,11 @@ def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
-    """Draw base pass@K − trained pass@1 with intervals, the smallest at the top."""
+    """Draw base pass@K − trained pass@1 with intervals, a row each, the smallest at the top.
+
+    It is the *sampling-efficiency gap*, ``pair.gap``: what the base reaches in K samples and the
+    trained arm does not in one. K is ``pair.gap_k``.
+    """
     rising = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
     x = points_axis([pair.gap for pair in rising], "base pass@K − trained pass@1, points")
     panel = Panel(x, row_axis(len(rising)), height=34 * len(rising))
@@ -232,7 +267,7 @@ def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 
 def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """The gap with its interval, one row per comparison."""
+    """The gap, base pass@K − trained pass@1, with its interval, one row per comparison."""
     return pd.DataFrame(
         {
             **pair.key,
@@ -294,7 +329,12 @@ def strata(report: Report) -> Iterator[Stratum]:
 
 
 def _strata_by_field(report: Report, pair: Comparison) -> Iterator[Stratum]:
-    """By level, subject and what else the problem set says of its problems."""
+    """Yield a comparison's strata by level, subject and what else its problem set says of problems.
+
+    A *stratum* is the part of the problems with one value of a field. A field with one value, or
+    with so many that it is an id, gives none. ``value_of``: the value of each problem; "" where
+    there is none.
+    """
     coordinates = report.tree[pair.base.group].coords
     for field in STRATA:
         if field not in coordinates:
@@ -311,9 +351,11 @@ def _strata_by_field(report: Report, pair: Comparison) -> Iterator[Stratum]:
 
 
 def _strata_by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:
-    """By quarters of the base's success rate in even samples; odd ones of both arms are compared.
+    """Yield a comparison's strata by quarters of the base's success rate.
 
-    The samples that sort the problems would favour the trained model where the base had bad luck.
+    Even samples of the base sort the problems, odd ones of both arms are compared: the samples that
+    sort would favour the trained model where the base had bad luck. ``common_depth``: samples that
+    every problem has. ``base_even.c / base_even.n``: right ones over all, of each problem.
     """
     depth = min(pair.base.common_depth, pair.trained.common_depth)
     if pair.base.verdicts is None or pair.trained.verdicts is None or depth < 2:
@@ -337,7 +379,13 @@ def _stratum(
     report: Report, pair: Comparison, by: str, name: str, is_member: BoolArray,
     base_counts: Counts, trained_counts: Counts,
 ) -> Iterator[Stratum]:  # fmt: skip
-    """Compare both arms on the member problems; nothing where they are too few."""
+    """Compare both arms on a part of the problems; nothing where they are too few.
+
+    ``by, name``: what splits the problems, and the value that these have. ``is_member``: which of
+    the compared problems these are. ``base_counts, trained_counts``: samples and right ones of all
+    compared problems. ``reach``: the largest k that all problems support. ``lost``: the expected
+    number that only the base solves in k samples, from each problem's pass@k.
+    """
     base, trained = base_counts[is_member], trained_counts[is_member]
     if len(base) < _LEAST_PROBLEMS:
         return
@@ -365,7 +413,10 @@ def _stratum(
 
 
 def strata_table(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The strata of one comparison."""
+    """The table of one comparison on parts (*strata*) of its problems, as HTML.
+
+    ``stratum.by, stratum.name``: what splits the problems, and the value that these have.
+    """
     of_pair = [stratum for stratum in strata(report) if stratum.pair is pair]
     if not of_pair:
         return
@@ -386,7 +437,7 @@ def strata_table(report: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def strata_frame(strata: Sequence[Stratum]) -> pd.DataFrame:
-    """One row per comparison, stratum and k."""
+    """The comparisons on parts (*strata*) of their problems, one row per stratum and k."""
     return pd.DataFrame(
         {
             **stratum.pair.key,
