@@ -149,7 +149,8 @@ class Counts:
         at k = 1 alone, :math:`p = (q-f)/(1-f-g)` for verdicts of rate q: at larger k it is the same
         as a smaller k.
 
-        The divisor is taken as a log, capped so that it does not overflow at large k.
+        One over :math:`(1-f)^k` is computed from its log, which is capped so that it does not
+        overflow at large k.
         """
         if not self.false_right and not self.missed:
             return values

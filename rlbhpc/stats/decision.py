@@ -189,13 +189,13 @@ def answer(
 def problems_with_samples(
     base: Counts, trained: Sequence[Counts], k: int | None = None
 ) -> NDArray[np.bool_]:
-    """Which problems have k samples in all arms; without k, the largest k that nearly all have.
+    """Which problems have k samples in all arms; by default k is the most that nearly all have.
 
     The *limit* of a problem is the largest k that its samples support, in the arm that has fewest.
     The default k is the largest that the share ``SUPPORT`` of the problems supports, stragglers
     aside. A straggler has less than half of the samples that nine in ten problems have: what a
-    crash or an outage left behind. A problem that lacks a few samples is none, and lowers k a
-    little instead of being left out.
+    crash or an outage left behind. A problem that lacks only a few samples is no straggler: it
+    lowers k a little instead of being left out.
     """
     if not trained:
         raise UserError("no trained model is given; compare the base with one at least")
@@ -376,7 +376,7 @@ def _last_crossing(curve: DifferenceCurve) -> Interval | None:
     """Interval of the last k at which the curves cross; None where they do not.
 
     The bounds are the ends of the set, a range of k that may hold a crossing, in which the last
-    estimated crossing lies. A set that reaches the last k is open above, and its upper bound
+    estimated crossing lies. A set that reaches the last k is open above: its upper bound is
     infinite.
     """
     crossing = curve.crossing
@@ -413,8 +413,8 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
     """The answer in sentences: lost and gained first, then the net, k = 1, and what was left out.
 
     The first sentence gives raw counts of samples; the others say what the fit of the true rates
-    says. If no problem was solved by either model, only the largest rate that so many samples may
-    all miss is told.
+    says. If no problem was solved by either model, it only states the largest success rate that
+    this many samples may miss.
     """
     problems = _number_of(answer.lost.problems, "problem")
     samples = _number_of(answer.k, "sample")
@@ -559,7 +559,7 @@ def _verifier_sentences(answer: Answer) -> tuple[str, ...]:
 
 
 def _clusters_sentence(answer: Answer) -> tuple[str, ...]:
-    """Sentence on how many sources the problems come from, and as how many problems they count.
+    """Sentence on the sources that problems share, and the effective number of problems.
 
     The tuple is empty where no problems share a source.
     """

@@ -85,9 +85,10 @@ def smallest_loss(
 
     The *deviance of none* is twice the log-likelihood ratio against "none is lost". A loss is
     called where its root exceeds ``threshold``, a normal quantile; for that to happen in 80 % of
-    studies, the mean must lie above it by another. The deviance grows in proportion to the share
-    lost, so the share is scaled, twice, by what is needed over what was simulated. A large study is
-    simulated with fewer problems; the share then falls as one over their number.
+    studies, the mean root must lie above the threshold by the normal quantile of 80 %. The deviance
+    grows in proportion to the share lost, so the share is scaled, twice, by what is needed over
+    what was simulated. A large study is simulated with fewer problems; the share then falls as one
+    over their number.
     """
     if problems < 1 or n < 1:
         raise UserError(f"a study of {problems} problems with {n} samples; both must be above 0")

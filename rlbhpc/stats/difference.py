@@ -253,8 +253,8 @@ def _flip_p_of_curve(differences: NDArray[np.float64], weights: ProblemWeights) 
 
     Columns with NaN, and those in which no problem differs, are left out. ``pseudo_squares`` adds
     two pseudo-problems with the largest difference seen up to that k, so that a t with almost no
-    spread is not infinite. The observed signs count as one flip more, which keeps the p-value above
-    0.
+    spread is not infinite. The observed signs count as one more flip, which keeps the p-value above
+    0. ``_LEVEL`` is just below 1, so that rounding does not break ties.
     """
     complete = differences[:, ~np.isnan(differences).any(axis=0)]
     varying = complete[:, (complete**2).sum(axis=0) > _TINY]
@@ -335,10 +335,10 @@ def crossing(curve: DifferenceCurve) -> Crossing:
     problems and n = 1,024 the set is about four octaves wide, with 500 problems two: crossings are
     weakly identified, and two sets that overlap do not differ.
 
-    A set of the result is a range of k that may hold a crossing; ``probability`` is the share of
+    Each of the ``sets`` is a range of k that may hold a crossing; ``probability`` is the share of
     bootstrap replicates (replicates, sizes) that are ahead at some k and behind at another.
-    ``reach`` of counts is the largest k that every problem has samples for. Signs of differences
-    below the rounding error count as neither.
+    ``reach`` of counts is the largest k that every problem has samples for. A difference smaller
+    than rounding error counts as neither.
 
     >>> from rlbhpc.stats.difference import difference_curve
     >>> from rlbhpc.stats.counts import pythia
@@ -487,8 +487,9 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
 
     The *rate* of a problem is its pass@1, averaged over trainings (``seeds``), whose problems stand
     one after another in the counts. A problem *moved* if its two rates differ by more than sampling
-    noise. ``_movers`` gives how many moved, and as how many equal problems they weigh. If none
-    moved for certain, the bounds hold only if the noise is spread over many problems.
+    noise. ``_movers`` gives how many problems moved, and the effective number of them behind the
+    difference. If none moved for certain, the bounds hold only if the noise is spread over many
+    problems.
 
     ``curve.carriers[0]``: how many problems carry the spread at k = 1. ``curve.clustered``: whether
     problems share sources, and are drawn in clusters. Bounds that would not hold are NaN.
@@ -519,11 +520,11 @@ def _noise_is_even(
     """Whether the interval at k = 1 holds although no problem moved for certain.
 
     Two things are asked. First, that the noise is spread over enough problems:
-    ``curve.carriers[0]`` is as how many equal problems they count at k = 1. Second, that the
-    interval is wide enough for one more problem of this kind that moved, but was not among those
-    drawn. Such a problem may shift the mean by its whole rate over the number of problems; its rate
-    is taken as the mean over the problems that are ever solved. The shift may be at most the share
-    ``_LARGEST_UNSEEN`` of half the interval.
+    ``curve.carriers[0]`` is the effective number of problems behind the spread of the differences
+    at k = 1. Second, that the interval is wide enough for a problem that moved, but was not among
+    those drawn. Such a problem may shift the mean by its whole rate over the number of problems;
+    its rate is taken as the mean over the problems that are ever solved. This shift may be at most
+    ``_LARGEST_UNSEEN`` times half the width of the interval.
 
     ``base, trained``: rate of right samples of every problem.
     """
@@ -539,7 +540,7 @@ def _noise_is_even(
 def _movers(
     base: NDArray[np.float64], trained: NDArray[np.float64], curve: DifferenceCurve
 ) -> tuple[int, float]:
-    r"""How many problems moved at k = 1, and as how many equal ones they carry the difference.
+    r"""How many problems moved at k = 1, and the effective number that would carry the difference.
 
     A problem *moved* if its two rates are further apart than noise explains; ``error`` is the
     standard error of their difference if the true rates were equal. Only if one problem moved for
@@ -578,15 +579,15 @@ def sign_by_flips(curve: DifferenceCurve, column: int, error: float) -> int:
 def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
     """P-value of a difference at one k: share of random sign flips with a sum as large.
 
-    If nothing moved, the sign of each unit's difference is a coin's, where a *unit* is a problem or
-    a cluster of problems. Blocks of flips are drawn until there are enough to tell the p-value from
-    ``error``.
+    If nothing moved, the sign of each unit's difference is as random as a coin's, where a *unit* is
+    a problem or a cluster of problems. Blocks of flips are drawn until there are enough to tell the
+    p-value from ``error``.
 
     ``column``: position of k in the curve. ``error``: level that the p-value is compared with.
 
     A flip takes one random bit per unit: 8 units share a byte. Turning the sign of a size changes
-    the sum by twice that size. The observed signs count as one flip more, which keeps the p-value
-    above 0.
+    the sum by twice that size. The observed signs count as one more flip, which keeps the p-value
+    above 0. ``_LEVEL`` is just below 1, so that rounding does not break ties.
     """
     differences = curve.weights.unit_sums(curve.differences[:, column])
     observed = abs(differences.sum())
@@ -612,9 +613,9 @@ def claimed_sign(interval: Interval, error: float, seeds: int) -> int:
     """Sign of an estimate whose interval, widened to this error, leaves 0 out; else 0.
 
     ``interval``: a single number with bounds at probability ``interval.prob``. ``error``: two-sided
-    error that the claim may have. ``seeds``: trainings behind the spread; with several the
-    quantiles are Student's for as many less one, since so few show their spread badly; with one
-    they are normal.
+    error that the claim may have. ``seeds``: trainings behind the spread; with S > 1 of them the
+    quantiles are Student's with S − 1 degrees of freedom, since a few values estimate their spread
+    poorly; with one training they are normal.
     """
     levels = np.array([1 - error / 2, (1 + interval.prob) / 2])
     quantiles = special.stdtrit(seeds - 1, levels) if seeds > 1 else special.ndtri(levels)

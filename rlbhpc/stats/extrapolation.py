@@ -125,9 +125,9 @@ def _bounds_from_samples(
     problems have it; their sum over the squared number of problems is the variance of the mean. The
     bounds are normal, cut to [0, 1].
 
-    Sound takes two things at each k: as if the samples were cut into draws of k, enough ``draws``
-    that succeeded and enough that failed; and enough problems among which the noise is spread
-    (``carrying``).
+    Bounds are sound at a k under two conditions. If all samples were cut into ``draws`` of k,
+    enough of these would succeed and enough would fail. And the noise is spread over enough
+    problems (``carrying``).
     """
     variances, problems_in_row = _sampling_variances(counts, k)
     error = np.sqrt(problems_in_row @ variances) / len(counts)
@@ -186,8 +186,8 @@ def _carrying_problems(
     r"""How many problems carry the noise: Kish's :math:`(\sum_i v_i)^2 / \sum_i v_i^2`.
 
     At large k most problems are solved for certain or not at all, and a mean over hundreds hangs on
-    a few. With P equal variances :math:`v_i` among zeros the result is P; it is 0 where no variance
-    is seen.
+    a few. If P of the variances :math:`v_i` are equal and the others 0, the result is P; it is 0
+    where no variance is seen.
 
     ``variances``: of pass@k (rows, sizes), a row for each distinct pair of counts.
     ``problems_in_row``: how many problems have each.
@@ -234,8 +234,9 @@ def _posterior_is_sound(
 
     A *prior* is a fitted distribution of rates over problems. It needs problems and right samples
     to stand on (``identified``), and the posterior's width must be spread over enough problems
-    under each of them. At least one problem's worth must be solved and one not: where all are
-    solved, or none, a posterior is as narrow as its prior is sure of itself.
+    under each of them. The mean must also be at least one problem away from none solved and from
+    all solved: where all are solved, or none, a posterior is as narrow as its prior is sure of
+    itself.
 
     ``estimate``: mean pass@k at each k.
     """

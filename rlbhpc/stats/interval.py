@@ -317,7 +317,7 @@ def symmetric_interval(
 def widened(
     estimate: float, low: float, high: float, other_estimates: Sequence[float]
 ) -> tuple[float, float]:
-    """Bounds that also hold a second uncertainty, under which the estimate could be another.
+    """Bounds widened by a second uncertainty, under which the estimate could be another.
 
     ``low, high``: bounds from the first source. ``other_estimates``: estimates that the second
     source allows. On each side the distances of both from the estimate are added in squares (Zou
@@ -339,8 +339,8 @@ def mean_interval(
     ``units`` are the problems or clusters that are drawn independently, over which the standard
     error is taken. ``method``: what the interval is called; the form of the interval is added.
 
-    The mean is read as a proportion out of so many ``trials`` as give it its standard error; the
-    bounds are those of a Beta distribution, which stays in [0, 1].
+    The mean is read as a proportion, out of as many ``trials`` as would give it this standard
+    error; the bounds are those of a Beta distribution, which stays in [0, 1].
     """
     mean = values.mean(axis=0)
     error = weights.standard_error(values)
@@ -362,9 +362,9 @@ def effective_beta(
     """Bounds of a mean of values in [0, 1], and the effective number of trials behind them.
 
     A proportion m out of t trials has the variance m(1 − m)/t. The mean is treated as the
-    proportion whose t gives its standard error; with no error to see, t is the number of units.
-    Fewer trials are taken where few units know the error badly: by the squared ratio of the normal
-    to Student's quantile. The bounds are the Jeffreys interval, quantiles of Beta(mt + ½, (1 − m)t
+    proportion whose t gives its standard error; with no error to see, t is the number of units. Few
+    units estimate the error poorly, so the trials are reduced by the squared ratio of the normal
+    quantile to Student's. The bounds are the Jeffreys interval, quantiles of Beta(mt + ½, (1 − m)t
     + ½).
 
     ``mean, error``: mean and its standard error, elementwise. ``units``: problems or clusters that
@@ -390,12 +390,12 @@ def _mean_is_sound(
 ) -> NDArray[np.bool_]:
     """Where a mean's interval holds its nominal probability, by what simulation showed.
 
-    It takes enough units (problems or clusters that were drawn independently), values that are not
-    too skewed for so many units, and enough events: the mean, or its distance from 1, times the
-    effective trials.
+    Three things are needed: enough units (problems or clusters that were drawn independently),
+    values that are not too skewed for that many units, and enough events. Events are the effective
+    trials times the mean, or times its distance from 1 if that is smaller.
 
-    ``values``: (problems, ...); the others have its shape without the first axis. ``trials``:
-    number of trials of which a proportion would have the mean's standard error.
+    ``values``: (problems, ...); the others have its shape without the first axis. ``trials``: the
+    number of trials at which a proportion would have the mean's standard error.
     """
     deviations = values - mean
     squares = deviations**2
@@ -424,9 +424,9 @@ def ratio_interval(
 
     Cochran (1977), "Sampling techniques", section 6.
 
-    ``weights``: bootstrap weights, which say what is drawn independently. A residual is what a
-    problem's sum lies above the ratio times its total, per mean total: its mean is 0, and its
-    standard error is that of the ratio.
+    ``weights``: bootstrap weights, which say what is drawn independently. A problem's residual is
+    its sum minus the ratio times its total, divided by the mean total. Residuals have mean 0, and
+    the standard error of their mean is that of the ratio.
 
     >>> weights = ProblemWeights.draw(3, np.random.default_rng(0))
     >>> ratio_interval([10.0, 2.0, 6.0], [20, 2, 10], weights).estimate
@@ -464,9 +464,9 @@ def paired_interval(
     ``weights``: bootstrap weights; their ``units`` are the problems or clusters that are drawn
     independently.
 
-    ``carriers`` gives as how many equal problems the spread counts at each k. Where these are few,
-    two pseudo-problems, one in each direction, add to the standard error, because unseen problems
-    may differ where none of these does.
+    ``carriers`` gives the effective number of problems behind the spread at each k. Where it is
+    small, two pseudo-problems, one in each direction, add to the standard error, because unseen
+    problems may differ where none of these does.
 
     Bonett and Price (2012), "Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data".
@@ -530,8 +530,8 @@ def carriers(
     r"""How many problems, or clusters, carry the spread of the differences at each k.
 
     The participation number :math:`(\sum e_i^2)^2 / \sum e_i^4` of the deviations :math:`e_i` from
-    the mean: P equal deviations among zeros give P. It is 0 where there is no spread, as where the
-    fourth powers are no more than rounding.
+    the mean: P equally large deviations, and zeros otherwise, give P. It is 0 where there is no
+    spread: where the fourth powers are mere rounding.
 
     ``differences``: trained minus base pass@k (problems, sizes). ``weights``: bootstrap weights,
     whose ``unit_sums`` adds up the problems of a cluster; without them each problem counts alone.

@@ -135,9 +135,9 @@ class JointRates:
         ``start``: masses to start from; all equal where not given. ``group, share``: cells whose
         masses must add up to ``share``, to see how much worse the counts then fit.
 
-        Each round multiplies a mass by the mean over problems of how much likelier its cell makes
-        them than the masses do. It ends when the log-likelihood stops rising. Masses that start at
-        0 would stay there, hence the 1e-9.
+        Each round multiplies the mass of a cell by a mean over problems: how much likelier this
+        cell makes a problem's counts than all masses together do. It ends when the log-likelihood
+        stops rising. Masses that start at 0 would stay there, hence the 1e-9.
         """
         mass = np.full(self.likelihood.shape[1], 1.0) if start is None else start + 1e-9
         mass = _normalized(mass, group, share)
@@ -336,8 +336,8 @@ def still_solved(counts: Counts, k: int, multiple: float) -> float:
     The share f that fails has a convex logarithm over k, so it falls by no larger a factor in any
     later stretch of k/2 samples than it did from k/2 to k. ``halves`` is the number of such
     stretches up to ``multiple`` k. The fall seen from k/2 to k is replaced by its exact upper bound
-    (Clopper and Pearson), since none seen is not none. With infinitely many samples, all that fail
-    may be solved.
+    (Clopper and Pearson), since seeing no fall does not rule one out. With infinitely many samples,
+    all that fail may be solved.
     """
     half_k = max(k // 2, 1)
     failed_half, failed = (1 - counts.pass_at_k(np.array([half_k, k])).mean(axis=0)).tolist()
@@ -489,7 +489,7 @@ class Side:
         return self.evidence > float(special.ndtri(1 - error / 4))
 
     def verdict(self, margin: float, error: float, prob: float = PROB) -> Verdict:
-        """Whether at least the share ``margin`` of problems was lost (or gained).
+        """Decide whether at least the share ``margin`` of problems was lost (or gained).
 
         "None was lost" is refuted by a one-sided likelihood-ratio test; then the estimate and its
         upper bound are held against the margin. Otherwise the answer is no only if the estimate
@@ -500,7 +500,7 @@ class Side:
         ``hidden_by_clusters``: the share that so few clusters may hide. No more fits are made than
         it takes.
 
-        The third answer is that it is undecided.
+        In all other cases it is undecided.
         """
         if self.refutes_none(error):
             high = self.interval(prob)[1]
@@ -520,8 +520,8 @@ class Side:
         :math:`\nu (\nu/P)^3` of them, for P problems: simulated, that holds 93 to 97 %.
 
         Problems of one *unit* (cluster) count as fewer: ``_worth_one`` says how many of them tell
-        as much as one. ``quantile`` is Student's where clusters are the units, which takes off
-        trials in turn. The variance between trainings (``seeds``) is added, see
+        as much as one. ``quantile`` is Student's where clusters are the units, which reduces the
+        trials further. The variance between trainings (``seeds``) is added, see
         :mod:`rlbhpc.stats.seeds`. That of two to four seeds is known too badly: with three the
         interval held 92 to 98 %, so there is none, and the bounds are NaN.
         """
@@ -555,11 +555,10 @@ class Side:
 def finding(side: Side, count: float, margin: float, error: float, prob: float = PROB) -> Finding:
     """Whether problems were lost (or gained) on this side, and an interval of their share.
 
-    ``side``: group of cells, pairs of rates (base, trained), that stands for lost or for gained
-    problems, in the fitted distribution. ``count``: problems that only one arm solved, summed over
-    trainings. ``margin``: share below which a loss counts as nothing. "None" is refuted at
-    ``error``, by the likelihood ratio; the interval, which must end below the margin for a "no",
-    holds with ``prob``.
+    ``side``: the lost, or the gained, problems in the fitted distribution of pairs of rates (base,
+    trained). ``count``: problems that only one arm solved, summed over trainings. ``margin``: share
+    below which a loss counts as nothing. "None" is refuted at ``error``, by the likelihood ratio;
+    the interval, which must end below the margin for a "no", holds with ``prob``.
     """
     if side.refutes_none(error):
         verdict = Verdict.YES
@@ -592,9 +591,9 @@ def by_factor(
     gained``: what was found at the factor of the study, which is not computed again. ``margin,
     error``: as in :func:`finding`.
 
-    Rates are binned evenly in their logs, so so many bins apart is a factor between the rates.
-    ``lost_and_gained`` says which pairs of rates are at least so far apart. The factor is a little
-    smaller than the bins say (``_GUARD``), since two bins do not tell a ratio exactly.
+    Bins are even in the log of the hazard, −log(1 − rate), so a distance in bins is a factor.
+    ``lost_and_gained`` says which pairs of rates are at least so far apart. The factor that is
+    stated is smaller than that of the bins by ``_GUARD``, since two bins tell a ratio only roughly.
     """
     shares = []
     for bins_apart in _SHOWN_BINS_APART:

@@ -116,8 +116,8 @@ class States:
         """Say what is decided where a side is open.
 
         ``name_of_k``: what K is called. ``net`` and ``first`` are the claimed signs of trained
-        minus base at K and at k = 1. Where lost and gained stand alike, both undecided, only a sign
-        is left to tell; else the decided side comes first.
+        minus base at K and at k = 1. Where both sides are undecided, only a sign is left to state;
+        else the decided side comes first.
         """
         net = {0: "", 1: f"ahead at {name_of_k}", -1: f"behind at {name_of_k}"}[self.net]
         if self.lost is self.gained:

@@ -40,8 +40,9 @@ def spread(differences: NDArray[np.float64]) -> Spread:
     """Standard deviations of differences (seeds, problems), split into three components.
 
     A difference is the mean, plus what is particular to the problem, to the training (seed), and a
-    rest. A mean square holds the rest too, and each component as often as values are averaged:
-    hence the subtraction and the division. A negative component is taken as 0.
+    rest. The mean square between problems contains the rest, plus the problems' component times the
+    number of seeds, and likewise between seeds: hence the subtraction and the division. A negative
+    component is taken as 0.
 
     >>> found = spread(np.array([[0.1, 0.3], [0.2, 0.4]]))
     >>> round(found.problems, 3), round(found.seeds, 3), round(found.rest, 3)
@@ -113,7 +114,7 @@ def pooled_curve(
 
     The mean over trainings is treated as one arm; the variance between trainings is added to its
     interval, since another training would come out otherwise. ``paired_error`` gives the standard
-    error over problems, ``carriers`` as how many equal problems the spread counts.
+    error over problems, ``carriers`` the effective number of problems behind the spread.
     """
     curve = difference_curve(base, trained, weights, k, prob)
     problems = len(base) // seeds
@@ -148,9 +149,9 @@ def seed_variance(values: NDArray[np.float64], prob: float = PROB) -> NDArray[np
 
     ``values``: (seeds, problems, sizes). ``prob``: of the interval that it goes into.
 
-    The mean square between seeds holds the rest too, which is taken off. Few seeds know their
-    variance badly: Student's quantile over the normal one widens it, so that whoever multiplies by
-    a normal quantile gets Student's.
+    The mean square between seeds holds the rest too, which is taken off. Few seeds estimate their
+    variance poorly, so it is widened by the squared ratio of Student's quantile to the normal one;
+    multiplied by a normal quantile later, it gives Student's.
     """
     seeds, problems = values.shape[:2]
     student = special.stdtrit(max(seeds - 1, 1), (1 + prob) / 2)

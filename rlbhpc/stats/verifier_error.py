@@ -85,8 +85,8 @@ def error_range(errors: Errors, counts: Counts, prob: float = PROB) -> ErrorRang
 
     ``errors``: what is known of the verifier: ``Told`` states rates, an audit counts the errors
     among the responses that were read again, by verdict. Of a verifier of which nothing is known no
-    error is assumed: what its errors would change is told as a tipping point. ``counts``: of the
-    arm. ``prob``: probability of the range.
+    error is assumed: what its errors would change is reported as a tipping point. ``counts``: of
+    the arm. ``prob``: probability of the range.
 
     An audit gives the share of accepted responses that are wrong, with an exact interval (Clopper
     and Pearson). What is wanted is the share of wrong responses that are accepted: Bayes' rule
@@ -126,13 +126,13 @@ def largest_false_right(counts: Counts, prob: float = PROB) -> float:
     """Largest rate of false right verdicts that agrees with the rarest counts.
 
     With a rate f, every problem has at least f as its chance of a right verdict. So the share of
-    problems with at most x right samples is at most the binomial's. The share that is seen has an
-    exact lower bound, and f may be no larger than where the two meet; the smallest f over several x
-    counts.
+    problems with at most x right samples is at most the binomial's. The observed share has an exact
+    lower bound, and f can be no larger than where the two meet. The result is the smallest such f
+    over several x.
 
     ``most_right``: the values of x. ``problems``: how many problems have at most x right samples.
-    ``tail``: error probability, shared among the x. ``samples``: fewest of any problem. Where no
-    problem has so few right ones, x says nothing.
+    ``tail``: error probability, shared among the x. ``samples``: fewest of any problem. An x that
+    no problem is at or below says nothing.
     """
     samples = int(counts.n.min())
     most_right = _FEW_RIGHT[samples > _FEW_RIGHT]

@@ -215,7 +215,7 @@ class Comparison:
         """Count one sample with its verdicts of the two graders.
 
         Where one says right and the other does not, the answer and the words of both verdicts are
-        counted too, so that each distinct disagreement is told once.
+        counted too, so that each distinct disagreement is listed once.
         """
         self.table[before.status, after.status] += 1
         change = self.problems.setdefault(problem, ProblemChange(problem))

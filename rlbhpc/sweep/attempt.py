@@ -72,7 +72,7 @@ class Attempt:
 
 
 def read_attempts(layout: Layout) -> list[dict[str, Any]]:
-    """Records of all attempts of workers; a damaged one is told and left out.
+    """Records of all attempts of workers; a damaged one is reported and left out.
 
     An *attempt* is one worker's run, which has a JSON file in the run's folder. ``checked.read``
     raises ValueError where a file is not as it was written. A note is a sentence for the user about

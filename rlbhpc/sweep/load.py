@@ -26,8 +26,8 @@ def load_engine(study: Study, kind: str, model: str, step: int) -> Engine:
 
     ``kind``: name of the engine, such as vllm; a model behind an endpoint has its own. ``step``:
     training step, 0 for the base. ``staged`` gives a copy of the model's folder on the node's own
-    disk, or the folder itself where there is none. An error of vLLM about the model is told as the
-    user's; others pass on.
+    disk, or the folder itself where there is none. If vLLM refuses the model, the user gets its
+    reason; lack of GPU memory is passed on as it is, since another node may have enough.
     """
     endpoint = study.models[model].endpoint
     if endpoint is not None:

@@ -75,12 +75,12 @@ def bisect(
 ) -> Matched:
     """Find a temperature whose entropy differs from ``target`` by at most ``tolerance``.
 
-    Entropy grows with temperature. From ``start`` on the temperature is multiplied or divided
-    until the target lies between two of them; that interval is then halved.
+    Entropy grows with temperature. From ``start`` on the temperature is multiplied or divided until
+    the target lies between two of them; that interval is then halved.
 
     ``entropy_at`` is expensive (it samples a model), so each temperature is measured once and kept
-    in ``tried``. ``low`` and ``high`` enclose the target; the search also ends where they are as
-    near as temperatures are told apart.
+    in ``tried``. ``low`` and ``high`` enclose the target; the search also ends where they differ by
+    no more than the resolution of temperatures.
     """
     tried: dict[float, float] = {}
 

@@ -186,7 +186,7 @@ def read_presence(
     Blocks of the same arm and problem set are answered from one reading (``take_inventory``) of
     their files. ``requested_counts`` gives the samples asked for of each problem.
 
-    ``strict``: raise what keeps a file from being read; else it is left out, and told.
+    ``strict``: raise what keeps a file from being read; else it is left out, with a warning.
     ``passed_over``: tells by a journal's name that it holds nothing of these blocks.
     """
     presence_by_index: dict[int, Presence] = {}

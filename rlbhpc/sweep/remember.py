@@ -60,10 +60,10 @@ def _store_grids(study: Study) -> None:
     """Add what the study asks for to the grid of each arm and problem set.
 
     A *grid* lists the cells (a problem at a step, under one request) and how many samples are asked
-    for of each; its *provenance* is what the samples stand on, as it is told in the results. The
-    *looks* are decisions on growing data; ``more`` is what they asked for beyond the study's n.
-    *Strata* are a problem set's words for groups of its problems. ``put_questions`` stores the
-    questions and gives the provenance entry that refers to them.
+    for of each; its *provenance* records what the samples depend on, such as model and prompt
+    digests. The *looks* are decisions on growing data; ``more`` is what they asked for beyond the
+    study's n. *Strata* are a problem set's words for groups of its problems. ``put_questions``
+    stores the questions and gives the provenance entry that refers to them.
     """
     look_records = looks.read(study.layout)
     for set_name in study.problem_sets:
