@@ -110,7 +110,7 @@ class StoredRun:
 
         A *group* is one arm on one problem set. A *record* is one stored sample with its problem
         and verdict. ``into``: folders of the other run. ``token_policy`` tells which samples keep
-        their tokens.
+        their values per token.
         """
         problems = self._read_problems(group)
 

@@ -427,8 +427,8 @@ def make_plan(
     samples that are stored as failed count as missing.
 
     A worker that loads ``copies`` of a model has a shard for each of them, if there are samples; an
-    endpoint needs none. Pieces are dealt out in an order that is random but fixed by their content,
-    so every shard gets its share of the hard problems and costs about the same.
+    endpoint serves any number of workers. Pieces are dealt out in an order that is random but fixed
+    by their content, so every shard gets its share of the hard problems and costs about the same.
     """
     present = list(present)
     missing = sum(presence.missing for presence in present)

@@ -57,8 +57,8 @@ class Wave:
         """Ask for one problem's samples; False where the budget does not hold them.
 
         ``block``: arm, problem set and step. ``present_n``: samples that are asked for already.
-        ``new_n``: how many there should be. Only what an earlier look of this wave has not asked
-        for already costs anything.
+        ``new_n``: how many there should be. The cost is what no earlier look of this wave has asked
+        for.
         """
         cost = new_n - max(present_n, self.n.get((block, problem), 0))
         if cost > self.budget_left:
