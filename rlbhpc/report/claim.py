@@ -167,7 +167,11 @@ class Card(_Entry):
 
 
 def claim_card(report: Report) -> bytes:
-    """Give the claim card of a report."""
+    """The claim card of a report as JSON: each answer with all that it holds for.
+
+    ``last_comparisons``: each base with its last checkpoint. ``margin``: difference that counts as
+    the same.
+    """
     settings = report.settings
     card = Card(
         rlbhpc=__version__,
@@ -190,6 +194,13 @@ def claim_schema() -> str:
 
 
 def _claim(report: Report, pair: Comparison) -> Claim:
+    """The entry of one comparison: its answer, both models, the numbers, and what they remember.
+
+    *Probes* show the beginning of each question to see what a model remembers; those of either
+    model at its step belong to the claim. ``pair.reach``: samples of each problem that count.
+    ``pair.net``: difference at that k; ``pair.pointwise[0]`` at k = 1. ``first_k``: where the
+    curves cross.
+    """
     answer = pair.answer
     checkpoints = [(side.model, side.step) for side in (pair.base, pair.trained)]
     probes = [
@@ -219,6 +230,11 @@ def _claim(report: Report, pair: Comparison) -> Claim:
 
 
 def _side(report: Report, arm: MeasuredArm) -> Side:
+    """The entry of one of the two models: how it was sampled and judged, and what came of it.
+
+    ``stored``: how the arm's samples on this problem set were made. ``arm.tally``: how many are
+    missing, failed, and so on.
+    """
     stored = report.provenance.get(arm.group, {})
     sampling = settings_of(report, arm)
     prompt, grader = sampling.pop("prompt"), sampling.pop("grader")

@@ -404,8 +404,8 @@ def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) ->
 def _shortfalls(provenance: Provenance) -> dict[str, str]:
     """What imported logs lack of their runs, by the group that they went into.
 
-    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made. A *shortfall*
-    is such as a log with fewer epochs than it was started with.
+    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made. An imported log
+    of a run that did not finish has a *shortfall*.
     """
     shortfalls = {}
     for group, stored in provenance.items():

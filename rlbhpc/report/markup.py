@@ -26,7 +26,11 @@ _DASH: Final = "–"
 
 
 def el(tag: str, *children: Node, **attributes: str) -> ET.Element:
-    """Make an element. ``class_`` stands for ``class``, and ``_`` in names for ``-``."""
+    """Make an HTML element. ``class_`` stands for ``class``, and ``_`` in names for ``-``.
+
+    ``children``: elements and texts, in their order. ``printable`` replaces characters that move a
+    cursor, hide or reorder text.
+    """
     names = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
     element = ET.Element(tag, names)
     for child in children:
@@ -57,8 +61,9 @@ def table(
 ) -> ET.Element:
     """Make a sortable table of :data:`Cell`, which scrolls where it is wider than the page.
 
-    Numbers sort by value and stand to the right; ``wide`` columns may break their lines. The first
-    column stays in sight while the others scroll, and with ``last`` the last one too.
+    Numbers sort by value and stand to the right; columns numbered in ``wide`` may break their
+    lines. The first column stays in sight while the others scroll, and with ``last`` the last one
+    too. ``el`` makes an HTML element.
     """
     head, body = el("tr"), [el("tr") for _ in rows]
     for i, name in enumerate(heads):
@@ -89,7 +94,11 @@ def _is_text(value: Cell) -> bool:
 
 
 def _cell(value: Cell, css_class: str) -> ET.Element:
-    """A cell of a table; ``data-value`` is what the column is sorted by."""
+    """A cell of a table as HTML; ``data-value`` is what the column is sorted by.
+
+    A number within a text, such as ``31.2 [18.0, 45.0]``, sorts by itself. ``file_number`` rounds
+    to six digits.
+    """
     if isinstance(value, ET.Element):
         return el("td", value, class_=css_class)
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -107,7 +116,11 @@ def _cell(value: Cell, css_class: str) -> ET.Element:
 
 
 def document(title: str, body: Sequence[Node]) -> str:
-    """Write a whole page. Nothing is loaded and nothing runs but the script that came with it."""
+    """Write a whole HTML page. Nothing is loaded and nothing runs but the script that came with it.
+
+    The content security policy tells the browser so: it allows one style and one script, by the
+    hash of their text. ``el`` makes an HTML element.
+    """
     folder = files("rlbhpc.report")
     css = folder.joinpath("page.css").read_text()
     js = folder.joinpath("page.js").read_text()

@@ -24,7 +24,11 @@ PAGE: Final = "report.html"
 
 
 def pages(report: Report) -> dict[str, str]:
-    """Write the page, and the one beside it where the evidence is long, by file name."""
+    """The report's pages as HTML by file name.
+
+    That is the main page, and beside it the *evidence*, responses to problems that only one side
+    solves, where they are long.
+    """
     files = {PAGE: page(report)}
     if has_own_page(report):
         title = f"{report.name}: evidence"
@@ -35,7 +39,11 @@ def pages(report: Report) -> dict[str, str]:
 
 
 def page(report: Report) -> str:
-    """Write the main page."""
+    """The main page as HTML: answer, curves, and the folded parts below.
+
+    ``aspects_of``: what a report shows; each aspect gives the elements of one part. ``parts`` keeps
+    their order; a part without elements is not shown. ``el`` makes an HTML element.
+    """
     parts: dict[Part, list[Node]] = {part: [] for part in Part}
     parts[Part.COMPARISONS] += _comparison_folds(report)
     for aspect in aspects_of(report):
@@ -63,7 +71,11 @@ def page(report: Report) -> str:
 
 
 def _comparison_folds(report: Report) -> Iterator[Node]:
-    """One fold a comparison: its words, figures and tables."""
+    """Yield one fold for each comparison, with its words, figures and tables inside.
+
+    ``aspects_of``: what a report shows; some aspects have elements for every comparison. ``el``
+    makes an HTML element.
+    """
     for number, pair in enumerate(report.last_comparisons, start=1):
         nodes: list[Node] = []
         for aspect in aspects_of(report):
@@ -84,7 +96,11 @@ def _part(part: Part, nodes: list[Node]) -> ET.Element:
 
 
 def _methods(report: Report) -> Iterator[Node]:
-    """How the numbers were made, and what they stand on."""
+    """How the numbers were made, and what they stand on, as HTML.
+
+    ``settings``: of the intervals. ``provenance``: how each arm's samples on a problem set were
+    made; ``duplicates`` counts repeated records of an imported file. ``el`` makes an HTML element.
+    """
     settings = report.settings
     yield el(
         "p",
@@ -122,7 +138,11 @@ def _methods(report: Report) -> Iterator[Node]:
 
 
 def _metrics(report: Report) -> ET.Element:
-    """Describe the metrics that this report has values of, from the registry."""
+    """Describe the metrics that this report has values of, from the registry, as a table.
+
+    ``aspect.frames``: the tables of one thing that the report shows; those with rows name metrics.
+    ``samples_per_k``, ``advised_per_k``: n that a metric needs, and should have, as multiples of k.
+    """
     names = [
         name for aspect in aspects_of(report) if aspect.frames(report) for name in aspect.metrics
     ]

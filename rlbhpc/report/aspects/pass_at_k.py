@@ -21,7 +21,11 @@ _K_COLUMNS: Final = 6
 
 
 def curve_grid(report: Report) -> ET.Element:
-    """Draw the last checkpoints of all arms, a panel per problem set, on the same axes."""
+    """Draw pass@k of the last checkpoints of all arms, a panel per problem set, on the same axes.
+
+    ``arm.counterpart``: the same samples by the other verdict, strict or lenient; None where only
+    one was stored.
+    """
     arms_of_set = dict(report.by_set(_compared_arms(report)))
     level = f"{100 * report.settings.prob:g} %"
     caption = (
@@ -67,6 +71,13 @@ def set_chart(arms: Sequence[MeasuredArm], colours: Colours) -> Chart:
 
 
 def _panel(set_name: str, arms: Sequence[MeasuredArm], largest_k: int, colours: Colours) -> Panel:
+    """Draw pass@k of some arms on one problem set, with intervals.
+
+    ``largest_k``: of all panels, so that they share an axis. ``arm.counterpart``: the same samples
+    by the verdict that does not decide; the darker band lies between the two curves. ``k[-1]``: the
+    largest k of an arm's own samples; a dot marks its quarter, since up to there each problem holds
+    four draws of k.
+    """
     panel = Panel(k_axis(largest_k), percent_axis(), set_name)
     panel.shade_large_k(_reach(arms))
     for arm, name in zip(arms, short_names(arms), strict=True):
@@ -89,7 +100,11 @@ def _panel(set_name: str, arms: Sequence[MeasuredArm], largest_k: int, colours: 
 
 
 def curves_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
-    """pass@k with its interval, one row per arm, step, set and k."""
+    """pass@k with its interval, one row per arm, step, set and k.
+
+    ``curve.support``: problems behind each k. ``curve.informative``: whether k is at most a quarter
+    of the samples.
+    """
     return stack_rows(
         {
             **arm.key,
@@ -112,7 +127,11 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def pass_at_k_table(report: Report, caption: str, arms: Sequence[MeasuredArm]) -> ET.Element:
-    """Show pass@k of some arms with intervals, the largest k always in sight."""
+    """Show pass@k of some arms with intervals, a column per k, the largest k always in sight.
+
+    ``_reach``: the largest k of any arm. ``report.k``: the k that tables show, up to one.
+    ``curve_rows``: positions of the problems in the curve.
+    """
     sizes = spread_evenly(report.k(_reach(arms)))
     heads = ["arm", "problems", *(f"k = {k:,}" for k in sizes)]
     rows = [

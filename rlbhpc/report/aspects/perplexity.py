@@ -83,7 +83,12 @@ class Evolution:
 
 @once_each
 def scored(report: Report) -> Iterator[Scored]:
-    """Read every combination of texts and model that was scored."""
+    """Read every combination of texts and model that was scored.
+
+    A group of the run's results has the texts of one source, an arm at some steps, and the
+    log-probabilities that one model, the scorer, gives them at some steps. ``values``: perplexities
+    ``[problem, sample, step, scorer_step]``; NaN where there is no text.
+    """
     for group in report.groups(SCORES):
         group = group.transpose("problem", "sample", "step", "scorer_step")
         values = perplexity(group["logprob_sum"].values, group["n_tokens"].values)
@@ -102,7 +107,12 @@ def _right_texts(
     report: Report, source: str, problem_set: str, step: int, problems: list[str],
     samples: IntArray,
 ) -> BoolArray:  # fmt: skip
-    """Which samples of a source are right answers, ``[problem, sample]``."""
+    """Which samples of a source are right answers, ``[problem, sample]``.
+
+    ``source``: an arm, or a file of texts, which has no verdicts and so no right answers.
+    ``problems, samples``: ids and numbers along the axes of the result. ``rows``: positions of the
+    problems in the arm; −1 where it lacks one. ``judged``: columns for which the arm has verdicts.
+    """
     right = np.zeros((len(problems), len(samples)), bool)
     for arm in report.measured_arms:
         if (arm.arm, arm.problem_set, arm.step) == (source, problem_set, step):
@@ -118,7 +128,9 @@ def evolutions(report: Report) -> Iterator[Evolution]:
     """Put together what was scored at several steps of one of the two models.
 
     That is one source at all its steps under one model, one text under all steps of a model, or a
-    model's own texts as both go on.
+    model's own texts as both go on. ``Scored``: the texts of a source (an arm) at one step, under a
+    scorer (a model) at one step. The key of a series says what changes, and names the side that
+    does not with its step.
     """
     series: dict[tuple[str, str, str, str], list[Scored]] = {}
     for scores in scored(report):
@@ -138,6 +150,13 @@ def evolutions(report: Report) -> Iterator[Evolution]:
 def _evolution(
     problem_set: str, changing: str, source: str, scorer: str, scores: list[Scored]
 ) -> Evolution:
+    """Perplexity of one source of texts under one model over training steps.
+
+    ``changing``: whose step changes: ``"step"`` of the source, ``"scorer_step"``, or ``"both"``.
+    ``scores``: steps rising; they become an array ``[step, problem, sample]``.
+    ``perplexity_over_steps`` takes log-probabilities and numbers of tokens; a perplexity is that of
+    a text of one token.
+    """
     perplexities = np.stack([each.perplexity for each in scores])
     steps = [each.scorer_step if changing == "scorer_step" else each.step for each in scores]
     one_token = np.ones_like(perplexities)
@@ -151,7 +170,7 @@ def _name(name: str, step: int) -> str:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Texts under the models that scored them, then over training, set by set."""
+    """Show the perplexity of texts under the models that scored them, and over training, by set."""
     evolutions_of_set = dict(report.by_set(evolutions(report)))
     for set_name, scores in report.by_set(scored(report)):
         yield el("h3", f"{set_name}: perplexity")
@@ -181,7 +200,11 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
-    """Draw each combination of text and model as a strip with median and quartiles, on log x."""
+    """Draw a row for each pair of text and model: a strip of dots with median and quartiles, log x.
+
+    A dot is one response; ``drawn`` are the positions of evenly spread ones. ``jitter`` moves dots
+    up and down, so that they don't hide each other.
+    """
     jitter = np.random.default_rng(0)
     x = log_axis([each.perplexity for each in scores], "perplexity of a response")
     panel = Panel(x, row_axis(len(scores)), height=40 * len(scores))
@@ -200,7 +223,10 @@ def perplexity_chart(scores: Sequence[Scored], colours: Colours) -> Chart:
 
 
 def perplexity_frame(scores: Sequence[Scored]) -> pd.DataFrame:
-    """Distribution of perplexities, one row per text and model."""
+    """Distribution of perplexities, one row per source of texts and model.
+
+    Columns that begin with ``right_`` are of the right answers alone.
+    """
     return pd.DataFrame(
         {
             "problem_set": each.problem_set,
@@ -216,7 +242,11 @@ def perplexity_frame(scores: Sequence[Scored]) -> pd.DataFrame:
 
 
 def perplexity_steps_chart(evolutions: Sequence[Evolution], colours: Colours) -> Chart:
-    """Draw the median of each problem thinly and the mean over problems boldly, over steps."""
+    """Draw the median of each problem thinly and the mean over problems boldly, over steps.
+
+    ``each.medians``: ``[step, problem]``. ``each.changing``: whose step changes; the curve has the
+    colour of that arm.
+    """
     steps = [step for each in evolutions for step in each.steps]
     y = log_axis([each.medians for each in evolutions], "perplexity, median of a problem")
     panel = Panel(step_axis(steps), y, height=220)
@@ -249,6 +279,7 @@ def perplexity_steps_frame(evolutions: Sequence[Evolution]) -> pd.DataFrame:
 
 
 def _summaries_table(scores: list[Scored], set_name: str) -> Node:
+    """Distribution of perplexities as a table, one row per source of texts and model."""
     rows = []
     for each in scores:
         every, right = each.summary, each.right_summary

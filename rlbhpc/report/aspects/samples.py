@@ -29,7 +29,11 @@ from rlbhpc.sweep.remember import PROBE
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Count what was asked for, what came, and how it was judged."""
+    """Show what was asked for, what came, and how it was judged, as tables and notes.
+
+    ``arm.tally``: how many samples of an arm at one step are missing, judged, right, and so on; its
+    values are in the order of the columns.
+    """
     heads = ["arm", "set", "problems", "asked", "missing", "judged", "right", "no answer",
              "timeouts", "truncated", "failed", "verifier errors"]  # fmt: skip
     rows = [
@@ -57,7 +61,11 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def samples_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
-    """What became of the samples, one row per arm, step and set; empty where it is not known."""
+    """What became of the samples, one row per arm, step and set; empty where it is not known.
+
+    ``arm.tally``: how many are missing, judged, right, and so on. ``arm.topped_up``: problems that
+    have more samples than were first requested of each.
+    """
     return pd.DataFrame(
         {
             **arm.key,
@@ -80,7 +88,11 @@ ASPECT = Aspect(
 
 @once_each
 def own_statistics(report: Report) -> Iterator[tuple[MeasuredArm, str, Interval]]:
-    """Each statistic that the study brings, for each compared arm."""
+    """Yield each statistic that the study brings, with its mean for each compared arm.
+
+    ``reference``: names a Python function of samples and right ones of each problem.
+    ``equal_counts``: those of the samples that every problem has.
+    """
     for reference in report.settings.statistics:
         for arm in report.compared:
             if arm.sampled.any():
@@ -116,7 +128,7 @@ def own_frame(report: Report) -> pd.DataFrame:
 
 
 def own_section(report: Report) -> Iterator[Node]:
-    """One table over all of them."""
+    """The means of the study's own statistics in one table; nothing where it has none."""
     rows = [
         [name, arm.problem_set, arm.label, percent_text(float(mean.estimate)),
          f"{percent_text(mean.low)} to {percent_text(mean.high)}"]
@@ -162,7 +174,13 @@ class Memorised:
 
 @once_each
 def memorised(report: Report) -> Iterator[Memorised]:
-    """Read every probe of a run."""
+    """Measure what each arm remembers of each probed set.
+
+    A *probe* shows the beginning of each question. A sample *completes* it if it goes on word for
+    word, which is its verdict "right", and may give the answer too, which its stored answer says.
+    ``provenance``: how the samples of a group were made; that of a probe has the share shown.
+    ``read_variables`` gives ``[problem, sample]``.
+    """
     probed = [arm for arm in report.measured_arms if PROBE in report.provenance.get(arm.group, {})]
     answer_codes = [answer_id(BOTH), answer_id(ANSWERED)]
     for arm, (answers,) in read_variables(report, probed, ("answer",)):
@@ -182,7 +200,11 @@ def memorised(report: Report) -> Iterator[Memorised]:
 
 
 def memorised_section(report: Report) -> Iterator[Node]:
-    """Show how much of each probed set a model completes, and which problems."""
+    """Show how much of each probed set a model completes, and which problems, as a table.
+
+    A *probe* shows the beginning of each question. ``probe.known``: problems that were completed
+    word for word at least once.
+    """
     probes = memorised(report)
     if not probes:
         return
@@ -207,7 +229,7 @@ def memorised_section(report: Report) -> Iterator[Node]:
 
 
 def memorised_frame(probes: Sequence[Memorised]) -> pd.DataFrame:
-    """One row per arm, probe and problem."""
+    """How often each probed question was completed and answered, one row per arm and problem."""
     return stack_rows(
         {
             **probe.measured.key,

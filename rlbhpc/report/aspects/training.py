@@ -49,7 +49,9 @@ def training(report: Report) -> Iterator[Training]:
     """Read the training curves of a run; nothing where none were recorded.
 
     They stand in the cube where they were imported, and beside the training state where the run
-    trained its models itself.
+    trained its models itself: ``dynamics`` gives the log of each model, and ``rollouts.jsonl``
+    beside it has responses. Of these the ones of the first and the last step are kept. Both use "."
+    in names of metrics where trainers write "/".
     """
     logs: dict[str, pd.DataFrame] = {}
     rollouts: dict[str, tuple[dict[str, Any], ...]] = {}
@@ -68,6 +70,10 @@ def training(report: Report) -> Iterator[Training]:
 
 
 def _with_our_names(log: pd.DataFrame) -> pd.DataFrame:
+    """The log with the report's names of metrics, each from the first trainer's name that it has.
+
+    ``log``: a row per step. ``METRICS``: what is shown, with the names under which trainers log it.
+    """
     columns = {"train_step": log["train_step"]}
     for metric, logged_names in METRICS.items():
         for logged_name in logged_names:
@@ -79,7 +85,11 @@ def _with_our_names(log: pd.DataFrame) -> pd.DataFrame:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Curves, their first and last tenth, and what models wrote."""
+    """Show the training curves, the means of their first and last tenths, and some responses.
+
+    ``model.frame``: a row per optimizer step, a column per metric. ``model.rollouts``: responses of
+    the first and the last step.
+    """
     models = training(report)
     if not models:
         return
@@ -107,7 +117,10 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def training_chart(models: Sequence[Training], colours: Colours) -> Chart:
-    """Draw one panel per metric that any model has, one line per model."""
+    """Draw one panel per metric that any model has, one line per model.
+
+    ``model.frame``: a row per optimizer step, a column per metric.
+    """
     panels = []
     for metric in METRICS:
         frames = {model.model: model.frame for model in models if metric in model.frame}
@@ -121,7 +134,11 @@ def metric_panel(
     frame_of_model: Mapping[str, pd.DataFrame], metric: str, title: str, colours: Colours, *,
     zero: bool = False,
 ) -> Panel:  # fmt: skip
-    """Draw one column of the frames of some models over optimizer steps."""
+    """Draw one column of the frames of some models over optimizer steps.
+
+    ``frame_of_model``: a row per step, with ``train_step`` and the metric. ``zero``: whether the
+    axis holds 0. Of a long curve every ``stride``-th point is drawn.
+    """
     curves = {
         model: frame[["train_step", metric]].dropna() for model, frame in frame_of_model.items()
     }
@@ -136,7 +153,7 @@ def metric_panel(
 
 
 def training_frame(models: Sequence[Training]) -> pd.DataFrame:
-    """One row per model, metric and optimizer step."""
+    """All training curves as one long table, one row per model, metric and optimizer step."""
     columns = ["model", "metric", "train_step", "value"]
     parts = [
         model.frame.melt("train_step", var_name="metric", value_name="value").assign(
