@@ -44,7 +44,7 @@ class Axis:
     log: bool = False
 
     def place(self, values: ArrayLike) -> FloatArray:
-        """Where values lie: 0 at the low end, 1 at the high one; never outside."""
+        """Where values lie on the axis: 0 at the low end, 1 at the high one; never outside."""
         array = np.asarray(values, np.float64)
         low, high = self.low, self.high
         if self.log:
@@ -69,15 +69,20 @@ def percent_axis(label: str = "pass@k, %") -> Axis:
 
 
 def linear_axis(values: Iterable[ArrayLike], label: str, *, zero: bool = False) -> Axis:
-    """A range between round numbers that holds all finite values, and 0 if ``zero``."""
+    """A range between round numbers that holds all finite values, and 0 if ``zero``.
+
+    It is divided into about four steps, each with a tick, and ends at whole steps.
+    """
     finite = _finite(values)
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
+    # All values are alike: a range around them.
     if high - low < 1e-12:
         high += 1
         low -= 0 if zero else 1
     step = _round_step((high - low) / 4)
+    # Noise beyond a whole step does not add another.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple((i * step, _tick_text(i * step)) for i in range(first, last + 1))
     return Axis(first * step, last * step, label, ticks)
@@ -94,7 +99,11 @@ def points_axis(intervals: Iterable[Interval], label: str) -> Axis:
 
 
 def log_axis(values: Iterable[ArrayLike], label: str) -> Axis:
-    """A log scale from the least to the largest positive value."""
+    """A log scale from the least to the largest positive value.
+
+    Ticks are round multiples of powers of ten within the range, closer ones where it is narrow. Of
+    too many, every ``every``-th is kept.
+    """
     finite = _finite(values)
     positive = finite[finite > 0]
     low, high = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 2.0)
@@ -112,7 +121,10 @@ def log_axis(values: Iterable[ArrayLike], label: str) -> Axis:
 
 
 def step_axis(steps: Iterable[int], label: str = "training step") -> Axis:
-    """Training steps; the ticks are steps that were measured, the last one among them."""
+    """Training steps; the ticks are steps that were measured, the last one among them.
+
+    Of too many, every ``every``-th is kept, counted from the last.
+    """
     measured = sorted(set(steps)) or [0]
     every = math.ceil(len(measured) / _MOST_TICKS)
     ticks = tuple((step, f"{step:,}") for step in measured[::-1][::every][::-1])
@@ -141,6 +153,7 @@ def _round_step(least: float) -> float:
 
 
 def _tick_text(value: float) -> str:
+    # Plus 0 makes 0 of −0.
     return f"{value + 0.0:,.6g}".replace("-", "−")
 
 
@@ -242,7 +255,10 @@ class Panel:
         self, x: ArrayLike, y: ArrayLike, colour: str, *, name: str = "", dash: str = "",
         width: float = 1.6, opacity: float = 1.0,
     ) -> None:  # fmt: skip
-        """Draw a line; one with a name shows its values to a pointer."""
+        """Draw a line; one with a name shows its values to a pointer.
+
+        ``dash``: lengths of strokes and gaps in pixels; solid where empty. ``width``: in pixels.
+        """
         stroke = Stroke(_floats(x), _floats(y), colour, width, dash, opacity)
         self.marks.append(stroke)
         if name:
@@ -258,7 +274,10 @@ class Panel:
         self, x: ArrayLike, rates: Interval, colour: str, name: str, *, dash: str = "",
         opacity: float = 0.16,
     ) -> None:  # fmt: skip
-        """Draw rates in percent with their band; a single rate as a dot, since a line needs two."""
+        """Draw rates in percent with their band; a single rate as a dot, since a line needs two.
+
+        ``x, rates``: of the same length; an interval's estimate and bounds are arrays over ``x``.
+        """
         estimate, lower, upper = 100 * rates.estimate, 100 * rates.lower, 100 * rates.upper
         if np.size(x) == 1:
             self.points(x, estimate, colour, lower, upper, name=name)
@@ -279,7 +298,11 @@ class Panel:
         high: ArrayLike | None = None, *, name: str = "", hollow: bool = False,
         sideways: bool = False, size: float = 6.0,
     ) -> None:  # fmt: skip
-        """Draw dots with their intervals, which are upright unless ``sideways``."""
+        """Draw dots with their intervals, which are upright unless ``sideways``.
+
+        ``low, high``: ends of each dot's interval; no bars without them. All bars are one
+        interrupted line. ``hollow``: draw rings. ``size``: in pixels.
+        """
         dots = Dots(_floats(x), _floats(y), colour, size, hollow)
         if low is not None and high is not None:
             # NaN interrupts the line between two bars.
@@ -296,7 +319,10 @@ class Panel:
         self, x: Sequence[float], intervals: Sequence[Interval], colour: str, name: str, *,
         scale: float = 100, hollow: bool = False, size: float = 6.0,
     ) -> None:  # fmt: skip
-        """Draw a line through single intervals, each a dot with a bar, times ``scale``."""
+        """Draw a line through single intervals, each a dot with a bar, times ``scale``.
+
+        A scale of 100 makes rates percent. ``hollow``: draw rings. ``size``: of the dots in pixels.
+        """
         estimates = [scale * float(interval.estimate) for interval in intervals]
         lower = [scale * interval.low for interval in intervals]
         upper = [scale * interval.high for interval in intervals]
@@ -319,7 +345,10 @@ class Panel:
         self, x: tuple[float, float], y: tuple[float, float], colour: str, *, filled: bool = True,
         hint: str = "",
     ) -> None:  # fmt: skip
-        """Draw a rectangle, filled or as an outline; ``hint`` shows to a pointer."""
+        """Draw a rectangle, filled or as an outline; ``hint`` shows to a pointer.
+
+        ``x, y``: from and to, in the units of the axes.
+        """
         low, high = np.full(2, y[0]), np.full(2, y[1])
         opacity = 0.75 if filled else 1.0
         self.marks.append(Area(_floats(x), low, high, colour, opacity, outline=not filled))
@@ -337,7 +366,10 @@ class Panel:
         self.marks.append(Stroke(np.full(2, x), ends, colour, 0.8, dash))
 
     def shade_large_k(self, samples: int) -> None:
-        """Shade k > n/4, where the samples of one problem hold fewer than four draws of k."""
+        """Shade k > n/4, where the samples of one problem hold fewer than four draws of k.
+
+        ``samples``: n, the samples of each problem. Nothing is shaded below four.
+        """
         if samples >= 4:
             ends = np.array([samples / 4, samples])
             low, high = np.full(2, self.y.low), np.full(2, self.y.high)
@@ -361,7 +393,11 @@ class Panel:
         return -number - 0.72
 
     def _add_hints(self, x: FloatArray, y: FloatArray, name: str, most: int) -> None:
-        """Let at most ``most`` points, spread evenly, show their values to a pointer."""
+        """Let at most ``most`` points, spread evenly, show their values to a pointer.
+
+        A hint is the name with both values, each behind its axis's label; the unit behind " (" is
+        cut off. Points with NaN have none.
+        """
         finite = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
         chosen = np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int)
         x_label, y_label = self.x.label.partition(" (")[0], self.y.label
@@ -390,6 +426,10 @@ class Colours:
         bases: Iterable[str],
         arm_of_model: Mapping[str, str] | None = None,
     ) -> None:
+        """Give each arm a colour: bases a grey, trained arms those of the palette in turn.
+
+        ``arm_of_model``: the arm whose colour a model has.
+        """
         self._bases = set(bases)
         self._arm_of_model = arm_of_model or {}
         self._colour_of_arm = dict.fromkeys(self._bases, BASE_COLOUR)
@@ -433,8 +473,10 @@ def spread_heights(
 ) -> FloatArray:
     """Move rising heights as little as it takes to stand ``distance`` apart, from low to high.
 
-    Each height less its rank times the distance only has to rise. Isotonic regression does that:
-    neighbours that fall take their mean (pool adjacent violators).
+    The names of curves stand at these heights and must not overlap. Each height less its rank times
+    the distance only has to rise. Isotonic regression does that: neighbours that fall take their
+    mean (pool adjacent violators). A block holds such neighbours. The ranks are added again at the
+    end.
     """
     blocks: list[tuple[float, int]] = []  # mean and size
     for rank, height in enumerate(heights):

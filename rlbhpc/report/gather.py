@@ -67,6 +67,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     provenance = _provenance(tree)
     notes = list(_run_notes(arms, study, pairs))
     if study is not None and not regraded:
+        # Before all other notes; adds the graders to the provenance.
         notes[:0] = _foreign_verdict_notes(study, layout, provenance)
     # Whether one model remembers more of a set than another is no boundary of reasoning.
     answering = [arm for arm in arms if PROBE not in provenance.get(arm.group, {})]

@@ -88,7 +88,9 @@ def save(
 ) -> list[Path]:
     """Write a figure as PDF, PGF and PNG, its numbers as CSV, and how it was made as JSON.
 
-    ``origin``: what the numbers stand on: run, seed, replicates, level of the intervals.
+    ``origin``: what the numbers stand on: run, seed, replicates, level of the intervals. ``paper``
+    draws the chart at the size of a place in a paper, which ``style`` names. ``chart.frame``: its
+    numbers. No date is written into the PDF, so that the same chart gives the same file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     endings = ("pdf", "pgf", "png", "csv", "json")
@@ -99,6 +101,7 @@ def save(
         _write_pgf(figure, pgf)
         figure.set_dpi(200)
         FigureCanvasAgg(figure).print_png(png)  # type: ignore[no-untyped-call]
+    # The table is written as text first, so that its digest can be kept.
     text = chart.frame.to_csv(index=False, lineterminator="\n")
     table.write_text(text)
     recipe = {
@@ -115,7 +118,10 @@ def save(
 
 
 def save_figures(report: Report, folder: Path, style: str) -> list[Path]:
-    """Write one figure for each aspect that has any, all its charts as panels of it."""
+    """Write one figure for each aspect that has any, all its charts as panels of it.
+
+    An *aspect* is one thing that a report shows. The name of a chart is ``<figure>-<rest>``.
+    """
     files: list[Path] = []
     for aspect in aspects_of(report):
         charts = dict(aspect.charts(report)) if aspect.charts else {}
@@ -126,7 +132,10 @@ def save_figures(report: Report, folder: Path, style: str) -> list[Path]:
 
 
 def _join(charts: dict[str, Chart]) -> Chart:
-    """Put all panels into one chart; one without a title gets the end of its chart's name."""
+    """Put all panels into one chart; one without a title gets the end of its chart's name.
+
+    ``charts``: by name, ``<figure>-<rest>``. The numbers say in ``panel`` whose they are.
+    """
     if len(charts) == 1:
         return next(iter(charts.values()))
     panels: list[Panel] = []
@@ -143,7 +152,11 @@ def _join(charts: dict[str, Chart]) -> Chart:
 
 
 def paper(chart: Chart, style: Style = STYLES[DEFAULT_STYLE]) -> Figure:
-    """Draw a chart; no window system and no global state is touched."""
+    """Draw a chart for a paper; no window system and no global state is touched.
+
+    Panels fill rows of at most ``style.panels``. A panel without ticks at y is a chart of rows,
+    whose heads need the width of a narrow paper. Heights are in inches.
+    """
     panels = chart.panels
     has_row_heads = any(not panel.y.ticks for panel in panels)
     columns = min(len(panels), style.panels)
@@ -155,8 +168,10 @@ def paper(chart: Chart, style: Style = STYLES[DEFAULT_STYLE]) -> Figure:
         panels_of_row = panels[row * columns :][:columns]
         heights.append(max(_height(panel, style.width / columns) for panel in panels_of_row))
     with mpl.rc_context(_settings(style)):
+        # Inches for what stands around the panels.
         around = rows * _LINES_AROUND_PANEL * style.font_size / _POINTS_PER_INCH
         figure = Figure(figsize=(style.width, sum(heights) + around))
+        # A figure needs a canvas to measure its texts.
         FigureCanvasAgg(figure)
         grid = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
         for axes, panel in zip(grid, panels, strict=False):
@@ -176,6 +191,7 @@ def paper(chart: Chart, style: Style = STYLES[DEFAULT_STYLE]) -> Figure:
 
 
 def _settings(style: Style) -> Any:
+    """Matplotlib's settings for a figure: serif letters as in papers, thin axes, no frames."""
     small = style.font_size - 1
     settings: dict[str, Any] = {
         "font.family": "STIXGeneral",  # comes with matplotlib; the letters of Times, as in papers
@@ -197,14 +213,17 @@ def _settings(style: Style) -> Any:
 
 
 def _height(panel: Panel, width: float) -> float:
-    """Inches: rows take what they need, curves a share of their width."""
+    """Height of a panel in inches: rows take what they need, curves a share of their width."""
     if not panel.y.ticks:
         return panel.height / _PIXELS_PER_INCH
     return float(np.clip(_HEIGHT_PER_WIDTH * width, _LOWEST_PANEL, _HIGHEST_PANEL))
 
 
 def _drop_repeated_labels(grid: Sequence[Axes], panels: Sequence[Panel], columns: int) -> None:
-    """Label the axes of the first column and of the last row alone, where all are alike."""
+    """Label the axes of the first column and of the last row alone, where all are alike.
+
+    ``grid``: axes row by row, of which the first ones have panels.
+    """
     same_x = len({panel.x.label for panel in panels}) == 1
     same_y = len({panel.y.label for panel in panels}) == 1
     for number, axes in enumerate(grid[: len(panels)]):
@@ -215,7 +234,11 @@ def _drop_repeated_labels(grid: Sequence[Axes], panels: Sequence[Panel], columns
 
 
 def _legend(chart: Chart) -> list[Key]:
-    """Who is who by colour and dashes: curves that look alike share an entry."""
+    """The keys of a chart's legend: curves that look alike, in colour and dashes, share one.
+
+    An *end* is the name of a curve where it ends. Where several curves of a panel share a colour,
+    their names are written there and not in the legend.
+    """
     keys = {key.name: key for key in chart.legend}
     for panel in chart.panels:
         for end in panel.ends:
@@ -242,7 +265,11 @@ def _dash_of(panel: Panel, end: End) -> str:
 
 
 def _add_legend(figure: Figure, keys: Sequence[Key]) -> None:
-    """Add a legend above the panels, in as many columns as fit."""
+    """Add a legend above the panels, in as many columns as fit.
+
+    The number of columns is tried from the largest down, since a legend's width is only known once
+    it is made.
+    """
     handles = [
         Line2D([], [], color=_ink(key.colour), label=key.name, linestyle=_line_style(key.dash))
         for key in keys
@@ -258,7 +285,11 @@ def _add_legend(figure: Figure, keys: Sequence[Key]) -> None:
 
 
 def _keep_inside(figure: Figure) -> None:
-    """Shorten texts that would end outside of the figure, and break labels longer than an axis."""
+    """Shorten texts that would end outside of the figure, and break labels longer than an axis.
+
+    Lengths are in pixels. A text that is too long is made smaller first, and cut if that is not
+    enough.
+    """
     for axes in figure.axes:
         label = axes.yaxis.label
         if label.get_window_extent().height > 1.1 * axes.bbox.height:
@@ -288,6 +319,7 @@ class _PgfRenderer(RendererPgf):
 
 
 def _write_pgf(figure: Figure, path: Path) -> None:
+    """Write a figure as PGF, drawing commands that LaTeX reads, without running LaTeX."""
     width, height = figure.get_size_inches()
     with path.open("w", encoding="utf-8") as file:
         file.write(
@@ -301,6 +333,11 @@ def _write_pgf(figure: Figure, path: Path) -> None:
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
+    """Draw a panel into matplotlib's axes: scales, ticks, limits, title and marks.
+
+    Ticks are the panel's own; minor ones are taken away. A panel without ticks at y is a chart of
+    rows and has no left edge.
+    """
     if panel.x.log:
         axes.set_xscale("log")
     if panel.y.log:
@@ -320,6 +357,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_mark(axes: Axes, mark: Mark) -> None:
+    """Draw a line, an area, dots or a label into matplotlib's axes.
+
+    ``_ink``: the colour in print. The scales make marks a little smaller than on a screen.
+    """
     if isinstance(mark, Stroke):
         axes.plot(
             mark.x, mark.y, color=_ink(mark.colour), linewidth=_LINE_SCALE * mark.width,
@@ -346,7 +387,10 @@ def _draw_mark(axes: Axes, mark: Mark) -> None:
 
 
 def _name_ends(axes: Axes, panel: Panel) -> None:
-    """Write names at the ends of curves of one look, inside of the axes and moved apart."""
+    """Write names at the ends of curves that share a colour, inside of the axes and moved apart.
+
+    Heights and places are shares of the panel's height. ``spread_heights`` keeps them a line apart.
+    """
     ends = sorted(_ends_of_one_look(panel), key=lambda end: (end.y, end.name))
     heights = [float(panel.y.place(end.y)) for end in ends]
     places = spread_heights(heights, 11 / panel.height, 0.04, 0.98)
@@ -387,7 +431,10 @@ def main(about: str, draw: Draw) -> None:
 
 
 def arguments(about: str) -> argparse.ArgumentParser:
-    """Describe what every script takes; a script may add to it."""
+    """Make the command line that every script takes: runs, arms to compare, where to write.
+
+    ``about``: the docstring of the script, whose first line is the help. A script may add options.
+    """
     parser = _parser(about)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a run")
     parser.add_argument(
@@ -404,7 +451,10 @@ def _parser(about: str) -> argparse.ArgumentParser:
 
 
 def draw_runs(options: argparse.Namespace, draw: Draw) -> None:
-    """Gather each run, draw, and write PDF, PGF, PNG, CSV and JSON."""
+    """Gather each run, draw, and write PDF, PGF, PNG, CSV and JSON; print where the PDF is.
+
+    ``options``: of the command line. ``draw``: yields the figures of a run's report by name.
+    """
     with _exit_on_user_error():
         pairs = [read_pair(text) for text in options.compare]
         for run in options.runs:
@@ -426,8 +476,8 @@ def main_published(
 ) -> None:
     """Run a script that draws published numbers.
 
-    ``draw``: draws the numbers, with these runs laid over them. ``takes_runs``: whether it can lay
-    runs over them.
+    ``about``: the docstring of the script. ``draw``: draws the numbers, with these runs laid over
+    them. ``takes_runs``: whether it can lay runs over them.
     """
     parser = _parser(about)
     if takes_runs:
@@ -442,6 +492,7 @@ def main_published(
 
 @contextmanager
 def _exit_on_user_error() -> Iterator[None]:
+    """Print an error of the user that is raised within, and end the program without a traceback."""
     try:
         yield
     except UserError as error:

@@ -177,7 +177,8 @@ def interval_columns(
 ) -> dict[str, Any]:
     """Table columns of an interval: its estimate as ``name``, and its bounds behind ``prefix``.
 
-    ``sound``: one more column, which says whether the bounds are sound. NaN without an interval.
+    ``sound``: one more column, which says whether the bounds are sound. Values are arrays where the
+    interval is over arrays. NaN without an interval.
     """
     fields = {name: "estimate", f"{prefix}lower": "lower", f"{prefix}upper": "upper"}
     if sound:

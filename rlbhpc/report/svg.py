@@ -36,7 +36,10 @@ _ZERO_DECIMAL: Final = re.compile(r"\.0(?!\d)")
 
 
 def figure(caption: str, chart: Chart) -> ET.Element:
-    """Put a chart with its legend and caption into the page."""
+    """Put a chart with its legend and caption into the page, as an HTML element.
+
+    ``el`` makes an element.
+    """
     panels = el("div", class_="panels many" if len(chart.panels) > 1 else "panels")
     for panel in chart.panels:
         title = [el("p", panel.title, class_="title")] if panel.title else []
@@ -46,6 +49,7 @@ def figure(caption: str, chart: Chart) -> ET.Element:
 
 
 def _legend(keys: tuple[Key, ...]) -> ET.Element:
+    """The legend of a chart as an HTML list: a short line in each colour, and its name."""
     entries = []
     for key in keys:
         line = el("path", d="M0 6h22", stroke=key.colour, stroke_width="2.5")
@@ -57,11 +61,17 @@ def _legend(keys: tuple[Key, ...]) -> ET.Element:
 
 
 def _panel(panel: Panel) -> ET.Element:
+    """Draw a panel as SVG: grid, data, texts, and the names of curves at their ends.
+
+    The data stand in a drawing of its own that is stretched to the panel; texts stand outside of it
+    and keep their size. A panel without ticks at y is a chart of rows. ``el`` makes an element.
+    """
     marks = [_mark(panel, mark) for mark in panel.marks if not isinstance(mark, Label)]
     data = el(
         "svg", *marks, *_hints(panel), class_="data", viewBox=f"0 0 {_SIDE} {_SIDE}",
         preserveAspectRatio="none", width="100%", height="100%", overflow="visible",
     )  # fmt: skip
+    # The style sheet leaves no room on the left of a chart of rows.
     rows = " rows" if not panel.y.ticks else ""
     return el(
         "svg", *_grid(panel), data, *_texts(panel), *_end_names(panel),
@@ -79,6 +89,10 @@ def _room_for_names(panel: Panel) -> int:
 
 
 def _grid(panel: Panel) -> Iterator[Node]:
+    """Yield the lines of the grid: at the ticks of y, or of x where y has none; and the x axis.
+
+    ``_from_top, _from_left``: where a value lies, in percent of the panel. ``el`` makes an element.
+    """
     for value, _ in panel.y.ticks:
         height = _from_top(panel, value)
         yield el("line", x1="0", x2="100%", y1=height, y2=height, class_="grid")
@@ -90,7 +104,11 @@ def _grid(panel: Panel) -> Iterator[Node]:
 
 
 def _texts(panel: Panel) -> Iterator[Node]:
-    """Ticks, axis labels, and the labels among the marks."""
+    """Yield ticks, axis labels, and the labels among the marks, as SVG texts.
+
+    ``_from_top, _from_left``: where a value lies, in percent of the panel. ``dx, dy``: offsets in
+    pixels or in letter heights (em). ``el`` makes an element.
+    """
     for value, text in panel.y.ticks:
         height = _from_top(panel, value)
         yield el("text", text, x="0", y=height, dx="-6", dy=".32em", text_anchor="end")
@@ -110,7 +128,11 @@ def _texts(panel: Panel) -> Iterator[Node]:
 
 
 def _end_names(panel: Panel) -> Iterator[Node]:
-    """Names beside the ends of their curves, moved apart where they would overlap."""
+    """Yield the names of curves, each where its curve ends, moved apart where they would overlap.
+
+    Heights and places are shares of the panel's height, 0 at the bottom. A square before the name
+    has the curve's colour. A name too long is cut, and the full one shows to a pointer.
+    """
     heights = {end: float(panel.y.place(end.y)) for end in panel.ends}
     ends = sorted(panel.ends, key=lambda end: (heights[end], _shorten(end.name, _NAME_LETTERS)))
     distance = _LINE_HEIGHT / panel.height
@@ -123,6 +145,7 @@ def _end_names(panel: Panel) -> Iterator[Node]:
 
 
 def _mark(panel: Panel, mark: Mark) -> ET.Element:
+    """Draw a line, an area or dots as SVG; labels are drawn elsewhere."""
     if isinstance(mark, Stroke):
         return _stroke(panel, mark)
     if isinstance(mark, Area):
@@ -132,6 +155,10 @@ def _mark(panel: Panel, mark: Mark) -> ET.Element:
 
 
 def _stroke(panel: Panel, mark: Stroke) -> ET.Element:
+    """Draw a line as an SVG path, interrupted where a value is NaN.
+
+    ``M`` moves to a point and ``L`` draws a line to one. ``_coordinates``: places in the drawing.
+    """
     path = ""
     command = "M"  # move to the first point, and to the next one after a gap
     for x, y in _coordinates(panel, mark.x, mark.y).tolist():
@@ -149,7 +176,11 @@ def _stroke(panel: Panel, mark: Stroke) -> ET.Element:
 
 
 def _area(panel: Panel, mark: Area) -> ET.Element:
-    """Go along the upper line, and back along the lower one."""
+    """Draw the area between two lines, filled or as an outline.
+
+    The SVG path goes along the upper line, and back along the lower one. ``M`` begins it, ``L``
+    draws a line to a point, ``Z`` closes it. ``_coordinates``: places in the drawing.
+    """
     has_value = ~(np.isnan(mark.low) | np.isnan(mark.high))
     upper = _coordinates(panel, mark.x[has_value], mark.high[has_value])
     lower = _coordinates(panel, mark.x[has_value], mark.low[has_value])
@@ -161,7 +192,12 @@ def _area(panel: Panel, mark: Area) -> ET.Element:
 
 
 def _dots(panel: Panel, mark: Dots) -> ET.Element:
-    """Each dot is a line of hardly any length with round ends."""
+    """Draw dots, or rings where the mark is hollow, as one SVG path.
+
+    Each dot is a line of hardly any length (``h.01``) with round ends, as wide as the dot: so it
+    stays round when the drawing is stretched. A ring has a smaller dot in the colour of the page on
+    it.
+    """
     points = _coordinates(panel, mark.x, mark.y)
     finite = points[~np.isnan(points).any(axis=1)].tolist()
     path = _path("".join(f"M{x} {y}h.01" for x, y in finite))
@@ -175,6 +211,11 @@ def _dots(panel: Panel, mark: Dots) -> ET.Element:
 
 
 def _hints(panel: Panel) -> list[ET.Element]:
+    """The points of a panel that show a text when a pointer rests on them, as SVG paths.
+
+    Each is a line of hardly any length (``h.01``), which the style sheet makes a wide spot that
+    cannot be seen; its title is the text. ``_coordinates``: places in the drawing.
+    """
     x = np.array([hint.x for hint in panel.hints])
     y = np.array([hint.y for hint in panel.hints])
     points = _coordinates(panel, x, y).tolist()
@@ -187,6 +228,7 @@ def _hints(panel: Panel) -> list[ET.Element]:
 def _coordinates(panel: Panel, x: FloatArray, y: FloatArray) -> FloatArray:
     """Places in the stretched drawing, from its left and from its top."""
     places = np.stack([panel.x.place(x), 1 - panel.y.place(y)], axis=1)
+    # Plus 0 makes 0 of −0.
     return np.asarray(np.round(without_noise(_SIDE * places), 1) + 0.0)
 
 

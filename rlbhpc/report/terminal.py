@@ -55,9 +55,13 @@ def block_curves(
 
     ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width``: columns in all,
     labels included. ``height``: rows of the plot without its axis.
+
+    An *octave* is a doubling of k: columns are evenly spaced in octaves. The vertical axis ends at
+    the least of some round rates that is above both curves.
     """
     columns = max(width - _LABEL_COLUMNS, 2)
     octaves = np.log2(np.asarray(k, np.float64))
+    # A single k = 1 has no octave: an axis of hardly any length.
     column_octaves = np.linspace(0, max(octaves[-1], 1e-9), columns)
     highest = float(np.nanmax([base, trained]))
     axis_end = next((end for end in _AXIS_ENDS if highest <= end + 1e-12), 1.0)
@@ -75,6 +79,7 @@ def block_curves(
             for base_row, trained_row in zip(base_rows, trained_rows, strict=True)
         ]
         edge = "      │"
+        # A label at the top, in the middle and at the bottom.
         if row % ((height - 1) // 2) == 0:
             rate = axis_end * (height - 1 - row) / (height - 1)
             edge = f"{100 * rate:3.3g} % ┤"
@@ -91,7 +96,11 @@ def _plot_cell(is_base: bool, is_trained: bool) -> str:
 
 
 def _octave_axis(octaves: float, columns: int) -> list[str]:
-    """Ticks at powers of two, and below them as many of their labels as fit."""
+    """Two lines: ticks at powers of two, and below them as many of their labels as fit.
+
+    ``octaves``: doublings of k from 1 to the end of the axis. ``columns``: width of the plot.
+    ``first_free``: the first column that no label has taken yet.
+    """
     ruler, labels = ["─"] * columns, [" "] * columns
     first_free = 0
     for octave in range(int(octaves) + 1):
@@ -145,7 +154,10 @@ class Printer:
         return sum(widths) + _GAP * (len(widths) - 1) <= self._console.width
 
     def nodes(self, nodes: Iterable[Node]) -> None:
-        """Print prose, headings and tables of the page; figures, lists and folds are left out."""
+        """Print prose, headings and tables of the page; figures, lists and folds are left out.
+
+        ``nodes``: HTML elements and texts of the page. Explanations in a soft colour are dimmed.
+        """
         for node in nodes:
             if isinstance(node, str):
                 self.prose(node)
@@ -158,7 +170,7 @@ class Printer:
                 self._page_table(table)
 
     def _page_table(self, table: ET.Element) -> None:
-        """Print a table; one that is too wide as a list: each row by its first cell."""
+        """Print a table of the page; one that is too wide as a list: each row by its first cell."""
         self.blank()
         self.prose(table.findtext("caption", ""), style="dim")
         heads = [_text(head) for head in table.iter("th")]
@@ -178,7 +190,8 @@ def _text(node: ET.Element) -> str:
 def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
     """Print the answer, and with ``verbose`` every section of the page in words and tables.
 
-    Width, colours and pipes are the console's affair.
+    Width, colours and pipes are the console's affair. ``printable`` replaces characters that move a
+    cursor, hide or reorder text.
     """
     printer = Printer(console)
     printer.prose(printable(report.name), style=_HEADING)
@@ -201,7 +214,11 @@ def print_report(report: Report, console: Console, *, verbose: bool = False) -> 
 
 
 def print_answer(report: Report, console: Console) -> None:
-    """Print the matrix where it fits, and one line a comparison."""
+    """Print the matrix of answers where it fits, and one line a comparison.
+
+    The lines are a table if it fits into the console, and else sentences. ``pooled_lines``: answers
+    over seeds of one training, and over problem sets.
+    """
     printer = Printer(console)
     if not report.last_comparisons:
         advice = "" if report.study_arms else "; name a pair with --compare BASE:TRAINED"
@@ -220,7 +237,10 @@ def print_answer(report: Report, console: Console) -> None:
 
 
 def print_notes(report: Report, console: Console, most: int | None = _PRINTED_NOTES) -> None:
-    """Print what a reader must know, and how many notes there are beyond ``most``."""
+    """Print what a reader must know, and how many notes there are beyond ``most``.
+
+    ``printable`` replaces characters that move a cursor, hide or reorder text.
+    """
     printer = Printer(console)
     for note in report.notes[:most]:
         printer.prose(f"· {printable(note)}")
@@ -252,7 +272,11 @@ def _arm_name(report: Report, pair: Comparison) -> str:
 
 
 def _comparison_row(report: Report, pair: Comparison) -> list[str]:
-    """Cells of one comparison: its word, who it is about, the counts and the differences."""
+    """Cells of one comparison: its word, who it is about, the counts and the differences.
+
+    ``lost.count, gained.count``: problems that only the base, or only the trained arm, solves.
+    ``pair.reach``: the largest k, at which ``net_text`` gives the difference.
+    """
     lost, gained = pair.answer.lost, pair.answer.gained
     return [
         verdict(pair),
@@ -266,7 +290,11 @@ def _comparison_row(report: Report, pair: Comparison) -> list[str]:
 
 
 def _print_matrix(printer: Printer, report: Report) -> None:
-    """Arms × problem sets, a sign and the net in each cell; nothing for a single cell."""
+    """Print arms × problem sets, a sign and the net in each cell; nothing for a single cell.
+
+    The *net* is the difference of pass@k, trained minus base, at the largest k. Too wide a matrix
+    is left out: the lines below it say the same.
+    """
     rows: dict[str, dict[str, str]] = {}
     for pair in report.last_comparisons:
         cell = f"{sign(pair)} {points_text(float(pair.net.estimate))}"
@@ -279,6 +307,11 @@ def _print_matrix(printer: Printer, report: Report) -> None:
 
 
 def _print_comparison(printer: Printer, report: Report, pair: Comparison) -> None:
+    """Print one comparison: its answer, a plot of both curves, and its sections of the page.
+
+    ``base_rates, trained_rates``: mean pass@k at each k of the curve. ``aspects_of``: what a report
+    shows; some aspects have elements for every comparison.
+    """
     printer.blank()
     printer.prose(printable(pair.title), style=_HEADING)
     printer.prose(f"Answer: {pair.answer.headline}.", style="bold")
@@ -293,7 +326,8 @@ def _print_comparison(printer: Printer, report: Report, pair: Comparison) -> Non
 def _print_part(printer: Printer, report: Report, part: Part) -> None:
     """Print one part of the page, if it has anything.
 
-    Responses are too long for a terminal; ``rlbhpc show`` prints them problem by problem.
+    ``aspects_of``: what a report shows; each aspect gives the elements of one part. Responses are
+    too long for a terminal; ``rlbhpc show`` prints them problem by problem.
     """
     if part is Part.EVIDENCE:
         return

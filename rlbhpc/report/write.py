@@ -34,7 +34,10 @@ _WRITERS: Final = 4
 
 
 def as_records(report: Report) -> str:
-    """Conclusions, samples and notes as JSON, missing numbers as null."""
+    """Conclusions, samples and notes as JSON, missing numbers as null.
+
+    A *frame* is a table; its rows become objects, and numbers are rounded as in the files.
+    """
     frames = {
         "conclusions": conclusions_frame(report),
         "samples": samples_frame(report.measured_arms),
@@ -54,6 +57,9 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
 
     Files of an earlier report are replaced, each in one step. Tables that only the earlier report
     had are removed: what they say is of other data. The page comes first.
+
+    A *cube* is a run's results by themselves, which have no folder for a report. ``contents``:
+    bytes by file name. ``files.put`` replaces a file.
     """
     if folder is None:
         if (report.folder / "zarr.json").is_file():
@@ -79,7 +85,10 @@ def write_report(report: Report, folder: Path | None = None) -> list[Path]:
 
 
 def _tables(report: Report) -> dict[str, bytes]:
-    """All tables as CSV by file name, and the list of them."""
+    """All tables as CSV by file name, and ``tables.csv``, the list of them.
+
+    ``aspects_of``: what a report shows; each aspect gives its tables by name.
+    """
     frames = {
         f"{name}.csv": frame
         for aspect in aspects_of(report)
@@ -117,6 +126,11 @@ def latex(report: Report) -> str:
 
 
 def _pass_at_k_table(report: Report, set_name: str, arms: Sequence[MeasuredArm]) -> str:
+    """The LaTeX table of pass@k of some arms on one problem set, at a few k.
+
+    ``reach``: the largest k of any arm. ``interval_texts`` are like ``31.2 [18.0, 45.0]``, or a
+    dash.
+    """
     reach = max(int(arm.curve.k[-1]) for arm in arms if arm.curve)
     sizes = spread_evenly(report.k(reach), _K_COLUMNS)
     rows = []
@@ -130,7 +144,11 @@ def _pass_at_k_table(report: Report, set_name: str, arms: Sequence[MeasuredArm])
 
 
 def _answers_table(report: Report) -> str:
-    """The answer about each arm, by problem set and base."""
+    """The LaTeX table of the answer about each arm, by problem set and base.
+
+    ``head``: a line above the rows of one set and base. ``only``: problems that only the base, and
+    only the trained arm, solves. ``pair.reach``: K, at which ``pair.net`` is the difference.
+    """
     rows: dict[str, list[list[str]]] = {}
     for pair in report.last_comparisons:
         head = f"{pair.problem_set}, against {pair.base.label}, K = {pair.reach:,}"
@@ -156,7 +174,11 @@ def _latex_table(
     rows_of_head: Mapping[str, Sequence[Sequence[str]]],
     column_types: str,
 ) -> str:
-    """``rows_of_head``: rows by what stands in a line above them; nothing above those of ""."""
+    """Write a LaTeX table, its rows in groups.
+
+    ``rows_of_head``: rows by what stands in a line above them; nothing above those of "".
+    ``column_types``: as ``tabular`` takes them.
+    """
     body = []
     for head, rows in rows_of_head.items():
         if head:

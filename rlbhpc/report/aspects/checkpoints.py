@@ -172,6 +172,7 @@ def _curves_panel(lineage: Lineage) -> Panel:
     last = len(checkpoints) - 1
     for number, arm in enumerate(checkpoints):
         if arm.curve is not None:
+            # From the first shade to the last, however many checkpoints there are.
             shade = _SHADES[number * (len(_SHADES) - 1) // max(last, 1)]
             rates, name = 100 * arm.curve.interval.estimate, f"step {arm.step:,}"
             panel.line(arm.curve.k, rates, shade, name=name, width=1.3)

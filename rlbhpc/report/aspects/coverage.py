@@ -181,6 +181,7 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
             right = left + 100 * share
             colour = colour_of_cell.get(name, INK)
             is_filled = name in colour_of_cell
+            # A row is 1 high; the bar stands below its head.
             panel.bar((left, right), (middle - 0.18, middle + 0.22), colour, filled=is_filled)
             left = right
     return Chart([panel], lambda: coverage_frame(pairs))

@@ -397,6 +397,7 @@ def _stratum(
     # One replicate, since these intervals are computed and not drawn.
     weights = ProblemWeights.draw(len(base), np.random.default_rng(0), 1, clusters)
     curve = difference_curve(base, trained, weights, np.unique([1, k]), report.settings.prob)
+    # 0 or 1 for a problem with k samples; with more, the chance that k of them hold a right one.
     base_solves, trained_solves = base.pass_at_k(k)[:, 0], trained.pass_at_k(k)[:, 0]
     yield Stratum(
         pair,
