@@ -1,4 +1,4 @@
-"""Models under their best prompt, and each trained model against its base under that.
+"""Models under each of their prompts and under the best, and trained against base under that.
 
 In the report of a study: `analysis: {aspects: [./analysis/best_prompt.py]}`.
 """
@@ -15,18 +15,24 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, once_each, tables_of
-from rlbhpc.report.aspects.robustness import Prompts, prompts
+from rlbhpc.report.aspect import Aspect, Part, Report, once_each
+from rlbhpc.report.chart import Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.compare import common_problems
 from rlbhpc.report.markup import Cell, Node, el, note, table
 from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
+from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval, k_grid
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes
 from rlbhpc.stats.exact import chances_of_right
+from rlbhpc.stats.interval import PROB, ProblemWeights, Target, check_prob
 
 _CACHED: Final = 4096
+# Units from which on the gap between two prompts holds what it says.
+_LEAST_UNITS: Final = 50
+#: The prompt that asks for an answer and no reasoning.
+NO_REASONING: Final = "no-think"
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,197 @@ def _split(n: int, rights: Sequence[int], sizes: Sequence[int]) -> NDArray[np.fl
 
 
 @dataclass(frozen=True)
+class PromptSpread:
+    """pass@k of one model under several prompts.
+
+    ``prompts``: names, in the order of the rows of ``values``. ``values``: mean pass@k (prompts,
+    sizes). ``spread``: best minus worst prompt at each k, with a population interval.
+    """
+
+    k: NDArray[np.int64]
+    prompts: tuple[str, ...]
+    values: NDArray[np.float64]
+    spread: Interval
+
+
+def prompt_spread(
+    by_prompt: Mapping[str, Counts],
+    weights: ProblemWeights,
+    k: ArrayLike | None = None,
+    prob: float = PROB,
+) -> PromptSpread:
+    """Compare one model under several prompts, at each k.
+
+    The interval is of the difference between the two prompts that came out best and worst, and so
+    conditional on which two these are. With few prompts it says how far a template reaches, not how
+    far templates in general might.
+
+    ``by_prompt``: counts under each prompt, the same problems in the same order; at least two.
+    ``k``: draw sizes; a log-spaced grid where not given.
+
+    ``values``: pass@k (prompts, problems, sizes). At each k the best and the worst prompt are those
+    with the largest and least mean over problems; ``gap`` is their difference (problems, sizes).
+    ``reach``: largest k that every problem has samples for.
+    """
+    if len(by_prompt) < 2:
+        raise UserError(f"{len(by_prompt)} prompts have no spread; sample under two at least")
+    reach = min(counts.reach for counts in by_prompt.values())
+    sizes = as_sizes(reach if k is None else k)
+    values = np.stack([counts.pass_at_k(sizes) for counts in by_prompt.values()])
+    means = values.mean(axis=1)
+    column = np.arange(len(sizes))
+    best, worst = means.argmax(axis=0), means.argmin(axis=0)
+    # At each k the best minus the worst prompt (problems, sizes).
+    gap = values[best, :, column].T - values[worst, :, column].T
+    tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
+    lower, upper = np.quantile(weights.means(gap), tails, axis=0)
+    spread = Interval(
+        gap.mean(axis=0),
+        lower,
+        upper,
+        Target.POPULATION,
+        "paired problem bootstrap, percentile, of the best and the worst prompt",
+        prob,
+        # Only where best and worst are told apart is the choice of the two beyond doubt.
+        (lower > 0) & (weights.units >= _LEAST_UNITS),
+        ("the largest of several differences is biased up by part of its noise",),
+    )
+    return PromptSpread(sizes, tuple(by_prompt), means, spread)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """A model at one step under all prompts that it was sampled with, otherwise alike.
+
+    ``arms``: the arm of each prompt, in the order of ``spread.prompts``. ``spread``: pass@k under
+    each, and best minus worst. ``problems``: problems that all these arms have samples of.
+    """
+
+    problem_set: str
+    model: str
+    step: int
+    arms: tuple[MeasuredArm, ...]
+    spread: PromptSpread
+    problems: int
+
+    @property
+    def label(self) -> str:
+        """Model and step in one name."""
+        return self.model if self.step == 0 else f"{self.model}, step {self.step}"
+
+
+@once_each
+def prompts(report: Report) -> Iterator[Prompts]:
+    """Compare the prompts of every model that was sampled under two or more.
+
+    The prompt without reasoning asks another question, so it is none of them.
+    """
+    arms_alike: dict[tuple[object, ...], list[MeasuredArm]] = {}
+    for arm in report.measured_arms:
+        study_arm = report.study_arms.get(arm.arm)
+        if study_arm is None or study_arm.prompt == NO_REASONING or not arm.sampled.any():
+            continue
+        key = (arm.problem_set, arm.model, arm.step, study_arm.sampling)
+        arms_alike.setdefault(key, []).append(arm)
+    for arms in arms_alike.values():
+        # Arms of one prompt differ in nothing that is known here; the first stands for them.
+        arm_of_prompt = {report.study_arms[arm.arm].prompt: arm for arm in reversed(arms)}
+        if len(arm_of_prompt) > 1:
+            yield from _compare_prompts(report, dict(sorted(arm_of_prompt.items())))
+
+
+def _compare_prompts(report: Report, arm_of_prompt: dict[str, MeasuredArm]) -> Iterator[Prompts]:
+    arms = tuple(arm_of_prompt.values())
+    problems = common_problems(arms)
+    if len(problems) < 2:
+        return
+    counts = {prompt: arm.counts_of(problems) for prompt, arm in arm_of_prompt.items()}
+    k = k_grid(min(each.reach for each in counts.values()))
+    weights = report.settings.weights(problems)
+    spread = prompt_spread(counts, weights, k, report.settings.prob)
+    yield Prompts(arms[0].problem_set, arms[0].model, arms[0].step, arms, spread, len(problems))
+
+
+def prompts_section(report: Report) -> Iterator[Node]:
+    """Show how much of a difference the template alone makes."""
+    for set_name, models in report.by_set(prompts(report)):
+        yield el("h3", f"{set_name}: prompt sensitivity")
+        for model in models:
+            yield el("p", _prompts_sentence(model))
+        yield figure(
+            "pass@k of each model under all its prompts, each with its name at the right; the "
+            "rest of the sampling setting is the same. Dashed: a base.",
+            prompts_chart(models, report.colours),
+        )
+        rows = []
+        for model in models:
+            last = len(model.spread.k) - 1
+            for i in sorted({0, (last + 1) // 2, last}, reverse=True):
+                rates = ", ".join(
+                    f"{prompt} {percent_text(float(rate))}"
+                    for prompt, rate in zip(
+                        model.spread.prompts, model.spread.values[:, i], strict=True
+                    )
+                )
+                spread = interval_text(model.spread.spread, i)
+                rows.append([model.label, int(model.spread.k[i]), rates, spread])
+        heads = ["model", "k", "pass@k by prompt, %", "best − worst, points"]
+        yield table(f"Prompts on {set_name}", heads, rows, wide=(2,))
+    if prompts(report):
+        yield note(
+            "Best minus worst is the largest of several differences and so a little too "
+            "large; its interval holds for the two prompts that came out best and worst."
+        )
+
+
+def prompts_chart(models: Sequence[Prompts], colours: Colours) -> Chart:
+    """Draw one panel per model, one line per prompt, named at its end."""
+    panels = []
+    for model in models:
+        spread = model.spread
+        panel = Panel(k_axis(int(spread.k[-1])), percent_axis(), model.label)
+        for arm, prompt, rates in zip(model.arms, spread.prompts, spread.values, strict=True):
+            colour, dash = colours[arm.arm], colours.dash(arm.arm)
+            panel.line(spread.k, 100 * rates, colour, name=prompt, dash=dash)
+            panel.end(100 * rates, prompt, colour)
+        panels.append(panel)
+    return Chart(panels, lambda: prompts_frame(models))
+
+
+def prompts_frame(models: Sequence[Prompts]) -> pd.DataFrame:
+    """pass@k by prompt, one row per model, step, prompt and k, with the spread at that k."""
+    return stack_rows(
+        {
+            "problem_set": model.problem_set,
+            "model": model.model,
+            "step": model.step,
+            "prompt": prompt,
+            "k": model.spread.k,
+            "pass_at_k": rates,
+            **interval_columns("best_minus_worst", model.spread.spread, sound=True),
+        }
+        for model in models
+        for prompt, rates in zip(model.spread.prompts, model.spread.values, strict=True)
+    )
+
+
+def _prompts_sentence(model: Prompts) -> str:
+    """Say what the template makes of a model at its first and last k."""
+    spread = model.spread
+    phrases = []
+    for i in (0, len(spread.k) - 1):
+        rates, gap = spread.values[:, i], spread.spread[i]
+        best, worst = spread.prompts[int(rates.argmax())], spread.prompts[int(rates.argmin())]
+        size = f"at k = {int(spread.k[i]):,}"
+        if float(gap.estimate) == 0:
+            phrases.append(f"{size} not at all")
+            continue
+        doubt = "" if gap.low > 0 else ", which noise alone could make"
+        phrases.append(f"{size} by {interval_text(gap)} points ({best} best, {worst} worst{doubt})")
+    return f"The template alone moves {model.label} {' and '.join(dict.fromkeys(phrases))}."
+
+
+@dataclass(frozen=True)
 class Best:
     """A model under its best prompt, with a trained model against it where there is one.
 
@@ -168,7 +365,8 @@ def _best(report: Report, model: Prompts, rival: MeasuredArm | None) -> Iterator
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Show what the best prompt makes of a model, and what that leaves of a difference."""
+    """Show what each prompt makes of a model, and what the best leaves of a difference."""
+    yield from prompts_section(report)
     for set_name, results in report.by_set(best_prompts(report)):
         yield el("h3", f"{set_name}: under the best prompt")
         rows: list[list[Cell]] = [
@@ -223,5 +421,8 @@ HEADS: Final = [
 ASPECT = Aspect(
     Part.RESPONSES,
     section,
-    tables=tables_of(best_prompts, best_prompt=best_prompt_frame),
+    tables=lambda report: {
+        "prompts": prompts_frame(prompts(report)),
+        "best_prompt": best_prompt_frame(best_prompts(report)),
+    },
 )

@@ -1,4 +1,4 @@
-"""pass@k at equal cost: what a budget of response tokens, or of device-hours, buys from each arm.
+"""pass@k at equal cost: what a budget of response tokens buys from each arm.
 
 Example: python analysis/budget.py runs/math -o figures
 """

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
 from rlbhpc.report.aspects.pass_at_k import curves_frame, pass_at_k_table, set_chart
-from rlbhpc.report.aspects.robustness import NO_REASONING
 from rlbhpc.report.markup import Node, el
 from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
@@ -24,6 +24,9 @@ from rlbhpc.report.phrases import count_text
 from rlbhpc.report.svg import figure
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.store.reader import guessable
+
+#: The prompt that asks for an answer and no reasoning.
+NO_REASONING: Final = "no-think"
 
 
 @dataclass(frozen=True)

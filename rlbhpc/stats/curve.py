@@ -1,4 +1,4 @@
-r"""pass@k curves with population intervals, and choices between checkpoints and prompts by them.
+r"""pass@k curves with population intervals, and choices between checkpoints by them.
 
 The best of several noisy checkpoints is better than itself. Even samples of each problem choose and
 odd ones report, which costs nothing with large n and is unbiased.
@@ -6,7 +6,7 @@ odd ones report, which costs nothing with large n and is unbiased.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,8 +19,6 @@ from rlbhpc.stats.interval import (
     PROB,
     Interval,
     ProblemWeights,
-    Target,
-    check_prob,
     mean_interval,
 )
 from rlbhpc.stats.pass_at_k import pass_at_k
@@ -28,8 +26,6 @@ from rlbhpc.stats.pass_at_k import pass_at_k
 # A mean this near to 0 or 1 needs so many problems that are not 0, or not 1.
 _NEAR_THE_EDGE: Final = 0.1
 _LEAST_OFF_THE_EDGE: Final = 20
-# Units from which on the gap between two prompts holds what it says.
-_LEAST_UNITS: Final = 50
 # A budget is taken this share larger, so that one of exactly k samples buys k of them.
 _BUDGET_ROUNDING: Final = 1e-12
 # Codes of a verdict: 0 to 3 are judged, and 1 of them is right.
@@ -248,62 +244,3 @@ def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Select
     chosen = int(np.nanargmax(scores))
     _, odd = halves[chosen]
     return Selection(chosen, scores, report=odd)
-
-
-@dataclass(frozen=True)
-class PromptSpread:
-    """pass@k of one model under several prompts.
-
-    ``prompts``: names, in the order of the rows of ``values``. ``values``: mean pass@k (prompts,
-    sizes). ``spread``: best minus worst prompt at each k, with a population interval.
-    """
-
-    k: NDArray[np.int64]
-    prompts: tuple[str, ...]
-    values: NDArray[np.float64]
-    spread: Interval
-
-
-def prompt_spread(
-    by_prompt: Mapping[str, Counts],
-    weights: ProblemWeights,
-    k: ArrayLike | None = None,
-    prob: float = PROB,
-) -> PromptSpread:
-    """Compare one model under several prompts, at each k.
-
-    The interval is of the difference between the two prompts that came out best and worst, and so
-    conditional on which two these are. With few prompts it says how far a template reaches, not how
-    far templates in general might.
-
-    ``by_prompt``: counts under each prompt, the same problems in the same order; at least two.
-    ``k``: draw sizes; a log-spaced grid where not given.
-
-    ``values``: pass@k (prompts, problems, sizes). At each k the best and the worst prompt are those
-    with the largest and least mean over problems; ``gap`` is their difference (problems, sizes).
-    ``reach``: largest k that every problem has samples for.
-    """
-    if len(by_prompt) < 2:
-        raise UserError(f"{len(by_prompt)} prompts have no spread; sample under two at least")
-    reach = min(counts.reach for counts in by_prompt.values())
-    sizes = as_sizes(reach if k is None else k)
-    values = np.stack([counts.pass_at_k(sizes) for counts in by_prompt.values()])
-    means = values.mean(axis=1)
-    column = np.arange(len(sizes))
-    best, worst = means.argmax(axis=0), means.argmin(axis=0)
-    # At each k the best minus the worst prompt (problems, sizes).
-    gap = values[best, :, column].T - values[worst, :, column].T
-    tails = [(1 - check_prob(prob)) / 2, (1 + prob) / 2]
-    lower, upper = np.quantile(weights.means(gap), tails, axis=0)
-    spread = Interval(
-        gap.mean(axis=0),
-        lower,
-        upper,
-        Target.POPULATION,
-        "paired problem bootstrap, percentile, of the best and the worst prompt",
-        prob,
-        # Only where best and worst are told apart is the choice of the two beyond doubt.
-        (lower > 0) & (weights.units >= _LEAST_UNITS),
-        ("the largest of several differences is biased up by part of its noise",),
-    )
-    return PromptSpread(sizes, tuple(by_prompt), means, spread)

@@ -14,9 +14,11 @@ from rlbhpc.store.reader import open_cube
 from rlbhpc.study.study import Study
 from rlbhpc.verify.verdict import Status
 from tests.cli.test_store_verbs import call, printed
+from tests.report.scripts import FOLDER as ANALYSIS
 from tests.responses import sums_study, write_responses
 
 N = 40
+GRADERS = ANALYSIS / "graders.py"
 STUDY = """
 name: sums
 models:
@@ -174,13 +176,15 @@ def test_new_verdicts_become_a_run_of_their_own(
     assert (group["verdict"].values == Status.MISSING).sum() == 0
 
 
-def test_a_named_grader_stands_beside_the_run_in_its_report(study: Study, tmp_path: Path) -> None:
+def test_a_named_grader_stands_beside_the_run_in_its_report(tmp_path: Path) -> None:
+    study = sampled(tmp_path, f"{STUDY}analysis: {{aspects: [{GRADERS}]}}\n")
     root, new = study.layout.root, tmp_path / "paper"
     assert call("verify", root, "--grader", "math-paper", "--into", new)[0] == DONE
     code, _ = call("report", root, "--regraded", new, "-o", tmp_path / "page")
     assert code == DONE
     text = (tmp_path / "page" / "report.html").read_text()
     assert "They differ on 3 samples" in text and "the other: math-paper-2" in text
+    assert "both graders" in text, "one arm is no comparison"
     rows = (tmp_path / "page" / "regraded.csv").read_text().splitlines()
     last = dict(zip(rows[0].split(","), rows[-1].split(","), strict=False))
     assert (last["k"], last["other"]) == (str(N), "1.0"), "every problem is solved if 400 is 4"

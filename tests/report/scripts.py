@@ -21,7 +21,7 @@ def script(name: str) -> Any:
     return plugin.module
 
 
-def with_scripts(report: Report) -> Report:
-    """A report of a study that names all of them."""
-    names = tuple(str(FOLDER / f"{name}.py") for name in ASPECTS)
+def with_scripts(report: Report, *scripts: str) -> Report:
+    """A report of a study that names these; all of them if none is given."""
+    names = tuple(str(FOLDER / f"{name}.py") for name in scripts or ASPECTS)
     return replace(report, settings=replace(report.settings, aspects=names))

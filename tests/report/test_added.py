@@ -18,14 +18,16 @@ from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
-from rlbhpc.report.aspects.responses import HOURS, TOKENS, budgets, responses, tokens_per_second
-from rlbhpc.report.aspects.robustness import conditions_tried, lay_beside, prompts, second_opinion
+from rlbhpc.report.aspects.responses import responses
+from rlbhpc.report.aspects.robustness import conditions_tried, lay_beside
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.terminal import print_report
 from tests.report.made import frames_of
 from tests.report.rich import PROBLEMS, SPEEDS, STEPS, N, make_regraded
 from tests.report.scripts import script, with_scripts
+
+HOURS = script("budget_hours")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def rich(rich_run: Path) -> Report:
 
 
 def test_prompts_are_compared_under_equal_sampling(rich: Report) -> None:
-    found = {(one.model, one.step): one for one in prompts(rich)}
+    found = {(one.model, one.step): one for one in script("best_prompt").prompts(rich)}
     assert set(found) == {("start", 0), ("grpo-run", STEPS[-1])}
     base = found["start", 0]
     assert base.spread.prompts == ("boxed", "plain"), "no-think asks another question"
@@ -83,7 +85,7 @@ def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:
 
 
 def test_speeds_count_the_devices_of_a_worker(rich: Report) -> None:
-    found = tokens_per_second(rich.folder)
+    found = HOURS.tokens_per_second(rich.folder)
     assert found["start", 0] == SPEEDS["start"] and found["grpo-run", 50] == SPEEDS["grpo-run"]
 
 
@@ -94,15 +96,15 @@ def test_a_damaged_plan_is_told_where_it_would_have_said_who_was_quick(
     (plan,) = (run / "plans").glob("*.json")
     plan.write_bytes(plan.read_bytes()[:-9])
     with pytest.warns(LeftOutWarning, match=rf"speeds of workers: .*{plan.name}"):
-        assert tokens_per_second(run) == {}
+        assert HOURS.tokens_per_second(run) == {}
     plan.unlink()
     with warnings.catch_warnings(action="error"):
-        assert tokens_per_second(run) == {}, "a plan that is gone is no damage"
+        assert HOURS.tokens_per_second(run) == {}, "a plan that is gone is no damage"
 
 
 def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Path) -> None:
     written = responses(rich)
-    found = [one for one in budgets(rich) if one.unit == HOURS]
+    found = HOURS.budgets_in_hours(rich)
     assert {one.measured.arm for one in found} >= {"base", "grpo", "ppo"}
     for arm, model in (("base", "start"), ("ppo", "ppo-run")):
         one = next(one for one in found if one.measured.arm == arm)
@@ -117,7 +119,7 @@ def test_hours_are_tokens_at_the_speed_of_each_model(rich: Report, tmp_path: Pat
         if not np.isnan(one.rates.estimate[at]):
             assert float(one.rates.estimate[at]) == pytest.approx(float(np.mean(values)))
     nowhere = replace(rich, folder=tmp_path)
-    assert {one.unit for one in budgets(nowhere)} == {TOKENS}, "no worker is known"
+    assert HOURS.budgets_in_hours(nowhere) == [], "no worker is known"
 
 
 def test_repeated_responses_are_found(rich: Report) -> None:
@@ -148,7 +150,7 @@ def test_a_second_grader_is_compared_sample_by_sample(
     other = make_regraded(tmp_path / "other", rich.folder)
     report = gather(rich.folder)
     lay_beside(report, other)
-    found = {one.measured.arm: one for one in second_opinion(report).arms}
+    found = {one.measured.arm: one for one in script("graders").regraded_arms(report)}
     base = found["base"]
     assert (base.gained, base.lost) == (5, 0)
     assert base.own_solved == 0 and base.other_solved > 0
@@ -163,8 +165,27 @@ def test_a_second_grader_is_compared_sample_by_sample(
         lay_beside(report, run_note)
 
 
+def test_another_grader_is_a_condition_of_each_question(rich: Report, tmp_path: Path) -> None:
+    report = gather(rich.folder)
+    lay_beside(report, make_regraded(tmp_path / "other", rich.folder))
+    tried = {(one.question.title, one.change): one for one in conditions_tried(report)}
+    by_title = {pair.title: pair for pair in gather(tmp_path / "other").last_comparisons}
+    for pair in report.last_comparisons:
+        if (pair.title, "as asked") in tried:
+            under_other = tried[pair.title, "another grader"].outcome
+            assert float(under_other.net.estimate) == float(by_title[pair.title].net.estimate)
+    nets = {
+        one.change: float(one.outcome.net.estimate)
+        for one in tried.values()
+        if one.question.trained.arm == "grpo"
+    }
+    # The other grader calls the base right on five problems more of thirty.
+    assert nets["as asked"] - nets["another grader"] == pytest.approx(5 / PROBLEMS)
+    assert {"another grader, temperature 1", "another grader, prompt boxed"} <= set(nets)
+
+
 def test_a_run_that_has_none_of_it_shows_none_of_it(run: Path) -> None:
-    text = page(gather(run))
+    text = page(with_scripts(gather(run)))
     for part in ("prompt sensitivity", "device-hours", "by position", "Another grader",
                  "that the data chose"):  # fmt: skip
         assert part not in text
@@ -205,6 +226,6 @@ def test_the_command_takes_a_second_grader(rich_run: Path, tmp_path: Path) -> No
     other = make_regraded(tmp_path / "other", rich_run)
     words = [str(rich_run), "--terminal", "-v", "--regraded", str(other)]
     done = CliRunner().invoke(command, words, standalone_mode=False)
-    assert "They differ on 5 samples" in " ".join(done.output.split())
+    assert "another grader" in " ".join(done.output.split())
     done = CliRunner().invoke(command, [*words, "--json"], standalone_mode=False)
     assert "--regraded" in str(done.exception)

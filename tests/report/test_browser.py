@@ -13,6 +13,7 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.write import write_report
 from tests.report.browser import Browser, browser
 from tests.report.rich import make_regraded, make_rich
+from tests.report.scripts import with_scripts
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run that has something for every section."""
     folder = tmp_path_factory.mktemp("whole")
     make_rich(folder / "run")
-    found = gather(folder / "run")
+    found = with_scripts(gather(folder / "run"))
     lay_beside(found, make_regraded(folder / "other", folder / "run"))
     return write_report(found, folder / "page")[0]
 

@@ -112,7 +112,7 @@ def test_problems_that_end_at_their_second_right_sample(tmp_path: Path) -> None:
     for arm, step, most in (("base", 0, 0.4), ("rl", 100, 0.7)):
         right = rng.random((12, 16)) < np.linspace(0, most, 12)[:, None]
         put_samples(study, arm, right, step, stop_after=2)
-    stopped = gather(tmp_path / "run")
+    stopped = with_scripts(gather(tmp_path / "run"), "graders")
     other = Layout(shutil.copytree(stopped.folder, tmp_path / "other"))
     other.regraded.write_text(json.dumps({"from": str(stopped.folder), "done": True}))
     lay_beside(stopped, other.root)

@@ -20,7 +20,7 @@ from rlbhpc.report.aspect import Report, affordable_problems
 from rlbhpc.report.aspects import aspects_of, coverage
 from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
 from rlbhpc.report.aspects.perplexity import scored
-from rlbhpc.report.aspects.robustness import lay_beside, prompts
+from rlbhpc.report.aspects.robustness import lay_beside
 from rlbhpc.report.aspects.samples import own_frame
 from rlbhpc.report.gather import gather, read_pair
 from rlbhpc.report.markup import el, table
@@ -234,7 +234,7 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
     plain = report.study_arms["base"]
     arms = {"base": plain, "twin": replace(plain, prompt="boxed")}
     two = replace(report, measured_arms=[base, replace(base, arm="twin")], study_arms=arms)
-    assert bool(prompts(two)) == (problems == 2)
+    assert bool(script("best_prompt").prompts(two)) == (problems == 2)
 
 
 @pytest.mark.parametrize(

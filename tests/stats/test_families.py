@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from analysis.best_prompt import prompt_spread
 from analysis.cot_pass_at_k import cot_pass_at_k
 from analysis.cover_at_tau import log_area
 from analysis.perplexity_by_position import perplexity_by_position
@@ -22,7 +23,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
 from rlbhpc.stats.counts import pythia
 from rlbhpc.stats.coverage_table import coverage, never_solved_shift, rarest_first
-from rlbhpc.stats.curve import choose_checkpoint, even_odd, prompt_spread
+from rlbhpc.stats.curve import choose_checkpoint, even_odd
 from rlbhpc.stats.exact import bayes_at_n, clopper_pearson
 from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.interval import mean_interval, paired_interval

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.best_prompt import best_prompt
+from analysis.best_prompt import best_prompt, prompt_spread
 from analysis.perplexity_by_position import perplexity_by_position
 from analysis.repeats import collisions, duplicates
 from analysis.temperature import envelope, envelope_difference
@@ -29,7 +29,7 @@ from rlbhpc.stats import (
     fixed_curve,
 )
 from rlbhpc.stats.coverage_table import never_solved_shift
-from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve, prompt_spread
+from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.design import Look, Power, look, smallest_loss
 from rlbhpc.stats.difference import delta_se_interval, difference_curve

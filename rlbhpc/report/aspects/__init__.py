@@ -37,12 +37,10 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     training.ASPECT,
     responses.ASPECT,
     samples.OWN,
-    robustness.PROMPTS,
     responses.BUDGET,
     perplexity.ASPECT,
     samples.ASPECT,
     robustness.AUDIT,
-    robustness.GRADERS,
     samples.MEMORISED,
     coverage.EVIDENCE,
 )

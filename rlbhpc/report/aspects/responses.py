@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import (
     Aspect,
     Part,
@@ -47,11 +43,6 @@ from rlbhpc.report.phrases import (
 from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
 from rlbhpc.stats.curve import budget_curve
-from rlbhpc.store import left_out
-from rlbhpc.store.left_out import DAMAGED, Note
-from rlbhpc.study.layout import Layout
-from rlbhpc.sweep.attempt import read_attempts
-from rlbhpc.sweep.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -206,94 +197,48 @@ ASPECT = Aspect(
 )
 
 
-#: A model at one of its steps.
-Checkpoint = tuple[str, int]
-
-#: What a budget is counted in, and for what.
+#: What a budget is counted in.
 TOKENS: Final = "response tokens per problem"
-HOURS: Final = "device-hours for the problem set"
 # Budgets of a curve, and those that a table shows.
 _CURVE_BUDGETS: Final = 24
 _TABLE_BUDGETS: Final = 5
-_SECONDS_PER_HOUR: Final = 3600
-
-
-def tokens_per_second(folder: Path) -> dict[Checkpoint, float]:
-    """Response tokens per second of one device, by model and step.
-
-    Over all attempts that ended: from when the model was loaded until the last verdict. A worker
-    has as many devices as its record names, and counts as one where it names none.
-    """
-    layout = Layout(folder)
-    checkpoints_of = cache(lambda plan: _checkpoints_of_shards(layout, plan))
-    tokens: Counter[Checkpoint] = Counter()
-    device_seconds: Counter[Checkpoint] = Counter()
-    for attempt in read_attempts(layout):
-        if not (attempt.get("tokens") and "loaded" in attempt and "ended" in attempt):
-            continue
-        checkpoint = checkpoints_of(attempt["plan"]).get(attempt["shard"])
-        if checkpoint is not None:
-            devices = max(1, len(attempt.get("devices") or ()))
-            tokens[checkpoint] += attempt["tokens"]
-            device_seconds[checkpoint] += (attempt["ended"] - attempt["loaded"]) * devices
-    return {
-        checkpoint: tokens[checkpoint] / seconds
-        for checkpoint, seconds in device_seconds.items()
-        if seconds > 0
-    }
-
-
-def _checkpoints_of_shards(layout: Layout, plan: str) -> dict[int, Checkpoint]:
-    """Which model each shard of a plan loads; empty where the plan is gone or damaged."""
-    path = layout.plans / f"{plan}.json"
-    try:
-        return {shard.number: (shard.model, shard.step) for shard in Plan.load(path).shards}
-    except UserError as error:
-        if path.exists():
-            left_out.warn_left_out(layout.root, [Note(DAMAGED, f"speeds of workers: {error}")])
-        return {}
 
 
 @dataclass(frozen=True)
 class Budget:
     """Mean pass@budget of an arm over problems.
 
-    ``unit``: ``TOKENS`` or ``HOURS``. ``budgets``: the same for all arms of a problem set.
-    ``rates``: NaN above what the samples of some problem cost.
+    ``budgets``: the same for all arms of a problem set. ``rates``: NaN above what the samples of
+    some problem cost.
     """
 
     measured: MeasuredArm
-    unit: str
     budgets: FloatArray
     rates: Interval
 
 
 @once_each
 def budgets(report: Report) -> Iterator[Budget]:
-    """Work out the curves of the compared arms, from one response to all that there are.
+    """Work out the curves of the compared arms, from one response to all that there are."""
+    for costs in token_costs(report):
+        yield from budget_curves(report, costs)
 
-    Hours are those of the devices that made the responses, without loading the model; they are
-    known where the run sampled all compared arms itself.
-    """
-    speeds = tokens_per_second(report.folder)
+
+def token_costs(report: Report) -> Iterator[list[tuple[MeasuredArm, FloatArray]]]:
+    """Compared arms of each problem set, with tokens per response of each problem in the curve."""
     priced = [measure for measure in compared_responses(report) if not np.isnan(measure.cost).any()]
     for _, measures in report.by_set(priced):
-        token_costs, hour_costs = [], []
+        costs = []
         for measure in measures:
             arm = measure.measured
             # A straggler would end the curve of its arm at the few samples that it has.
-            cost = measure.cost[np.isin(arm.sampled_rows, arm.curve_rows)]
-            token_costs.append((arm, cost))
-            speed = speeds.get((arm.model, arm.step))
-            if speed is not None:
-                hour_costs.append((arm, cost * len(cost) / speed / _SECONDS_PER_HOUR))
-        yield from _budget_curves(report, TOKENS, token_costs)
-        if len(hour_costs) == len(token_costs):
-            yield from _budget_curves(report, HOURS, hour_costs)
+            in_curve = np.isin(arm.sampled_rows, arm.curve_rows)
+            costs.append((arm, measure.cost[in_curve]))
+        yield costs
 
 
-def _budget_curves(
-    report: Report, unit: str, costs: Sequence[tuple[MeasuredArm, FloatArray]]
+def budget_curves(
+    report: Report, costs: Sequence[tuple[MeasuredArm, FloatArray]]
 ) -> Iterator[Budget]:
     """Draw on one grid of budgets, from what buys every arm a response to each problem.
 
@@ -312,49 +257,37 @@ def _budget_curves(
         weights = report.settings.weights(arm.curve_problems)
         counts = arm.counts[arm.curve_rows]
         rates = budget_curve(counts, cost, grid, weights, report.settings.prob)
-        yield Budget(arm, unit, grid, rates)
-
-
-def _by_set_and_unit(report: Report) -> Iterator[tuple[str, str, list[Budget]]]:
-    for set_name, curves in report.by_set(budgets(report)):
-        for unit in (TOKENS, HOURS):
-            curves_of_unit = [curve for curve in curves if curve.unit == unit]
-            if curves_of_unit:
-                yield set_name, unit, curves_of_unit
+        yield Budget(arm, grid, rates)
 
 
 def budget_section(report: Report) -> Iterator[Node]:
-    """Curves and table of each problem set and unit."""
-    for set_name, unit, curves in _by_set_and_unit(report):
-        name = "device-hours"
-        caption = (
-            "pass@k at equal cost: the k that hours of a device buy, at the mean length of "
-            "that arm's responses and the tokens per second that its workers made, without "
-            "loading the model."
+    """Curves and table of each problem set."""
+    for set_name, curves in report.by_set(budgets(report)):
+        yield el("h3", f"{set_name}: for a budget of tokens")
+        yield figure(
+            "pass@k at equal cost: the k that a budget of response tokens per problem buys "
+            "at the mean length of that arm's responses to that problem.",
+            budget_chart(curves, report.colours),
         )
-        if unit == TOKENS:
-            name = "tokens"
-            caption = (
-                "pass@k at equal cost: the k that a budget of response tokens per problem buys "
-                "at the mean length of that arm's responses to that problem."
-            )
-        yield el("h3", f"{set_name}: for a budget of {name}")
-        yield figure(caption, budget_chart(curves, report.colours))
-        # From the first budget up to the last that all arms can use.
-        usable = ~np.isnan([curve.rates.estimate for curve in curves]).any(axis=0)
-        last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
-        columns = spread_evenly(range(last + 1), _TABLE_BUDGETS)
-        heads = ["arm", *(budget_text(curves[0].budgets[column]) for column in columns)]
-        rows = [
-            [curve.measured.label, *(interval_text(curve.rates, column) for column in columns)]
-            for curve in curves
-        ]
-        yield table(f"pass@budget on {set_name}, percent, by {unit}", heads, rows, last=True)
+        yield budget_table(set_name, curves)
 
 
-def budget_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
-    """Draw each arm over budgets of one unit, base dashed, with its interval."""
-    x = log_axis([curve.budgets for curve in curves], curves[0].unit)
+def budget_table(set_name: str, curves: Sequence[Budget], unit: str = TOKENS) -> Node:
+    """Rates at a few budgets, from the first one up to the last that all arms can use."""
+    usable = ~np.isnan([curve.rates.estimate for curve in curves]).any(axis=0)
+    last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
+    columns = spread_evenly(range(last + 1), _TABLE_BUDGETS)
+    heads = ["arm", *(budget_text(curves[0].budgets[column]) for column in columns)]
+    rows = [
+        [curve.measured.label, *(interval_text(curve.rates, column) for column in columns)]
+        for curve in curves
+    ]
+    return table(f"pass@budget on {set_name}, percent, by {unit}", heads, rows, last=True)
+
+
+def budget_chart(curves: Sequence[Budget], colours: Colours, unit: str = TOKENS) -> Chart:
+    """Draw each arm over budgets, base dashed, with its interval."""
+    x = log_axis([curve.budgets for curve in curves], unit)
     panel = Panel(x, percent_axis("pass@budget, %"), height=220)
     for curve in curves:
         arm = curve.measured.arm
@@ -367,7 +300,6 @@ def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
     return stack_rows(
         {
             **curve.measured.key,
-            "unit": curve.unit,
             "budget": curve.budgets,
             **interval_columns("pass_at_budget", curve.rates),
         }
@@ -380,12 +312,7 @@ def budget_text(budget: float) -> str:
     return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
 
 
-def budget_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """Draw one chart for each problem set and unit."""
-    for set_name, unit, curves in _by_set_and_unit(report):
-        name = f"budget-{set_name}" if unit == TOKENS else f"budget-hours-{set_name}"
-        yield name, budget_chart(curves, report.colours)
-
+budget_charts = charts_by_set("budget", budgets, budget_chart)
 
 BUDGET = Aspect(
     Part.RESPONSES,
