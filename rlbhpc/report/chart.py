@@ -44,7 +44,10 @@ class Axis:
     log: bool = False
 
     def place(self, values: ArrayLike) -> FloatArray:
-        """Where values lie on the axis: 0 at the low end, 1 at the high one; never outside."""
+        """Where values lie on the axis: 0 at the low end, 1 at the high one; never outside.
+
+        NaN stays NaN. On a log axis equal ratios are equally long.
+        """
         array = np.asarray(values, np.float64)
         low, high = self.low, self.high
         if self.log:

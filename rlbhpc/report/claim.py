@@ -108,7 +108,8 @@ class Probe(_Entry):
 
     @classmethod
     def of(cls, probe: Memorised) -> Probe:
-        """Take what the report says of one arm and probe."""
+        """Take what the report says of one arm on one probe, which shows a share of each question.
+        """
         return cls(
             arm=probe.measured.arm,
             step=probe.measured.step,

@@ -410,7 +410,10 @@ def _line_style(dash: str) -> Any:
 
 
 def _origin(report: Report) -> dict[str, object]:
-    """What the numbers of a report's figures stand on."""
+    """What the numbers of a report's figures stand on, to be written beside each figure.
+
+    ``study_hash``: of what the study asks for. ``settings``: how the intervals were made.
+    """
     settings = report.settings
     return {
         "run": report.folder.name,

@@ -170,7 +170,10 @@ class Printer:
                 self._page_table(table)
 
     def _page_table(self, table: ET.Element) -> None:
-        """Print a table of the page; one that is too wide as a list: each row by its first cell."""
+        """Print a table of the page; one that is too wide as a list: each row by its first cell.
+
+        ``table``: its HTML element. ``_text``: all text within an element.
+        """
         self.blank()
         self.prose(table.findtext("caption", ""), style="dim")
         heads = [_text(head) for head in table.iter("th")]
@@ -251,7 +254,11 @@ def print_notes(report: Report, console: Console, most: int | None = _PRINTED_NO
 
 
 def print_sentences(report: Report, console: Console) -> None:
-    """Print what follows from each comparison, in sentences, and under which conditions."""
+    """Print what follows from each comparison, in sentences, and under which conditions.
+
+    ``pair.words``: the answer in sentences. ``printable`` replaces characters that move a cursor,
+    hide or reorder text.
+    """
     printer = Printer(console)
     for pair in report.last_comparisons:
         printer.prose(printable(pair.title), style="bold")

@@ -116,7 +116,10 @@ def _files_of_earlier_report(folder: Path) -> set[str]:
 
 
 def latex(report: Report) -> str:
-    """Write pass@k of the compared arms, and the answers, as tables that fit a column of 3 in."""
+    """Write pass@k of the compared arms, and the answers, as tables that fit a column of 3 in.
+
+    ``report.by_set`` yields each problem set with the arms that were sampled on it.
+    """
     tables = ["% Needs \\usepackage{array,booktabs}."]
     for set_name, arms in report.by_set(report.compared):
         tables.append(_pass_at_k_table(report, set_name, [arm for arm in arms if arm.curve]))

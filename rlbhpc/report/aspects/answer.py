@@ -498,8 +498,8 @@ def pooled_lines(report: Report) -> Iterator[str]:
 def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
     """The pooled answers as a table, one row per recipe and problem set.
 
-    A *recipe* is one way to train; ``arms`` are its seeds. The columns ``sd_``: standard deviations
-    of the difference between seeds, between problems, and of the rest.
+    A *recipe* is one way to train; ``arms`` are its seeds. The columns ``sd_`` are standard
+    deviations of the difference: between seeds, between problems, and of the rest.
     """
     rows = []
     for recipe in recipes:
@@ -523,7 +523,11 @@ def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
 
 
 def means_frame(means: Sequence[Mean]) -> pd.DataFrame:
-    """The means over problem sets as a table, one row per mean, pair of arms and k."""
+    """The means over problem sets as a table, one row per mean, pair of arms and k.
+
+    A mean has the difference, trained minus base, at k = 1 and at ``mean.k``, the largest k that
+    all its sets have.
+    """
     return pd.DataFrame(
         {
             "mean": mean.name,

@@ -204,7 +204,11 @@ def _differences_panel(pairs: Sequence[Comparison], colours: Colours) -> Panel:
 
 
 def steps_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """Difference to the base at k = 1 and at the largest k, one row per step and metric."""
+    """Difference to the base at k = 1 and at the largest k, one row per step and metric.
+
+    ``pair.key``: columns that name the comparison. ``pair.pointwise``: the difference at each k.
+    ``pair.net``: that at the largest k, ``pair.reach``.
+    """
     return pd.DataFrame(
         {
             **pair.key,

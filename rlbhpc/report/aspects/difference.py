@@ -267,7 +267,10 @@ def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
 
 
 def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """The gap, base pass@K − trained pass@1, with its interval, one row per comparison."""
+    """The gap, base pass@K − trained pass@1, with its interval, one row per comparison.
+
+    ``pair.key``: columns that name the comparison. ``pair.gap_k``: K of the gap.
+    """
     return pd.DataFrame(
         {
             **pair.key,
@@ -438,7 +441,11 @@ def strata_table(report: Report, pair: Comparison) -> Iterator[Node]:
 
 
 def strata_frame(strata: Sequence[Stratum]) -> pd.DataFrame:
-    """The comparisons on parts (*strata*) of their problems, one row per stratum and k."""
+    """The comparisons on parts (*strata*) of their problems, one row per stratum and k.
+
+    ``at_1, at_k``: trained minus base at k = 1 and at ``stratum.k``, the largest k. ``lost,
+    gained``: problems that only the base, and only the trained arm, solves in so many samples.
+    """
     return pd.DataFrame(
         {
             **stratum.pair.key,

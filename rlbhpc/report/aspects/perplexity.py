@@ -170,7 +170,11 @@ def _name(name: str, step: int) -> str:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Show the perplexity of texts under the models that scored them, and over training, by set."""
+    """Show the perplexity of texts under the models that scored them, and over training, by set.
+
+    ``scored``: texts of one source at one step, as one model scored them. ``evolutions``: the same
+    over the steps of either. ``report.by_set`` yields each problem set with what belongs to it.
+    """
     evolutions_of_set = dict(report.by_set(evolutions(report)))
     for set_name, scores in report.by_set(scored(report)):
         yield el("h3", f"{set_name}: perplexity")
@@ -263,7 +267,11 @@ def perplexity_steps_chart(evolutions: Sequence[Evolution], colours: Colours) ->
 
 
 def perplexity_steps_frame(evolutions: Sequence[Evolution]) -> pd.DataFrame:
-    """Mean over problems of median perplexity, one row per pair and step."""
+    """Mean over problems of median perplexity, one row per pair of source and scorer, and step.
+
+    ``each.changing``: whose step changes. ``each.means``: by step. ``each.medians``: ``[step,
+    problem]``.
+    """
     return stack_rows(
         {
             "problem_set": each.problem_set,

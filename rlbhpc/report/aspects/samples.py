@@ -103,7 +103,10 @@ def own_statistics(report: Report) -> Iterator[tuple[MeasuredArm, str, Interval]
 
 
 def _statistic_of_problems(reference: str, samples: IntArray, right: IntArray) -> FloatArray:
-    """Call a study's statistic, and check that it gives a value from 0 to 1 for each problem."""
+    """Call a study's statistic, and check that it gives a value from 0 to 1 for each problem.
+
+    ``reference``: names the function, ``./mine.py:name``. ``samples, right``: of each problem.
+    """
     plugin = plugins.find("statistics", reference)
     setting = f"analysis.statistics: {reference}"
     if plugin is None or not callable(plugin.value):

@@ -153,7 +153,11 @@ def metric_panel(
 
 
 def training_frame(models: Sequence[Training]) -> pd.DataFrame:
-    """All training curves as one long table, one row per model, metric and optimizer step."""
+    """All training curves as one long table, one row per model, metric and optimizer step.
+
+    ``model.frame``: a row per step, a column per metric; ``melt`` puts the columns below each
+    other.
+    """
     columns = ["model", "metric", "train_step", "value"]
     parts = [
         model.frame.melt("train_step", var_name="metric", value_name="value").assign(
