@@ -108,7 +108,9 @@ class Probe(_Entry):
 
     @classmethod
     def of(cls, probe: Memorised) -> Probe:
-        """Take what the report says of one arm on one probe, which shows a share of each question.
+        """Take what the report says of one arm on one probe.
+
+        A *probe* shows a share of each question, to see what the model remembers.
         """
         return cls(
             arm=probe.measured.arm,

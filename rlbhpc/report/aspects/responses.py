@@ -62,7 +62,13 @@ class Responses:
 
 @once_each
 def responses(report: Report) -> Iterator[Responses]:
-    """Measure lengths and entropies of every arm and step that has samples."""
+    """Measure lengths and entropies of the responses of every arm and step that has samples.
+
+    ``read_variables`` gives ``[problem, sample]``: tokens of a response, and the sum of the
+    entropies of its tokens, NaN where it is not known. Only judged samples count, and for the
+    entropy only those that have one. ``report.ratio``: a ratio of sums over problems, with its
+    interval.
+    """
     variables = ("n_tokens", "entropy_sum")
     for arm, (tokens, entropy) in read_variables(report, report.measured_arms, variables):
         has_length = arm.is_judged & (tokens > 0)
@@ -94,7 +100,10 @@ def compared_responses(report: Report) -> list[Responses]:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """Entropy and length, problem set by problem set."""
+    """Show entropy and length of responses as figure and table, one of each per problem set.
+
+    ``report.by_set`` yields each problem set with its arms' measures.
+    """
     for set_name, measures in report.by_set(responses(report)):
         yield el("h3", f"{set_name}: entropy and length")
         yield figure(
@@ -113,7 +122,11 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
-    """Draw entropy and length over steps, and pass@K against entropy along the steps."""
+    """Draw entropy and length over steps, and pass@K against entropy along the steps.
+
+    ``measures``: entropy and length of the responses of one arm at one step each. Where every arm
+    has one step, only the last panel is drawn.
+    """
     by_arm: dict[str, list[Responses]] = {}
     for measure in measures:
         by_arm.setdefault(measure.measured.arm, []).append(measure)
@@ -128,6 +141,11 @@ def entropy_chart(measures: Sequence[Responses], colours: Colours) -> Chart:
 
 
 def _entropy_against_pass_at_k(by_arm: dict[str, list[Responses]], colours: Colours) -> Panel:
+    """Draw the path of each arm along its steps: pass@K up, entropy to the right.
+
+    ``by_arm``: entropy and length of the responses of each arm, steps rising. K is the largest k
+    that the curves of all arms and steps have. A dot marks the last step.
+    """
     measures = [measure for checkpoints in by_arm.values() for measure in checkpoints]
     curves = [measure.measured.curve for measure in measures]
     k = min((int(curve.k[-1]) for curve in curves if curve), default=1)
@@ -147,7 +165,9 @@ def _steps_panel(
 ) -> Panel:
     """Draw a measure of each arm over its steps.
 
-    An arm with one step is a level across the panel: its step counts from another beginning.
+    ``by_arm``: entropy and length of the responses of each arm, steps rising. ``measure_name``:
+    which of the two. An arm with one step is a level across the panel: its step counts from another
+    beginning.
     """
     intervals_of_arm = {
         arm: [getattr(measure, measure_name) for measure in checkpoints]
@@ -171,7 +191,11 @@ def _steps_panel(
 
 
 def responses_frame(measures: Sequence[Responses]) -> pd.DataFrame:
-    """Entropy and length with intervals, pass@1 and pass@K, one row per arm, step and set."""
+    """Entropy and length with intervals, pass@1 and pass@K, one row per arm, step and set.
+
+    ``interval_columns``: columns of an estimate and its bounds. ``[0]`` is k = 1, ``[-1]`` the
+    largest k of the curve.
+    """
     return pd.DataFrame(
         {
             **measure.measured.key,
@@ -225,7 +249,12 @@ def budgets(report: Report) -> Iterator[Budget]:
 
 
 def token_costs(report: Report) -> Iterator[list[tuple[MeasuredArm, FloatArray]]]:
-    """Compared arms of each problem set, with tokens per response of each problem in the curve."""
+    """Yield for each problem set the compared arms, with the cost of each problem in the curve.
+
+    A cost is the mean number of tokens of a response. An arm with a problem whose cost is not known
+    is left out. ``sampled_rows, curve_rows``: positions of the problems with samples, and of those
+    in the pass@k curve; ``measure.cost`` is of the former.
+    """
     priced = [measure for measure in compared_responses(report) if not np.isnan(measure.cost).any()]
     for _, measures in report.by_set(priced):
         costs = []
@@ -240,9 +269,14 @@ def token_costs(report: Report) -> Iterator[list[tuple[MeasuredArm, FloatArray]]
 def budget_curves(
     report: Report, costs: Sequence[tuple[MeasuredArm, FloatArray]]
 ) -> Iterator[Budget]:
-    """Draw on one grid of budgets, from what buys every arm a response to each problem.
+    """Yield pass@budget of each arm, all on one grid of budgets.
 
-    ``costs``: arms, each with the cost of one response to each problem in its curve.
+    A *budget* is what may be spent on the responses to one problem. The grid begins where every arm
+    can buy a response to each problem.
+
+    ``costs``: arms, each with the cost of one response to each problem in its curve. ``largest``:
+    the budget at which the samples of some problem run out; an arm whose samples run out before it
+    can buy a response to its dearest problem has no curve.
     """
     affordable = []
     for arm, cost in costs:
@@ -261,7 +295,7 @@ def budget_curves(
 
 
 def budget_section(report: Report) -> Iterator[Node]:
-    """Curves and table of each problem set."""
+    """Show what a budget of tokens per problem buys, as curves and table of each problem set."""
     for set_name, curves in report.by_set(budgets(report)):
         yield el("h3", f"{set_name}: for a budget of tokens")
         yield figure(
@@ -273,7 +307,11 @@ def budget_section(report: Report) -> Iterator[Node]:
 
 
 def budget_table(set_name: str, curves: Sequence[Budget], unit: str = TOKENS) -> Node:
-    """Rates at a few budgets, from the first one up to the last that all arms can use."""
+    """Table of the rates at a few budgets, from the first one to the last that all arms can use.
+
+    ``curve.rates``: rate with its interval at each of ``curve.budgets``, which all arms share; NaN
+    above what an arm has samples for. ``spread_evenly``: takes a few of the columns.
+    """
     usable = ~np.isnan([curve.rates.estimate for curve in curves]).any(axis=0)
     last = int(np.flatnonzero(usable)[-1]) if usable.any() else 0
     columns = spread_evenly(range(last + 1), _TABLE_BUDGETS)
@@ -286,7 +324,10 @@ def budget_table(set_name: str, curves: Sequence[Budget], unit: str = TOKENS) ->
 
 
 def budget_chart(curves: Sequence[Budget], colours: Colours, unit: str = TOKENS) -> Chart:
-    """Draw each arm over budgets, base dashed, with its interval."""
+    """Draw pass@budget of each arm over budgets, base dashed, with its interval.
+
+    ``unit``: what a budget is counted in.
+    """
     x = log_axis([curve.budgets for curve in curves], unit)
     panel = Panel(x, percent_axis("pass@budget, %"), height=220)
     for curve in curves:

@@ -58,7 +58,12 @@ class Condition:
 
 @once_each
 def by_counterpart(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
-    """Last comparisons, each with itself by the verdict that does not decide, if that differs."""
+    """Last comparisons, each with itself by the verdict that does not decide, if that differs.
+
+    A sample has a strict and a lenient verdict, one of which decides. The *counterpart* of an arm
+    is its samples by the other one; None where only one was stored. ``counts.c``: right samples of
+    each problem. ``comparisons``: how many share the error of an answer.
+    """
     for pair in report.last_comparisons:
         base, trained = pair.base.counterpart, pair.trained.counterpart
         if base is None or trained is None or base.curve is None or trained.curve is None:
@@ -74,7 +79,11 @@ def by_counterpart(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
 
 
 def strictness_sentence(report: Report, pair: Comparison) -> str:
-    """Say what the other of strict and lenient does to an answer; empty where one was stored."""
+    """Say what the other of strict and lenient does to an answer; empty where one was stored.
+
+    One of the two verdicts of a sample decides. ``counterpart``: the comparison by the other one.
+    ``headline``: the answer in a word. ``net``: difference of pass@k at ``reach``, the largest k.
+    """
     for decided, counterpart in by_counterpart(report):
         if decided is not pair:
             continue
@@ -95,7 +104,13 @@ def strictness_sentence(report: Report, pair: Comparison) -> str:
 
 @once_each
 def conditions_tried(report: Report) -> Iterator[Condition]:
-    """Every condition of each question that was asked under more than one."""
+    """Every condition of each question that was asked under more than one.
+
+    A question is a base model and a recipe of training on one problem set. Comparisons that ask it
+    differ in prompt, sampling or seed; the first one that the study lists is "as asked". Each may
+    also be there by the other of strict and lenient verdicts, and by another grader. ``recipe_of``:
+    the recipe whose seed an arm is.
+    """
     recipe_of = {arm: name for name, arms in report.settings.trainings.items() for arm in arms}
     pairs_of_question: dict[tuple[str, str, str], list[Comparison]] = {}
     for pair in report.last_comparisons:
@@ -120,7 +135,11 @@ def conditions_tried(report: Report) -> Iterator[Condition]:
 
 
 def _changed_settings(report: Report, first: Comparison, pair: Comparison) -> str:
-    """Name what a comparison has otherwise than the first: prompts, temperatures, the training."""
+    """Name what a comparison has otherwise than the first: prompts, temperatures, the training.
+
+    Values are of base and trained arm, ``0.6 / 1`` or one value if they are alike. Where nothing
+    differs, or the study does not know an arm, the arms are named instead.
+    """
     arms = f"{pair.trained.arm} against {pair.base.arm}"
     if pair.trained.arm not in report.study_arms or pair.base.arm not in report.study_arms:
         return arms
@@ -144,7 +163,11 @@ def _setting_text(report: Report, arm_name: str, setting: str) -> str:
 
 
 def section(report: Report) -> Iterator[Node]:
-    """The word and the net under each condition, on one panel for each problem set."""
+    """Show the answer and the net difference under each condition, by problem set.
+
+    A *condition* is a question of the study asked again with one thing changed. ``outcome``: the
+    comparison under it. ``net``: trained minus base pass@K, at the largest k, ``reach``.
+    """
     for set_name, tried in report.by_set(conditions_tried(report)):
         yield el("h3", f"{set_name}: what the conclusion hangs on")
         yield figure(
@@ -170,7 +193,11 @@ def section(report: Report) -> Iterator[Node]:
 
 
 def robustness_chart(tried: Sequence[Condition], colours: Colours) -> Chart:
-    """Draw a row for each condition: its word, and the net with its interval."""
+    """Draw a row for each condition: its word, and the net difference with its interval.
+
+    A *condition* is a comparison (``question``) made again with one thing changed (``change``).
+    ``outcome``: the comparison under it; ``outcome.net``: trained minus base pass@K.
+    """
     x = points_axis([condition.outcome.net for condition in tried], "trained − base pass@K, points")
     panel = Panel(x, row_axis(len(tried)), height=34 * len(tried))
     panel.upright(0)
@@ -182,7 +209,11 @@ def robustness_chart(tried: Sequence[Condition], colours: Colours) -> Chart:
 
 
 def robustness_frame(tried: Sequence[Condition]) -> pd.DataFrame:
-    """One row per question and condition."""
+    """One row per question and condition.
+
+    A *condition* is a comparison (``question``) made again with one thing changed (``change``).
+    ``outcome``: the comparison under it; ``net``: its difference at ``reach``, the largest k.
+    """
     return pd.DataFrame(
         {
             **condition.question.key,
@@ -210,7 +241,8 @@ def lay_beside(report: Report, folder: Path, pairs: Sequence[Pair] = ()) -> None
     """Show what ``rlbhpc verify RUN --into FOLDER`` wrote, beside the run itself.
 
     ``report``: the run; the other grader is one of its conditions from now on. ``folder``: the run
-    with the other verdicts. ``pairs``: as for :func:`rlbhpc.report.gather.gather`.
+    with the other verdicts. ``pairs``: as for :func:`rlbhpc.report.gather.gather`. ``regraded``:
+    the file by which such a folder is known. ``memo``: what is kept with a report.
     """
     if not Layout(folder).regraded.is_file():
         raise UserError(
@@ -243,7 +275,11 @@ def by_other_grader(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
 
 
 def audit_section(report: Report) -> Iterator[Node]:
-    """Show how often verdicts are wrong by what people judged; nothing without an audit."""
+    """Show how often verdicts are wrong by what people judged; nothing without an audit.
+
+    ``rates_of_side``: error rates of the verifier, by arm, step and problem set. ``read``: how many
+    responses people judged.
+    """
     rates_of_side = load_error_rates(Layout(report.folder))
     if not rates_of_side:
         return
