@@ -176,7 +176,10 @@ def groups_of(tree: xr.DataTree, kinds: Container[str]) -> Iterator[xr.Dataset]:
 
 
 def once(work: Callable[[Report], T]) -> Callable[[Report], T]:
-    """Make ``work`` run once per report: its result is kept in ``report.memo``, by the function."""
+    """Make ``work`` run once per report: its result is kept in ``report.memo``, by the function.
+
+    Many parts of a report read the same results. A new report has an empty memo.
+    """
 
     @wraps(work)
     def remembered(report: Report) -> T:

@@ -92,7 +92,10 @@ def linear_axis(values: Iterable[ArrayLike], label: str, *, zero: bool = False) 
 
 
 def points_axis(intervals: Iterable[Interval], label: str) -> Axis:
-    """A range in percentage points that holds 0 and these rates with their intervals."""
+    """A range in percentage points that holds 0 and these rates with their intervals.
+
+    Rates are from −1 to 1; estimate and bounds may be arrays.
+    """
     ends = [
         100 * end
         for interval in intervals

@@ -280,7 +280,7 @@ def _base_and_checkpoints(
 ) -> tuple[MeasuredArm, list[MeasuredArm]]:
     """Choose the step that is the base, and the steps that are compared with it.
 
-    Both lists are the steps of one arm on one problem set, rising; they are one and the same list
+    Each list has the steps of one arm on one problem set, rising. They are one and the same list
     where an arm is compared with its own first step.
     """
     if base_steps is trained_steps:

@@ -330,7 +330,6 @@ def read_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
 
 
 def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes) -> MeasuredArm:
-    # A problem that the cube does not have yet is a row of missing samples.
     """Make an arm at one step of stored verdicts.
 
     ``request``: what was asked of the arm. ``stored, finishes``: codes of the verdicts and of how
@@ -339,6 +338,7 @@ def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes
     later; they are counted in ``topped_up`` only. ``up_to_stop``: drops what comes after the last
     right sample that was asked for.
     """
+    # A problem that the cube does not have yet is a row of missing samples.
     all_samples = take_rows(stored, request.stored_rows)
     verdicts = all_samples[:, : request.depth]
     finishes = take_rows(finishes, request.stored_rows)[:, : request.depth]

@@ -495,7 +495,10 @@ def main_published(
 
 @contextmanager
 def _exit_on_user_error() -> Iterator[None]:
-    """Print an error of the user that is raised within, and end the program without a traceback."""
+    """Print an error of the user that is raised within, and end the program without a traceback.
+
+    ``error.code``: the exit code of the program.
+    """
     try:
         yield
     except UserError as error:

@@ -63,7 +63,10 @@ def interval_texts(sizes: Sequence[int], k: IntArray, interval: Interval) -> lis
 
 
 def number_text(interval: Interval, digits: int = 2) -> str:
-    """An interval that is no rate: ``0.41 [0.38, 0.44]``, with ``?`` behind unsound bounds."""
+    """An interval that is no rate: ``0.41 [0.38, 0.44]``, with ``?`` behind unsound bounds.
+
+    ``digits``: decimals. A dash for NaN. *Sound* bounds hold as often as they should.
+    """
     if math.isnan(float(interval.estimate)):
         return _DASH
     estimate, lower, upper = (

@@ -49,7 +49,10 @@ def figure(caption: str, chart: Chart) -> ET.Element:
 
 
 def _legend(keys: tuple[Key, ...]) -> ET.Element:
-    """The legend of a chart as an HTML list: a short line in each colour, and its name."""
+    """The legend of a chart as an HTML list: a short line in each colour, and its name.
+
+    ``key``: name, colour and dashes of one curve. ``el`` makes an HTML element.
+    """
     entries = []
     for key in keys:
         line = el("path", d="M0 6h22", stroke=key.colour, stroke_width="2.5")

@@ -94,7 +94,8 @@ def _chance_sentences(report: Report, pair: Comparison) -> str:
     ``base_flips, trained_flips``: for each problem the chance that a new run of the base, or of the
     trained model, turns solved into unsolved or back. A problem keeps its cell of the table only if
     neither does. ``churn`` gives the number of problems that only one model solves, and how many of
-    them two runs of one and the same model would show; the rest is a real difference.
+    them two runs of one and the same model would show; the rest, called churn, is a difference
+    that sampling does not explain.
     """
     base_flips, trained_flips = _flip_probabilities(report, pair)
     cell_changes = float((1 - (1 - base_flips) * (1 - trained_flips)).sum())
@@ -111,7 +112,8 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
     """Problems that only one of the two solves, and how many a re-run of one model would show.
 
     The latter is the mean of both models, each sampled anew against itself; what is above it is
-    churn that sampling alone does not explain.
+    churn that sampling alone does not explain. A *flip* is a problem whose result, solved or not,
+    changes when it is sampled again; its probability is summed over problems.
     """
     assert pair.solved is not None
     base_flips, trained_flips = _flip_probabilities(report, pair)
@@ -120,7 +122,7 @@ def churn(report: Report, pair: Comparison) -> tuple[int, float]:
 
 
 def _flip_probabilities(report: Report, pair: Comparison) -> tuple[FloatArray, FloatArray]:
-    """For each problem the chance that sampling again, of base and of trained, turns its result.
+    """For each problem the chance that sampling again, of base and of trained, changes its result.
 
     A result is whether ``pair.reach`` samples of the problem hold a right one. ``pair.solved``
     keeps the problems as positions in four cells: both solve it, only base, only trained, neither.
@@ -230,7 +232,11 @@ ASPECT = Aspect(
 
 
 def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The figure of how many problems have which accuracy, for both sides of a comparison."""
+    """The figure of how many problems have which accuracy, for both sides of a comparison.
+
+    ``pair.never_solved``: change in the share of problems that no sample solves. ``interval_text``
+    is like ``+2.3 [−1.7, +6.4]``.
+    """
     caption = (
         "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
         f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
@@ -397,6 +403,7 @@ def evidence(report: Report) -> list[Evidence]:
     sides = list(_one_sided(report))
     responses = _read_responses(report, sides)
     found: list[Evidence] = []
+    # Cases are numbered over all sides; a side without any response takes no numbers.
     number = 0
     for side in sides:
         solver, other = side.solver, side.other
@@ -483,7 +490,11 @@ def _read_responses(
 
 @once
 def has_own_page(report: Report) -> bool:
-    """Whether the responses shown are so long together that they have a page of their own."""
+    """Whether the responses shown are so long together that they have a page of their own.
+
+    ``evidence``: by side of a comparison, the problems (*cases*) that only it solves, with
+    responses of both sides.
+    """
     characters = sum(
         len(response.text)
         for part in evidence(report)
@@ -509,7 +520,10 @@ def case_links(report: Report, pair: Comparison) -> dict[str, str]:
 
 
 def evidence_section(report: Report) -> Iterator[Node]:
-    """The problems that only one side solves, with responses; or a link to where they are."""
+    """The problems that only one side solves, with responses; or a link to where they are.
+
+    ``evidence``: these problems (*cases*), by comparison and side. ``el`` makes an HTML element.
+    """
     if not has_own_page(report):
         yield from cases(report, evidence(report))
         return

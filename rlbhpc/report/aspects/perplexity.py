@@ -287,7 +287,11 @@ def perplexity_steps_frame(evolutions: Sequence[Evolution]) -> pd.DataFrame:
 
 
 def _summaries_table(scores: list[Scored], set_name: str) -> Node:
-    """Distribution of perplexities as a table, one row per source of texts and model."""
+    """Distribution of perplexities as a table, one row per source of texts and model.
+
+    ``each.source, each.scorer``: whose texts, and the model that scored them; both have a step.
+    ``right_summary``: of the right answers alone.
+    """
     rows = []
     for each in scores:
         every, right = each.summary, each.right_summary

@@ -295,7 +295,10 @@ def budget_curves(
 
 
 def budget_section(report: Report) -> Iterator[Node]:
-    """Show what a budget of tokens per problem buys, as curves and table of each problem set."""
+    """Show what a budget of tokens per problem buys, as curves and table of each problem set.
+
+    ``report.by_set`` yields each problem set with its arms' curves.
+    """
     for set_name, curves in report.by_set(budgets(report)):
         yield el("h3", f"{set_name}: for a budget of tokens")
         yield figure(
@@ -337,7 +340,10 @@ def budget_chart(curves: Sequence[Budget], colours: Colours, unit: str = TOKENS)
 
 
 def budget_frame(curves: Sequence[Budget]) -> pd.DataFrame:
-    """pass@budget with its interval, one row per arm and budget."""
+    """pass@budget with its interval, one row per arm and budget.
+
+    ``measured.key``: columns that name the arm. ``curve.rates``: over ``curve.budgets``.
+    """
     return stack_rows(
         {
             **curve.measured.key,

@@ -264,7 +264,11 @@ def regraded_report(report: Report) -> Report | None:
 
 @once_each
 def by_other_grader(report: Report) -> Iterator[tuple[Comparison, Comparison]]:
-    """Last comparisons that another grader judged too, each with its outcome by that grader."""
+    """Last comparisons that another grader judged too, each with its outcome by that grader.
+
+    ``regraded``: the report on the same samples under that grader; None where there is none. A
+    title names both arms, their steps and the problem set.
+    """
     regraded = regraded_report(report)
     if regraded is None:
         return

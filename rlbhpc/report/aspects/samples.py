@@ -131,7 +131,11 @@ def own_frame(report: Report) -> pd.DataFrame:
 
 
 def own_section(report: Report) -> Iterator[Node]:
-    """The means of the study's own statistics in one table; nothing where it has none."""
+    """The means of the study's own statistics in one table; nothing where it has none.
+
+    A statistic is a Python function of the study. ``own_statistics`` yields it with its mean over
+    problems for each arm.
+    """
     rows = [
         [name, arm.problem_set, arm.label, percent_text(float(mean.estimate)),
          f"{percent_text(mean.low)} to {percent_text(mean.high)}"]
@@ -232,7 +236,10 @@ def memorised_section(report: Report) -> Iterator[Node]:
 
 
 def memorised_frame(probes: Sequence[Memorised]) -> pd.DataFrame:
-    """How often each probed question was completed and answered, one row per arm and problem."""
+    """How often each probed question was completed and answered, one row per arm and problem.
+
+    A *probe* shows a share of each question. Both columns are shares of the samples of a problem.
+    """
     return stack_rows(
         {
             **probe.measured.key,
