@@ -151,15 +151,14 @@ class Presence:
         """Runs of sample indices that are requested and do not exist, problem by problem.
 
         ``flags`` has a row for each problem and a column for each sample index; 0 means that no
-        sample is stored. With a False put before and behind each row, a run begins where the
-        difference of neighbours is 1 and ends before the index where it is −1.
+        sample is stored. With a 0 put before and behind the row of what is missing, a run begins
+        and ends where neighbours differ.
         """
-        is_missing = (self.flags == 0) & self._is_requested
-        changes = np.diff(np.pad(is_missing, ((0, 0), (1, 1))).astype(np.int8), axis=1)
-        starts = np.argwhere(changes == 1).tolist()
-        stops = np.argwhere(changes == -1).tolist()
-        for (problem, start), (_, stop) in zip(starts, stops, strict=True):
-            yield MissingRun(problem, start, stop)
+        for problem, (flags, n) in enumerate(zip(self.flags, self.n.tolist(), strict=True)):
+            is_missing = np.pad((flags[:n] == 0).astype(np.int8), 1)
+            changes = np.flatnonzero(np.diff(is_missing)).tolist()
+            for start, stop in zip(changes[::2], changes[1::2], strict=True):
+                yield MissingRun(problem, start, stop)
 
     @property
     def _is_requested(self) -> NDArray[np.bool_]:
@@ -219,11 +218,14 @@ def _compare(block: Block, n: NDArray[np.int64], stored: StoredFlags) -> Presenc
         stopped_at = _last_needed_samples(block.stop_after, stored.flags)
     is_stopped = stopped_at < n
     n = np.minimum(n, stopped_at)
-    columns_lacking = max(0, int(n.max(initial=0)) - stored.flags.shape[1])
+    flags = stored.flags
+    columns_lacking = int(n.max(initial=0)) - flags.shape[1]
+    if columns_lacking > 0:
+        flags = np.pad(flags, ((0, 0), (0, columns_lacking)))
     return Presence(
         block=block,
         n=n,
-        flags=np.pad(stored.flags, ((0, 0), (0, columns_lacking))),
+        flags=flags,
         tokens=stored.tokens.round().astype(np.int64),
         stale=stored.outdated,
         stopped=int(is_stopped.sum()),

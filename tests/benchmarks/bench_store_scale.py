@@ -35,14 +35,14 @@ from rlbhpc.store.compact import compact
 work = lambda: compact(layout, rebuild=True)
 """
 PLAN = """
-from rlbhpc.store import snapshot
 from rlbhpc.study.study import Study
+from rlbhpc.sweep import plan
 from rlbhpc.sweep.plan import make_plan
 from rlbhpc.sweep.plan import read_presence
 from tests.benchmarks.bench_store_scale import stock
 study = Study.from_json(layout.study.read_text())
 stocks = dict(((b.arm, b.set_name), stock(b, {n})) for b in study.blocks())
-snapshot.take = lambda layout, arm, set_name, **options: stocks[arm, set_name]
+plan.take_inventory = lambda layout, arm, set_name, **options: stocks[arm, set_name]
 work = lambda: make_plan(study, read_presence(layout, list(study.blocks())), 1 << 34)
 """
 # Not ru_maxrss: that keeps the peak of the process that this one was forked from.

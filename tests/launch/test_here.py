@@ -62,10 +62,11 @@ def test_a_failure_of_a_local_job_has_its_log_and_an_end(tmp_path: Path, stubs: 
     # The log is found as well once another launch is the newest.
     assert call("launch", path, "--shard-tokens", 300)[0] == DONE
     assert json.loads(call("doctor", path, "--json")[1].stdout) == [cause]
-    # Another launch has made it.
+    # Another launch has made what the task was to make: both shards.
     make(study, [0])
-    assert call("doctor", path)[0] == DONE
+    assert json.loads(call("doctor", path, "--json")[1].stdout) == [cause]
     make(study, [1])
+    assert call("doctor", path)[0] == DONE
     assert submit(launch).returncode == INCOMPLETE, "no cube"
 
 
@@ -115,14 +116,14 @@ def test_a_job_without_shards_is_seen_at_work_too(tmp_path: Path, stubs: Stubs) 
     ("visible", "per_copy", "used"),
     [
         ("MIG-4a7f", 1, {"MIG-4a7f"}),
-        ("GPU-8932f937, GPU-1f22", 1, {"GPU-8932f937", "GPU-1f22"}),
-        ("0,1,2,3,4", 2, {"0,1", "2,3"}),
+        ("GPU-8932f937, GPU-1f22", 1, {"GPU-8932f937,GPU-1f22"}),
+        ("0,1,2,3,4", 2, {"0,1,2,3,4"}),
         ("-1", 1, {""}),
         # As Slurm says it in a job without a GPU.
         ("NoDevFiles", 1, {""}),
     ],
 )
-def test_a_task_has_the_devices_of_one_copy_by_any_name(
+def test_a_task_has_all_devices_of_this_machine_by_any_name(
     tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, visible: str, per_copy: int,
     used: set[str],
 ) -> None:  # fmt: skip
