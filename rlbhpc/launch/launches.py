@@ -20,6 +20,7 @@ from rlbhpc.files import explain
 from rlbhpc.launch import slurm
 from rlbhpc.launch.cluster import HERE
 from rlbhpc.launch.host.claims import (
+    SILENCE_LIMIT_SECONDS,
     Claims,
     create_claim,
     host_name,
@@ -28,6 +29,7 @@ from rlbhpc.launch.host.claims import (
     is_own_file,
     list_generations,
     read_newest_claim,
+    seconds_silent,
     start_tick,
 )
 from rlbhpc.launch.host.task import launching_environment, read_submissions, read_submitted_ids
@@ -577,35 +579,50 @@ def hidden_launches(
 def find_live_jobs(study: Study, launches: Sequence[LaunchFolder]) -> list[QueueRow] | None:
     """Jobs of a study's launches that are in the queue, or may be; None if Slurm does not answer.
 
-    Jobs that Slurm may hide count as long as something that they make is not there: nobody can say
-    whether they wait, run or are gone. They are added to the rows that Slurm shows, with the state
-    `HIDDEN`.
+    Jobs that Slurm may hide count as long as something that they make is not there. They are added
+    to the rows that Slurm shows. A claim with a recent sign of life says that its job runs. Of the
+    others nobody can say whether they wait, run or are gone: their state is `HIDDEN`, unless their
+    launch was cancelled, whose jobs end as soon as they start.
     """
     rows = read_queue_of(launches)
     hidden = hidden_launches(launches, rows or ())
     if rows is None or not hidden:
         return rows
     missing = MissingSamples(read_presence(study.layout, list(study.blocks())))
+    live_claims = _list_live_claims(study.layout.claims)
     for launch in hidden:
-        if launch.is_cancelled:  # its jobs end as soon as they start
-            continue
-        for row in _submitted_work(launch):
-            if not is_made(study, launch, row.name, missing):
+        for row, claim_names in _submitted_work(launch):
+            if is_made(study, launch, row.name, missing):
+                continue
+            if not live_claims.isdisjoint(claim_names):
+                rows.append(row._replace(state="RUNNING"))
+            elif not launch.is_cancelled:
                 rows.append(row)
     return rows
 
 
-def _submitted_work(launch: LaunchFolder) -> Iterator[QueueRow]:
+def _list_live_claims(folder: Path) -> set[str]:
+    """Names of the claims whose holders have lately shown that they live."""
+    return {
+        name
+        for name, generation in list_generations(folder).items()
+        if seconds_silent(folder / f"{name}.{generation}") < SILENCE_LIMIT_SECONDS
+    }
+
+
+def _submitted_work(launch: LaunchFolder) -> Iterator[tuple[QueueRow, list[str]]]:
     """Rows of a queue, in the state HIDDEN, for all jobs of a launch that train or sample.
 
     They stand for jobs that Slurm may hide. Each task of an array has a row; a training is one job.
+    Beside each row stand the names of the claims that its work takes: of each shard, or of the job.
     """
     for script, job_ids in launch.submitted.items():
-        tasks: Sequence[int] = range(len(launch.jobs[script]["tasks"]))
         if script.startswith("train-"):
-            tasks = [slurm.NO_ARRAY]
-        for task in tasks:
-            yield QueueRow(job_ids[-1], task, slurm.HIDDEN, "PrivateData", launch.user)
+            row = QueueRow(job_ids[-1], slurm.NO_ARRAY, slurm.HIDDEN, "PrivateData", launch.user)
+            yield row, [f"job-{row.name}"]
+        for task, shards in enumerate(launch.jobs[script]["tasks"]):
+            row = QueueRow(job_ids[-1], task, slurm.HIDDEN, "PrivateData", launch.user)
+            yield row, [f"{launch.plan}-{shard:05d}" for shard in shards]
 
 
 @dataclass(frozen=True)
