@@ -69,7 +69,7 @@ def test_a_damaged_record_of_an_attempt_is_told(run: Run, content: bytes) -> Non
     attempt.record_end("done", tokens=99)
     for damaged in (content, attempt.path.read_bytes().replace(b": 99", b": 98")):
         attempt.path.write_bytes(damaged)
-        for verb in ("status", "plan", "report"):
+        for verb in ("status", "plan"):
             code, result = call(verb, path)
             assert code == INCOMPLETE, verb
             told = [line for line in result.stderr.splitlines() if str(attempt.path) in line]
