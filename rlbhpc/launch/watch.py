@@ -120,7 +120,7 @@ class CheckpointKeeper:
             is_settled = self._last_signatures.get(step) == signature
             self._last_signatures[step] = signature
             # A training that was restarted writes other weights under the same step.
-            is_new = signature != checkpoint_signature(self._kept(step))
+            is_new = signature != checkpoint_signature(self._kept_checkpoint(step))
             if is_settled and is_new and has_whole_weights(folder) and self._take(step, folder):
                 taken_steps.append(step)
         return taken_steps
@@ -132,7 +132,8 @@ class CheckpointKeeper:
             if match and folder.is_dir() and int(match[1]) % self.every_steps == 0:
                 yield int(match[1]), folder
 
-    def _kept(self, step: int) -> Path:
+    def _kept_checkpoint(self, step: int) -> Path:
+        """Our folder of a step, whether it is there yet or not."""
         return self.kept_folder / f"step-{step}"
 
     def _take(self, step: int, folder: Path) -> bool:
@@ -149,9 +150,9 @@ class CheckpointKeeper:
                 _link_or_copy(folder / name, target)
             if not has_whole_weights(partial):
                 return False
-            if self._kept(step).exists():
-                self._kept(step).rename(partial.with_suffix(".replaced"))
-            partial.rename(self._kept(step))
+            if self._kept_checkpoint(step).exists():
+                self._kept_checkpoint(step).rename(partial.with_suffix(".replaced"))
+            partial.rename(self._kept_checkpoint(step))
         except FileNotFoundError:
             return False
         finally:

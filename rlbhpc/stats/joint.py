@@ -140,13 +140,13 @@ class JointRates:
         stops rising. Masses that start at 0 would stay there, hence the 1e-9.
         """
         mass = np.full(self.likelihood.shape[1], 1.0) if start is None else start + 1e-9
-        mass = _normalized(mass, group, share)
+        mass = _normalize(mass, group, share)
         density = self.likelihood @ mass
         log_likelihood = -np.inf
         for em_round in range(1, _MOST_ROUNDS + 1):
             # The EM step: each problem is shared out among the cells by how well they explain it.
             mass = mass * (self._likelihood_by_cell @ (self.problems_in_row / density))
-            mass = _normalized(mass, group, share)
+            mass = _normalize(mass, group, share)
             density = self.likelihood @ mass
             if em_round % _ROUNDS_PER_CHECK:
                 continue
@@ -191,7 +191,7 @@ class JointRates:
         return np.asarray(density_of_group / density)
 
 
-def _normalized(
+def _normalize(
     mass: NDArray[np.float64], group: NDArray[np.bool_] | None, share: float
 ) -> NDArray[np.float64]:
     """Scale masses so that they add up to 1, and those of the group of cells to ``share``.
