@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import zlib
+from collections import Counter
 from collections.abc import Generator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,14 +32,44 @@ def shared_reference() -> Path:
 def pytest_configure() -> None:
     """Let tests that interrupt the program do so also in a batch script's background job.
 
-    A shell starts such jobs with SIGINT ignored, and they and their children inherit that.
+    A shell starts such jobs with SIGINT ignored, and they and their children inherit that. The day
+    is set once, so that parallel processes that start around midnight choose the same tests.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("RLBHPC_TEST_DAY", str(datetime.now(UTC).toordinal()))
+
+
+def choose_by_turns(items: list[pytest.Item], day: int) -> list[pytest.Item]:
+    """Choose of the cases of each test that is marked ``by_turns(n)`` each n-th, others each day.
+
+    Tests without the mark are all chosen.
+    """
+    chosen: list[pytest.Item] = []
+    cases_before: Counter[str] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("by_turns")
+        if marker is None:
+            chosen.append(item)
+            continue
+        test_name = item.nodeid.partition("[")[0]
+        turn = zlib.crc32(test_name.encode()) + cases_before[test_name]
+        cases_before[test_name] += 1
+        if (turn + day) % marker.args[0] == 0:
+            chosen.append(item)
+    return chosen
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give the tests of a soak ten times their limit, since they do ten times their work."""
+    """Leave tests that take turns for another day, except in a soak and where named one by one.
+
+    The tests of a soak have ten times their limit, since they do ten times their work.
+    """
     if os.environ.get("RLBHPC_SOAK") != "1":
+        if not any("::" in argument for argument in config.args):
+            chosen = choose_by_turns(items, int(os.environ["RLBHPC_TEST_DAY"]))
+            for_another_day = set(items) - set(chosen)
+            config.hook.pytest_deselected(items=list(for_another_day))
+            items[:] = chosen
         return
     for item in items:
         own = item.get_closest_marker("timeout")

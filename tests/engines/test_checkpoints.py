@@ -152,6 +152,7 @@ def on_two_ranks(script: str, *arguments: object) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.by_turns(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "tied"), [(2, True), (3, False)])
 def test_a_zero_checkpoint_of_two_ranks_becomes_the_model_it_holds(
@@ -187,6 +188,7 @@ def fsdp(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 1 << 30])
 @pytest.mark.parametrize("saved", ["global_step_1", "global_step_1/actor", "checkpoint-1"])

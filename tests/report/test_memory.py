@@ -44,6 +44,7 @@ def test_a_plan_keeps_bits_of_each_sample(tmp_path: Path) -> None:
     assert (peaks[1] - peaks[0]) * 2**20 / (ARMS * 200 * 18_000) < OF_A_PLAN
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.slow
 def test_a_report_keeps_few_bytes_of_each_sample(tmp_path: Path) -> None:
     sizes = []

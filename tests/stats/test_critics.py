@@ -11,7 +11,7 @@ from rlbhpc.stats.decision import MARGIN
 from rlbhpc.stats.verifier_error import chance_at_k, error_range, largest_false_right
 from tests.stats.critics import CRITICS, Critic, counts, outcomes, same, true_shares
 
-WHOLE, PART = 500, 20
+WHOLE, PART = 500, 50
 
 
 def most_of(number: int, share: float) -> float:
@@ -19,6 +19,7 @@ def most_of(number: int, share: float) -> float:
     return float(stats.binom.ppf(0.9999, number, share))
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("critic", CRITICS, ids=[critic.name for critic in CRITICS])
 def test_critics(critic: Critic, soak: bool) -> None:

@@ -162,6 +162,7 @@ def results(layout: Layout) -> dict[str, tuple[object, str, int]]:
     return found
 
 
+@pytest.mark.by_turns(2)
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("seed", [7, 8])

@@ -232,6 +232,7 @@ def test_row_groups_of_large_responses_end_where_the_rows_say(
     assert max(sizes) <= most
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.slow
 def test_more_text_than_arrow_counts_is_sealed_and_exported_in_bounded_memory(
     tmp_path: Path,

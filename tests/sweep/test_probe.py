@@ -154,6 +154,7 @@ def write_sets(folder: Path) -> None:
     (folder / "texts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lessons))
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.timeout(900)

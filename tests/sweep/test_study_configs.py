@@ -157,6 +157,7 @@ def test_scores_of_answers_to_figures_are_refused(tmp_path: Path) -> None:
         rlbhpc("score", path)
 
 
+@pytest.mark.by_turns(5)
 @pytest.mark.engine
 @pytest.mark.slow
 @pytest.mark.timeout(900)

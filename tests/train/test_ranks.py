@@ -106,6 +106,7 @@ def test_a_rank_of_a_launcher_stays_what_it_is_and_waits_for_the_longest_rollout
     assert printed_by(A_RANK_OF_A_LAUNCHER) == "True\n12:00:00\n"
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_on_another_number_of_ranks(tmp_path: Path) -> None:
     # Without biases: turned by position alone, that of a key has a gradient of little but rounding,

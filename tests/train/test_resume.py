@@ -138,7 +138,13 @@ def outcome(study: Path) -> dict[str, str]:
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(
     "algorithm",
-    [pytest.param("grpo", marks=pytest.mark.core), "ppo", "ttrl", "rlpr", "absolute-zero"],
+    [
+        pytest.param("grpo", marks=pytest.mark.core),
+        *(
+            pytest.param(name, marks=pytest.mark.by_turns(2))
+            for name in ("ppo", "ttrl", "rlpr", "absolute-zero")
+        ),
+    ],
 )
 def test_killed_training_ends_with_the_same_weights(
     model: Path, tmp_path: Path, soak: bool, algorithm: str

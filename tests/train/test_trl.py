@@ -66,6 +66,7 @@ def update(algorithm: Algorithm, rows: list[tuple[list[int], list[int], float]])
     )
 
 
+@pytest.mark.by_turns(3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES)
 def test_five_steps_end_at_the_same_weights(model: Path, tmp_path: Path, case: str) -> None:

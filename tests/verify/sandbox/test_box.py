@@ -127,6 +127,7 @@ ONE_THREAD = HEAVY.replace("THREADS", "[0.1]")
 FIVE_THREADS = HEAVY.replace("THREADS", "[0.04, 0.06, 0.08, 0.1, 0.12]")
 
 
+@pytest.mark.by_turns(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [ONE_THREAD, FIVE_THREADS], ids=["one", "five"])
 @pytest.mark.parametrize("name", ["T1", "T3"])
