@@ -101,7 +101,7 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
     variables = (
         cube_schema.SAMPLE_NUMBER,
-        *cube_schema.SAMPLE_VARIABLES,
+        *cube_schema.sample_variables(grid.provenance),
         *cube_schema.CELL_VARIABLES,
     )
     _create_axes(group, arm, problem_set, grid, variables)
@@ -233,19 +233,20 @@ def write_band(
         write_region(group, name, region, values)
 
 
-def band_files(group: str, sample_chunks: int, chunk_row: int, step_index: int) -> Iterator[Path]:
+def band_files(group: str, grid: Grid, chunk_row: int, step_index: int) -> Iterator[Path]:
     """Paths of the chunk files of a band, below the cube's root.
 
     A *band* is one row of chunks along the problems, at one step, with all samples. ``group``: path
-    of the group. ``sample_chunks``: chunks along its sample axis. Variables over cells (problem,
-    step) have one file in a band, those over samples have one for each chunk of samples.
+    of the group. Variables over cells (problem, step) have one file in a band, those over samples
+    have one for each chunk of samples.
     """
-    for variable in (*cube_schema.SAMPLE_VARIABLES, *cube_schema.CELL_VARIABLES):
+    sample_variables = cube_schema.sample_variables(grid.provenance)
+    for variable in (*sample_variables, *cube_schema.CELL_VARIABLES):
         folder = Path(group, variable.name, "c", str(chunk_row))
         if variable.dims == cube_schema.CELLS:
             yield folder / str(step_index)
             continue
-        for sample_chunk in range(sample_chunks):
+        for sample_chunk in range(grid.sample_chunks):
             yield folder / str(sample_chunk) / str(step_index)
 
 

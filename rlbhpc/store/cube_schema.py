@@ -140,6 +140,21 @@ SAMPLE_VARIABLES: Final = (
     RIGHT,
 )
 
+
+def sample_variables(provenance: Mapping[str, Any]) -> tuple[Variable, ...]:
+    """Variables over the samples of a group, by what its provenance says of how they were drawn.
+
+    Left out are columns of a sampling setting that the group does not have.
+    """
+    sampling = provenance.get("sampling", {})
+    variables = []
+    for variable in SAMPLE_VARIABLES:
+        column = COLUMNS.get(variable.name)
+        if column is None or not column.setting or column.setting in sampling:
+            variables.append(variable)
+    return tuple(variables)
+
+
 #: Counts over the samples of a problem at a step.
 COUNT_VARIABLES: Final = (
     _variable("n", CELLS, "i4", "samples with a verdict of 0, 1, 2 or 3"),

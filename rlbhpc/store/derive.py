@@ -47,6 +47,16 @@ _RIGHT: Final = int(Status.RIGHT)
 _LAST_JUDGED: Final = int(max(cube_schema.JUDGED))
 
 
+class BandPlace(NamedTuple):
+    """Which band: its row of chunks along the problems, and the position of its step."""
+
+    chunk_row: int
+    step_index: int
+
+    def __str__(self) -> str:
+        return f"{self.chunk_row}/{self.step_index}"
+
+
 class BandValues(NamedTuple):
     """Arrays of a band, the step as their last dimension of size one, and its table of answers."""
 
@@ -54,26 +64,27 @@ class BandValues(NamedTuple):
     answers: dict[str, NDArray[Any]]
 
 
-def build_band(
-    rows: pa.Table, problems: Sequence[str], fingerprints: Sequence[int], step: int, n: int
-) -> BandValues:
+def build_band(rows: pa.Table, grid: Grid, place: BandPlace) -> BandValues:
     """Put the samples of a band into arrays, and list its distinct answers.
 
     A *band* is one chunk of problems at one step, with all their samples. ``rows``: samples of that
-    step with :data:`BAND_COLUMNS`, each key once. ``problems, fingerprints``: the problems of the
-    band and, for each, the hash of the request that is asked for now. Rows of other problems, or
-    with another fingerprint, do not count. ``n``: length of the sample axis.
+    step with :data:`BAND_COLUMNS`, each key once. ``grid``: the axes of the group, and for each
+    problem the hash of the request that is asked for now, its *fingerprint*. Rows of other
+    problems, or with another fingerprint, do not count.
 
     Arrays of samples are (problem, sample, 1), counts are (problem, 1): the last axis is the step.
     Where there is no sample, an array has the fill value of its variable.
     """
+    problems = grid.problems_of_row(place.chunk_row)
+    step = grid.steps[place.step_index]
+    # -1 stands for a problem that is not asked at this step, and matches no sample.
+    requested = np.array([grid.fingerprints.get((step, name), -1) for name in problems], np.int64)
     problem_indices, is_counted = find_positions(rows["problem"], problems)
-    requested = np.asarray(fingerprints, np.int64)
     is_counted &= np.asarray(rows["fingerprint"]) == requested[problem_indices]
     rows = rows.filter(pa.array(is_counted))
     problem_indices = problem_indices[is_counted]
     # Places in an array of (problem, sample) that is laid out flat.
-    flat_positions = problem_indices * n + np.asarray(rows["sample"]).astype(np.int64)
+    flat_positions = problem_indices * grid.n + np.asarray(rows["sample"]).astype(np.int64)
 
     answer_ids, answers = _count_answers(rows["answer"], problem_indices)
     problems_of_answers = answers["problem"]
@@ -82,13 +93,13 @@ def build_band(
     right = cube_schema.RIGHT_BY_VERDICT[np.asarray(rows["verdict"])]
     derived_columns = {"answer": answer_ids, "right": right}
     arrays: dict[str, NDArray[Any]] = {}
-    for variable in cube_schema.SAMPLE_VARIABLES:
+    for variable in cube_schema.sample_variables(grid.provenance):
         values = derived_columns.get(variable.name)
         if values is None:
             values = np.asarray(rows[variable.name])
-        flat = np.full(len(problems) * n, variable.fill, variable.dtype)
+        flat = np.full(len(problems) * grid.n, variable.fill, variable.dtype)
         flat[flat_positions] = values
-        arrays[variable.name] = flat.reshape(len(problems), n, 1)
+        arrays[variable.name] = flat.reshape(len(problems), grid.n, 1)
     arrays["n"], arrays["c"] = count_verdicts(arrays["verdict"], axis=1)
     arrays["fingerprint"] = requested[:, np.newaxis]
     n_answers = np.bincount(problems_of_answers, minlength=len(problems))
@@ -177,16 +188,6 @@ def _count_answers(
         "count": counts,
     }
     return id_of_text[codes], table
-
-
-class BandPlace(NamedTuple):
-    """Which band: its row of chunks along the problems, and the position of its step."""
-
-    chunk_row: int
-    step_index: int
-
-    def __str__(self) -> str:
-        return f"{self.chunk_row}/{self.step_index}"
 
 
 #: Takes files over from the base, by their paths below its root, and says whether it could.
@@ -335,7 +336,7 @@ class Derivation:
         the band's chunk files into the new cube; it returns False if one is damaged or lost.
         Returns whether the band was reused; if not, the caller derives it from its rows.
         """
-        files = cube.band_files(str(self._group), self.grid.sample_chunks, *place)
+        files = cube.band_files(str(self._group), self.grid, *place)
         if self._base is None or not self._base_is_as_good(place) or not take_over(files):
             return False
         self.kept.add(place)
@@ -376,18 +377,16 @@ class Derivation:
     def _read_band(self, place: BandPlace) -> tuple[BandValues, list[Note]]:
         """Build a band from its rows on disk, with notes on what was left out of it.
 
-        A *band* is one chunk of problems at one step. A *fingerprint* is the hash of the request
-        that a sample answers; -1 stands for a problem that is not asked at this step, and matches
-        no sample. ``verify``: damaged samples are found now and left out.
+        A *band* is one chunk of problems at one step. ``verify``: damaged samples are found now and
+        left out.
         """
-        step = self.grid.steps[place.step_index]
-        problems = self.grid.problems_of_row(place.chunk_row)
-        fingerprints = [self.grid.fingerprints.get((step, problem), -1) for problem in problems]
+        problems = set(self.grid.problems_of_row(place.chunk_row))
+        steps = {self.grid.steps[place.step_index]}
         samples = DistinctSamples(
-            self._files.snapshot, BAND_COLUMNS, problems=set(problems), steps={step}, verify=True
+            self._files.snapshot, BAND_COLUMNS, problems=problems, steps=steps, verify=True
         )
         rows = samples.read(np.arange(samples.count), BAND_COLUMNS)
-        return build_band(rows, problems, fingerprints, step, self.grid.n), samples.notes
+        return build_band(rows, self.grid, place), samples.notes
 
     def _unchanged_bands(self) -> set[BandPlace]:
         """Find the bands of the base that can be reused, as no new or changed file touches them.

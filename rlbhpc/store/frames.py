@@ -60,7 +60,7 @@ _LAYOUT: Final = 1
 MAGIC: Final = f"rlbhpcJ{SCHEMA_VERSION + _LAYOUT:x}".encode()
 #: Formats that are read, with the schema version of their samples. Index blocks are read of
 #: today's alone; of the others all samples are read instead.
-FORMATS: Final = {MAGIC: SCHEMA_VERSION, b"rlbhpcJ3": 2, b"rlbhpcJ2": 2}
+FORMATS: Final = {b"rlbhpcJ2": 2, b"rlbhpcJ3": 2, b"rlbhpcJ4": 3, MAGIC: SCHEMA_VERSION}
 SAMPLE: Final = int.from_bytes(b"SMPL", "little")
 INDEX: Final = int.from_bytes(b"INDX", "little")
 INDEX_END: Final = int.from_bytes(b"XEND", "little")
