@@ -19,7 +19,6 @@ from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.stats import pass_at_k
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.schema import Verification
 from rlbhpc.sweep.again import Comparison, StoredRun, grade_again
 from rlbhpc.sweep.audit import (
     Answers,
@@ -31,7 +30,6 @@ from rlbhpc.sweep.audit import (
     exchange_judgements,
     read_again,
 )
-from rlbhpc.sweep.judge import verifier_kind
 from rlbhpc.verify.error_audit import (
     ErrorRate,
     ErrorRates,
@@ -79,7 +77,7 @@ def verify(
     keep(layout.logs, "verify", layout.attempts)
     stored = StoredRun(layout, arm, step)
     # What is left to give is a problem: the answer is the kind of grader that judges it.
-    choose_kind = partial(_choose_kind, grader, stored.verification)
+    choose_kind = partial(_choose_kind, grader)
     target = None if into is None else Layout(into)
     comparisons = grade_again(stored, choose_kind, target, workers)
     if as_json:
@@ -96,13 +94,13 @@ def verify(
     return DONE
 
 
-def _choose_kind(grader: str | None, verification: Verification, problem: Problem) -> str:
+def _choose_kind(grader: str | None, problem: Problem) -> str:
     """The kind of grader for a problem: the one asked for where it fits, else the study's.
 
     A kind such as math or math-paper names a grader; what stands before the dash is its family. The
     one that the user asked for, ``grader``, judges only problems of its own family.
     """
-    study_kind = verifier_kind(problem, verification)
+    study_kind = problem.verifier
     if not study_kind and grader is None:
         raise UserError(
             f"{problem.id} was imported, and no study says what judges it; name a grader, such as "

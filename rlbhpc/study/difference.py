@@ -96,14 +96,14 @@ def judged_otherwise(old: Study, new: Study) -> list[str]:
     """Name the problem sets of both studies whose answers another verifier judges now.
 
     Their stored verdicts stay as they are. A set counts if its own verifier differs, or if a rule
-    for all sets does: how code is run (``code``) or which verdict decides (``decides``).
+    for all sets does: which verdict decides (``decides``).
     `_content_record` gives the values of a study file as plain dicts.
     """
     old_record = _content_record(old)
     new_record = _content_record(new)
     old_rules = old_record["verification"]
     new_rules = new_record["verification"]
-    is_other_rule = any(old_rules[key] != new_rules[key] for key in ("code", "decides"))
+    is_other_rule = old_rules["decides"] != new_rules["decides"]
     old_sets = old_record["problem_sets"]
     changed_sets = []
     for name, entry in new_record["problem_sets"].items():

@@ -117,15 +117,18 @@ class Verification(Entry):
     """
     paper: bool = False
     """Also store the verdicts of the published study's lenient math grader, as variable `paper`."""
-    code: Literal["sound", "compat"] = "sound"
-    """Judge programs soundly, or as the official harness of the benchmark would."""
     unsafe: bool = False
     """Run programs even where no sandbox is available; every such verdict is marked."""
 
     @model_validator(mode="before")
     @classmethod
-    def _a_word_says_what_decides(cls, value: Any) -> Any:
-        return {"decides": value} if isinstance(value, str) else value
+    def _read_other_forms(cls, value: Any) -> Any:
+        """Read a word as what decides, and leave out ``code: sound``, which files of before say."""
+        if isinstance(value, str):
+            return {"decides": value}
+        if isinstance(value, dict) and value.get("code") == "sound":
+            return {key: setting for key, setting in value.items() if key != "code"}
+        return value
 
 
 class ScoreRequest(Entry):

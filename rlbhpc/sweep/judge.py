@@ -61,7 +61,7 @@ class Judge:
         for index, (request, completion) in enumerate(finished):
             if completion.finish is not Finish.ERROR:
                 problem = self._problems[request.key.problem]
-                kind = verifier_kind(problem, self._verification)
+                kind = problem.verifier
                 indices_by_kind.setdefault(kind, []).append(index)
         for kind, indices in indices_by_kind.items():
             items = [self._verifier_item(*finished[index]) for index in indices]
@@ -94,13 +94,6 @@ class Judge:
             timeout_seconds = self._verification.timeout
             self._verifiers[kind] = BatchVerifier(kind, verifying_processes(), timeout_seconds)
         return self._verifiers[kind].verify_many(items)
-
-
-def verifier_kind(problem: Problem, verification: Verification) -> str:
-    """Kind of the verifier that judges a problem in a study."""
-    if problem.verifier == "code" and verification.code == "compat":
-        return "code-compat"
-    return problem.verifier
 
 
 def verifying_processes() -> int:

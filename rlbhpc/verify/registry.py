@@ -44,13 +44,12 @@ from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.verdict import GIVEN, Status, Verdict
 
-# Where each verifier is: a module, or an object of one. A module is imported when its kind is first
-# asked for, so a heavy one costs others nothing.
+# The module of each verifier. It is imported when its kind is first asked for, so a heavy one costs
+# others nothing.
 KINDS: Final[dict[str, str]] = {
     "math": "rlbhpc.verify.kinds.math",
     "math-paper": "rlbhpc.verify.kinds.math_paper",
     "code": "rlbhpc.verify.kinds.code",
-    "code-compat": "rlbhpc.verify.kinds.code:COMPATIBLE",
     "countdown": "rlbhpc.verify.kinds.countdown",
     "visual": "rlbhpc.verify.kinds.visual",
     "choice": "rlbhpc.verify.kinds.choice",
@@ -153,16 +152,13 @@ class OwnVerifier:
 def verifier(kind: str) -> Verifier:
     """Return the verifier of one kind: a module of the package, or one that was brought.
 
-    ``kind``: a key of ``KINDS``, which says in what module (or object of one, behind a colon) that
-    verifier is; or how a study names a verifier of its own.
+    ``kind``: a key of ``KINDS``, or how a study names a verifier of its own.
     """
-    path = KINDS.get(kind)
-    if path is None:
+    module_name = KINDS.get(kind)
+    if module_name is None:
         return _load_own_verifier(kind)
     plugins.reject_own_name("verifiers", kind)
-    module_name, _, object_name = path.partition(":")
-    module = importlib.import_module(module_name)
-    return cast(Verifier, getattr(module, object_name) if object_name else module)
+    return cast(Verifier, importlib.import_module(module_name))
 
 
 def _load_own_verifier(kind: str) -> OwnVerifier:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.running.batch import verify_many
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Job, Limits
@@ -94,7 +93,7 @@ def _undisturbed(sandbox: Sandbox, neighbour: Sandbox, hostile: str) -> bool:
     thread.start()
     try:
         squares = problem([(str(n), str(n * n)) for n in range(40)])
-        judged = livecodebench.judge("print(int(input()) ** 2)", squares, sandbox, Strictness.SOUND)
+        judged = livecodebench.judge("print(int(input()) ** 2)", squares, sandbox)
     finally:
         over.set()
         thread.join()

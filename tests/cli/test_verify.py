@@ -155,9 +155,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "rlbhpc.cli.verify.verifier_kind", lambda problem, verification: "math-paper"
-    )
+    monkeypatch.setattr("rlbhpc.cli.verify._choose_kind", lambda grader, problem: "math-paper")
 
 
 def test_new_verdicts_become_a_run_of_their_own(

@@ -16,7 +16,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.schema import Verification
-from rlbhpc.sweep.judge import Judge, SampleRequest, make_sample, verifier_kind, verifying_processes
+from rlbhpc.sweep.judge import Judge, SampleRequest, make_sample, verifying_processes
 from rlbhpc.sweep.worker import Recorder
 from rlbhpc.verify.kinds.code import UNSAFE
 from rlbhpc.verify.registry import verify
@@ -79,12 +79,6 @@ def test_rows_are_what_the_verifier_says_of_each_alone() -> None:
             alone = verify(problem.verifier, problem.gold, done.text, problem)
             assert row[1:5] == (alone.strict, alone.canonical, row[3], alone.grader)
             assert alone.rule.endswith(row[3])
-
-
-def test_the_harness_for_programs_is_the_one_that_the_study_names() -> None:
-    problem = Problem("c/1", {"question": "?"}, "", "code")
-    for code, kind in (("sound", "code"), ("compat", "code-compat")):
-        assert verifier_kind(problem, Verification(code=code)) == kind  # type: ignore[arg-type]
 
 
 def test_the_paper_verdict_stands_beside_the_sound_one() -> None:

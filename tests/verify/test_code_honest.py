@@ -7,7 +7,6 @@ import random
 import pytest
 
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox
 from tests.verify.honest import AWKWARD, MISJUDGED_ELSEWHERE, WITH_FILES
@@ -17,10 +16,10 @@ NUMBERS = [[1], [3, 4], [10**12, -5, 0], list(range(-50, 60))]
 SUMS = problem([(f"{len(a)}\n{' '.join(map(str, a))}\n", f"{sum(a)}\n") for a in NUMBERS])
 
 
-def judge(text: str, sandbox: RecordingSandbox, strictness: Strictness) -> Status:
+def judge(text: str, sandbox: RecordingSandbox) -> Status:
     sandbox.outcomes.clear()
-    judgement = livecodebench.judge(text, SUMS, sandbox, strictness)
-    if judgement.status is not Status.RIGHT and strictness is Strictness.SOUND:
+    judgement = livecodebench.judge(text, SUMS, sandbox)
+    if judgement.status is not Status.RIGHT:
         print(judgement.reason, sandbox.outcomes[-1].stderr.decode())
     return judgement.status
 
@@ -28,9 +27,7 @@ def judge(text: str, sandbox: RecordingSandbox, strictness: Strictness) -> Statu
 @pytest.mark.parametrize("name", MISJUDGED_ELSEWHERE)
 def test_styles_that_other_harnesses_misjudge(name: str, best: RecordingSandbox) -> None:
     text = MISJUDGED_ELSEWHERE[name]
-    assert judge(text, best, Strictness.SOUND) is Status.RIGHT
-    # The emulation misjudges them as the original does.
-    assert judge(text, best, Strictness.COMPAT) is Status.WRONG
+    assert judge(text, best) is Status.RIGHT
 
 
 @pytest.mark.slow
@@ -41,7 +38,7 @@ def test_awkward_honest_programs_at_every_tier(sandbox: RecordingSandbox, soak: 
     names = list(programs)
     if not (soak or (sandbox.tier.namespaces and sandbox.tier.landlock)):
         names = random.Random(1).sample(names, len(names) // 5)
-    wrong = [n for n in names if judge(programs[n], sandbox, Strictness.SOUND) != Status.RIGHT]
+    wrong = [n for n in names if judge(programs[n], sandbox) != Status.RIGHT]
     assert wrong == []
 
 
@@ -64,5 +61,4 @@ def test_there_are_enough() -> None:
     ],
 )  # fmt: skip
 def test_wrong_programs(text: str, status: Status, best: RecordingSandbox) -> None:
-    assert judge(text, best, Strictness.SOUND) is status
-    assert judge(text, best, Strictness.COMPAT) is status
+    assert judge(text, best) is status

@@ -11,7 +11,6 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import livecodebench
-from rlbhpc.verify.code.programs import Strictness
 from rlbhpc.verify.sandbox.job import Cause, Job, Limits
 from rlbhpc.verify.verdict import Status
 from tests.verify.conftest import RecordingSandbox, World, open_sandbox
@@ -60,9 +59,8 @@ def assert_contained(
     expected = json.dumps([secret]) if func_name else secret
     sandbox.outcomes.clear()
     verdict = livecodebench.judge(
-        world.fill_in(text), problem([("7", expected), ("8", expected)], func_name), sandbox,
-        Strictness.SOUND,
-    )  # fmt: skip
+        world.fill_in(text), problem([("7", expected), ("8", expected)], func_name), sandbox
+    )
     said = b"".join(one.stdout + one.result for one in sandbox.outcomes)
     assert verdict.status in (Status.WRONG, Status.TIMEOUT), f"{name}: {verdict}"
     assert b"ESCAPED" not in said, f"{name}: {said[:200]!r}"
@@ -123,7 +121,7 @@ def test_a_hostile_neighbour_disturbs_no_verdict(name: str, best: RecordingSandb
     thread.start()
     try:
         for _ in range(3):
-            verdict = livecodebench.judge("print(int(input()) ** 2)", sums, best, Strictness.SOUND)
+            verdict = livecodebench.judge("print(int(input()) ** 2)", sums, best)
             statuses.append(verdict.status)
     finally:
         over.set()

@@ -3,9 +3,8 @@
 Expected outputs are what ``prompt + canonical_solution`` returns, computed once per process in the
 sandbox. A program is right when it passes the base and the plus inputs.
 
-Sound: every call in a process of its own; what the prompt defines is there; the program may fail
-below the function, as example uses do. Compat: all calls of a set of inputs in one process, on the
-program as evalplus's sanitizer leaves it, and a tolerance that once raised stays raised.
+Every call has a process of its own; what the prompt defines is there; the program may fail below
+the function, as example uses do.
 """
 
 from __future__ import annotations
@@ -20,16 +19,10 @@ import numpy as np
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import (
-    CallResult,
-    Judgement,
-    Strictness,
-    read_call_results,
-    read_tests,
-)
+from rlbhpc.verify.code.programs import CallResult, Judgement, read_call_results, read_tests
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox, SandboxError
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode, Shape
+from rlbhpc.verify.sandbox.job import Job, Limits, Mode, Shape
 from rlbhpc.verify.verdict import Status
 
 # --- MBPP+ inputs as Python values: JSON has no tuples, sets or complex numbers ------------------
@@ -185,11 +178,9 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
 
 # --- programs and their tests --------------------------------------------------------------------
 
-# A call may take so many seconds at least, or so many times what the reference takes. All calls on
-# a set of inputs together may take the most.
+# A call may take so many seconds at least, or so many times what the reference takes.
 MIN_CALL_SECONDS: Final = 4.0
 REFERENCE_TIME_FACTOR: Final = 4.0
-MAX_TOTAL_SECONDS: Final = 60.0
 # A program may return this many times the bytes that are expected.
 _RESULT_FACTOR: Final = 4
 _REFERENCE_LIMITS: Final = Limits(cpu=300.0, result=512 << 20)
@@ -207,51 +198,63 @@ class _Test:
 
 @dataclass(frozen=True)
 class _Task:
-    """A problem, ready to be judged: the base inputs, then the plus inputs."""
+    """A problem, ready to be judged; ``tests`` are the base inputs, then the plus inputs."""
 
     dataset: str
     prompt: str
     entry: str
     shape: Shape
     tolerance: float
-    base: list[_Test]
-    plus: list[_Test]
+    tests: list[_Test]
 
 
-def extract(response: str, problem: Problem, strictness: Strictness) -> str:
+def extract(response: str, problem: Problem) -> str:
     """Return the program of a response: the last block that defines the function."""
     return programs.find_program(response, problem.extras["entry_point"])
 
 
-def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
+def judge(program: str, problem: Problem, sandbox: Sandbox) -> Judgement:
     """Run a program on the base and the plus inputs, up to the first that fails.
 
-    The base inputs are the benchmark's own, the plus inputs those that evalplus added. A sound
-    judgement makes each call in a process of its own. A compatible one (``COMPAT``) does as
-    evalplus does: all calls of one set in one process, and the program *pruned* to what its
-    function needs. ``before``: code that is run first for its names.
+    The base inputs are the benchmark's own, the plus inputs those that evalplus added. Each call is
+    made in a process of its own. A returned value may be some times as long as the expected one.
     """
     task = _load_task(problem, sandbox)
     definition = rf"^[ \t]*(?:async )?def[ \t]+{re.escape(task.entry)}\b"
     if not re.search(definition, program, re.MULTILINE):
         # A completion: the body of the function whose head stands in the prompt.
         program = f"{task.prompt}\n{program}"
-    is_compat = strictness is Strictness.COMPAT
     job = Job(
-        program,
-        Mode.CALL,
-        before="" if is_compat else task.prompt,
-        entry=task.entry,
-        shape=task.shape,
-        forgiving=True,
-        prune=is_compat,
+        program, Mode.CALL, before=task.prompt, entry=task.entry, shape=task.shape, forgiving=True
     )
-    if not is_compat:
-        return _judge_each_call(job, task, sandbox)
-    judgement = _judge_calls_together(job, task, task.base, sandbox)
-    if judgement.status is Status.RIGHT:
-        judgement = _judge_calls_together(job, task, task.plus, sandbox)
-    return judgement
+    for index, test in enumerate(task.tests):
+        limits = Limits(cpu=test.seconds, result=max(Limits.result, _RESULT_FACTOR * test.size))
+        outcome = sandbox.run(job.with_calls([test.arguments]), limits=limits)
+        if not outcome.succeeded:
+            return Judgement.of_failed_run(index, len(task.tests), outcome)
+        results = read_call_results(outcome.result, [test.size])
+        reason = _describe_fault(task, test, results)
+        if reason:
+            return Judgement.of_wrong_test(index, len(task.tests), reason)
+    return Judgement(Status.RIGHT, f"{len(task.tests)} tests")
+
+
+def _describe_fault(task: _Task, test: _Test, results: Sequence[CallResult]) -> str:
+    """Say what is wrong with the result of a test's one call; ``""`` if it is right.
+
+    ``results`` is empty if the call returned nothing that can be read.
+    """
+    if not results:
+        return "nothing returned"
+    value, raised = results[0].value, results[0].raised
+    if raised:
+        return f"raised {raised}"
+    needs_tolerance = task.tolerance == 0 and is_floats(test.expected)
+    tolerance = FLOAT_TOLERANCE if needs_tolerance else task.tolerance
+    is_value_right = is_right(
+        task.dataset, task.entry, test.arguments, test.expected, value, tolerance
+    )
+    return "" if is_value_right else "other value"
 
 
 # --- the reference ---------------------------------------------------------------------------
@@ -288,7 +291,7 @@ def _make_task(problem: Problem, sandbox: Sandbox) -> _Task:
     reference = Job(
         extras["prompt"] + extras["canonical_solution"], Mode.CALL, entry=entry, shape=shape
     )
-    test_sets = []
+    tests: list[_Test] = []
     for set_name, inputs in read_tests(problem).items():
         calls = python_inputs(task_id, inputs) if dataset == "mbpp" else inputs
         outcome = sandbox.run(reference.with_calls(calls), limits=_REFERENCE_LIMITS)
@@ -298,79 +301,10 @@ def _make_task(problem: Problem, sandbox: Sandbox) -> _Task:
                 f"{problem.id}: the reference failed on input {len(results)} of {set_name} "
                 f"({outcome.cause} {outcome.status}); the problem can't be judged"
             )
-        tests = [_make_test(*pair) for pair in zip(calls, results, strict=True)]
-        test_sets.append(tests)
-    base, plus = test_sets
-    return _Task(dataset, extras["prompt"], entry, shape, float(extras["atol"]), base, plus)
+        tests += [_make_test(*pair) for pair in zip(calls, results, strict=True)]
+    return _Task(dataset, extras["prompt"], entry, shape, float(extras["atol"]), tests)
 
 
 def _make_test(arguments: list[Any], reference: CallResult) -> _Test:
     seconds = max(MIN_CALL_SECONDS, REFERENCE_TIME_FACTOR * reference.cpu)
     return _Test(arguments, reference.value, len(wire.dumps(reference.value)), seconds)
-
-
-# --- the two ways of judging -----------------------------------------------------------------
-
-
-def _is_value_right(task: _Task, test: _Test, value: Any, tolerance: float) -> bool:
-    return is_right(task.dataset, task.entry, test.arguments, test.expected, value, tolerance)
-
-
-def _raise_tolerance(tolerance: float, expected: Any) -> float:
-    """Return the tolerance of a value: floats get one where the task states none."""
-    return FLOAT_TOLERANCE if tolerance == 0 and is_floats(expected) else tolerance
-
-
-def _judge_each_call(job: Job, task: _Task, sandbox: Sandbox) -> Judgement:
-    """Judge a program by calling its function once per test, each time in a process of its own.
-
-    A test is an input with what the reference returned for it, its size in bytes when encoded, and
-    the seconds that a call may take. ``job``: the program and the function to call. Ends at the
-    first test that fails.
-    """
-    tests = task.base + task.plus
-    for index, test in enumerate(tests):
-        limits = Limits(cpu=test.seconds, result=max(Limits.result, _RESULT_FACTOR * test.size))
-        outcome = sandbox.run(job.with_calls([test.arguments]), limits=limits)
-        if not outcome.succeeded:
-            return Judgement.of_failed_run(index, len(tests), outcome)
-        results = read_call_results(outcome.result, [test.size])
-        if not results:
-            return Judgement.of_wrong_test(index, len(tests), "nothing returned")
-        (result,) = results
-        if result.raised:
-            return Judgement.of_wrong_test(index, len(tests), f"raised {result.raised}")
-        tolerance = _raise_tolerance(task.tolerance, test.expected)
-        if not _is_value_right(task, test, result.value, tolerance):
-            return Judgement.of_wrong_test(index, len(tests), "other value")
-    return Judgement(Status.RIGHT, f"{len(tests)} tests")
-
-
-def _judge_calls_together(
-    job: Job, task: _Task, tests: Sequence[_Test], sandbox: Sandbox
-) -> Judgement:
-    """Judge a program by all calls in one process, as evalplus does, up to the first that fails.
-
-    A test is an input with what the reference returned for it, its size in bytes when encoded, and
-    the seconds that a call may take. Results come in the order of the tests; fewer than there are
-    tests mean that the process ended early. A tolerance that was raised once stays raised, as in
-    evalplus.
-    """
-    max_call_seconds = max((test.seconds for test in tests), default=MIN_CALL_SECONDS)
-    total_seconds = min(MAX_TOTAL_SECONDS, sum(test.seconds for test in tests)) + 1
-    total_size = sum(test.size for test in tests)
-    outcome = sandbox.run(
-        job.with_calls([test.arguments for test in tests], max_call_seconds),
-        limits=Limits(cpu=total_seconds, result=max(Limits.result, _RESULT_FACTOR * total_size)),
-    )
-    results = read_call_results(outcome.result, [test.size for test in tests])
-    tolerance = task.tolerance
-    for index, (test, result) in enumerate(zip(tests, results, strict=False)):
-        tolerance = _raise_tolerance(tolerance, test.expected)
-        if result.raised == "TimeoutException":
-            return Judgement.of_timeout(index, len(tests), Cause.CPU)
-        if result.raised or not _is_value_right(task, test, result.value, tolerance):
-            return Judgement.of_wrong_test(index, len(tests), "other value")
-    if len(results) < len(tests):
-        return Judgement.of_failed_run(len(results), len(tests), outcome)
-    return Judgement(Status.RIGHT, f"{len(tests)} tests")

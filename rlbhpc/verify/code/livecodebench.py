@@ -1,12 +1,9 @@
 """LiveCodeBench, code generation: programs that read standard input, and methods that are called.
 
-Sound: each test runs alone in a fresh process, as a real main program on real pipes or as one call.
+Each test runs alone in a fresh process, as a real main program on real pipes or as one call.
 Output is compared as the benchmark does, by lines and exactly, with one addition: an expected
 number that is written with a decimal point may be met to within 1e-6, absolute or relative, which
 is what the contests themselves ask for.
-
-Compat: stand-ins for the streams, all calls in one process, exact comparison (lcb_runner,
-``evaluation/testing_util.py``).
 """
 
 from __future__ import annotations
@@ -17,8 +14,8 @@ import json
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -26,16 +23,10 @@ import numpy as np
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import programs
-from rlbhpc.verify.code.programs import (
-    CallResult,
-    Judgement,
-    Strictness,
-    read_call_results,
-    read_tests,
-)
+from rlbhpc.verify.code.programs import Judgement, read_call_results, read_tests
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
-from rlbhpc.verify.sandbox.job import Cause, Job, Limits, Mode
+from rlbhpc.verify.sandbox.job import Job, Limits, Mode
 from rlbhpc.verify.verdict import Status
 
 # --- private tests: one string out of a pickle, and nothing else ---------------------------------
@@ -142,37 +133,31 @@ class Test(NamedTuple):
     output: str
 
 
-def extract(response: str, problem: Problem, strictness: Strictness) -> str:
+def extract(response: str, problem: Problem) -> str:
     """Return the program of a response; empty if there is none.
 
     A problem with ``starter_code`` asks for a method of a class, one with ``func_name`` for a
-    function; the program is then the block that defines it. A compatible judgement (``COMPAT``)
-    takes the last block, as the benchmark's harness does.
+    function; the program is then the block that defines it.
     """
-    if strictness is Strictness.COMPAT:
-        return programs.last_block(response)
     starter_code = problem.extras.get("starter_code") or ""
     if "class Solution" in starter_code:
         return programs.find_program(response, "Solution")
     return programs.find_program(response, problem.extras.get("func_name") or "")
 
 
-def judge(program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness) -> Judgement:
+def judge(program: str, problem: Problem, sandbox: Sandbox) -> Judgement:
     """Run a program on the public and the private tests, up to the first that fails.
 
     A problem without a function's name asks for a program that reads standard input and prints.
     ``entry``: the function to call, or ``Class.method``. ``contest``: whether the program begins
-    with the names that contest sites import for it. A compatible judgement (``COMPAT``) makes all
-    calls in one process, as the benchmark's harness does, a sound one a process for each.
+    with the names that contest sites import for it. Each test has a process of its own.
     """
     tests = load_tests(problem)
     function = problem.extras.get("func_name")
     if not function:
-        return _judge_main(program, tests, sandbox, strictness)
+        return _judge_main(program, tests, sandbox)
     entry = f"Solution.{function}" if "class Solution" in program else function
     job = Job(program, Mode.CALL, entry=entry, contest=True)
-    if strictness is Strictness.COMPAT:
-        return _judge_calls_together(job, tests, sandbox)
     return _judge_each_call(job, tests, sandbox)
 
 
@@ -194,69 +179,36 @@ def _unpack_tests(public: str, private: str) -> Sequence[Test]:
 # --- programs that read standard input ---------------------------------------------------------
 
 
-def _judge_main(
-    program: str, tests: Sequence[Test], sandbox: Sandbox, strictness: Strictness
-) -> Judgement:
+def _judge_main(program: str, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
     """Run a program on the input of each test and compare what it prints, up to the first failure.
 
-    A compatible judgement (``COMPAT``) runs it as the benchmark's harness does, on stand-ins for
-    the standard streams (mode ``SHIM``), whose output comes back as ``outcome.result``. A sound one
-    runs it as a main program (mode ``MAIN``). A program may print more than is expected, but within
-    limits.
+    A program may print more than is expected, but within limits.
     """
-    is_compat = strictness is Strictness.COMPAT
-    job = Job(program, Mode.SHIM if is_compat else Mode.MAIN)
-    outputs_match = same_output_exactly if is_compat else same_output
+    job = Job(program, Mode.MAIN)
     for index, test in enumerate(tests):
         max_output = max(Limits.output, _OUTPUT_FACTOR * len(test.output))
-        limits = Limits(cpu=SECONDS, output=max_output, result=max_output)
+        limits = Limits(cpu=SECONDS, output=max_output)
         outcome = sandbox.run(job, test.input.encode(), limits)
         if not outcome.succeeded:
             return Judgement.of_failed_run(index, len(tests), outcome)
-        output = outcome.result if is_compat else outcome.stdout
-        if not outputs_match(output.decode("utf-8", "replace"), test.output):
+        if not same_output(outcome.stdout.decode("utf-8", "replace"), test.output):
             return Judgement.of_wrong_test(index, len(tests), "other output")
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
 
 
-def same_output_exactly(output: str, expected: str) -> bool:
-    """Compare as the harness does: lines equal as text, or as lists of exact decimals."""
-    return _lines_match(output, expected, _same_decimals)
-
-
 def same_output(output: str, expected: str) -> bool:
-    """Compare lines as text, or token by token where all tokens of a line are numbers."""
-    return _lines_match(output, expected, _same_numbers)
-
-
-def _lines_match(output: str, expected: str, same_values: Callable[[str, str], bool]) -> bool:
     """Return whether both texts have the same lines, but for space at their ends.
 
-    ``same_values``: compares two lines that differ as text, such as by the numbers in them.
+    Two lines are the same as text, or token by token where all tokens of both are numbers.
     """
     lines = [line.strip() for line in output.strip().split("\n")]
     expected_lines = [line.strip() for line in expected.strip().split("\n")]
     if len(lines) != len(expected_lines):
         return False
     return all(
-        line == expected_line or same_values(line, expected_line)
+        line == expected_line or _same_numbers(line, expected_line)
         for line, expected_line in zip(lines, expected_lines, strict=True)
     )
-
-
-def _same_decimals(line: str, expected_line: str) -> bool:
-    """Return whether both lines hold nothing but numbers, the same in the same order.
-
-    Numbers are compared exactly, as decimals. Lines with very long ones count as different.
-    """
-    tokens = line.split()
-    if any(len(token) > _MAX_NUMBER_CHARACTERS for token in tokens):
-        return False
-    try:
-        numbers = [Decimal(token) for token in tokens]
-        return numbers == [Decimal(token) for token in expected_line.split()]
-    except InvalidOperation:
-        return False
 
 
 def _same_numbers(line: str, expected_line: str) -> bool:
@@ -319,37 +271,11 @@ def _judge_each_call(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judge
         if not results:
             return Judgement.of_wrong_test(index, len(tests), "nothing returned")
         (result,) = results
-        if result.raised or not same_value(result.value, expected):
-            return _judge_wrong_result(index, len(tests), result)
+        if result.raised:
+            return Judgement.of_wrong_test(index, len(tests), f"raised {result.raised}")
+        if not same_value(result.value, expected):
+            return Judgement.of_wrong_test(index, len(tests), "other value")
     return Judgement(Status.RIGHT, f"{len(tests)} tests")
-
-
-def _judge_calls_together(job: Job, tests: Sequence[Test], sandbox: Sandbox) -> Judgement:
-    """Judge a program by making all calls on one object, as the benchmark's harness does.
-
-    ``job``: the program and the function to call. Results come in the order of the tests; fewer
-    than there are tests mean that the process ended early. Values are compared exactly, but a tuple
-    counts as a list.
-    """
-    calls = [_arguments(test) for test in tests]
-    # As much time as the harness gives all tests of a program together.
-    limits = Limits(cpu=(SECONDS + 1) * len(tests) + 5, result=64 << 20)
-    outcome = sandbox.run(job.with_calls(calls, seconds=SECONDS), limits=limits)
-    results = read_call_results(outcome.result, [len(test.output) for test in tests])
-    for index, (test, result) in enumerate(zip(tests, results, strict=False)):
-        if result.raised == "TimeoutException":
-            return Judgement.of_timeout(index, len(tests), Cause.CPU)
-        value = list(result.value) if isinstance(result.value, tuple) else result.value
-        if result.raised or not _is_equal(value, _parse_json(test.output)):
-            return _judge_wrong_result(index, len(tests), result)
-    if len(results) < len(tests):
-        return Judgement.of_failed_run(len(results), len(tests), outcome)
-    return Judgement(Status.RIGHT, f"{len(tests)} tests")
-
-
-def _judge_wrong_result(test_index: int, test_count: int, result: CallResult) -> Judgement:
-    reason = f"raised {result.raised}" if result.raised else "other value"
-    return Judgement.of_wrong_test(test_index, test_count, reason)
 
 
 def _is_equal(value: Any, expected: Any) -> bool:

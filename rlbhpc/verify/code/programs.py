@@ -13,14 +13,13 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.record import Deferred
 from rlbhpc.verify.sandbox import wire
 from rlbhpc.verify.sandbox.box import Sandbox
-from rlbhpc.verify.sandbox.job import Cause, Outcome
+from rlbhpc.verify.sandbox.job import Outcome
 from rlbhpc.verify.verdict import Status
 
 _FENCE: Final = "```"
@@ -190,36 +189,7 @@ def _dedent_program(program: str) -> str:
     return textwrap.dedent(program) if is_indented else program
 
 
-def last_block(response: str) -> str:
-    """Return the lines between the last two fences, as LiveCodeBench's harness takes them.
-
-    A fence is a line with three backticks. Where the prompt has opened the block, a single fence
-    closes it. A response without fences is a program if any line of it reads like a statement.
-    """
-    lines = answer_part(response).split("\n")
-    fence_lines = [number for number, line in enumerate(lines) if _FENCE in line]
-    if not fence_lines:
-        text = "\n".join(lines)
-        return text if _STATEMENT.search(text) else ""
-    if len(fence_lines) == 1 and _begins_inside_block(lines, fence_lines):
-        return "\n".join(lines[: fence_lines[0]])
-    if len(fence_lines) < 2:
-        return ""
-    return "\n".join(lines[fence_lines[-2] + 1 : fence_lines[-1]])
-
-
 # --- what a format says of a program -------------------------------------------------------------
-
-
-class Strictness(StrEnum):
-    """Whose verdict is wanted.
-
-    ``SOUND`` is this project's: every test in a process of its own, programs run as what they are.
-    ``COMPAT`` is what the benchmark's own harness says of an honest program, its quirks included.
-    """
-
-    SOUND = "sound"
-    COMPAT = "compat"
 
 
 @dataclass(frozen=True)
@@ -233,13 +203,9 @@ class Judgement:
     def of_failed_run(cls, test_index: int, test_count: int, outcome: Outcome) -> Judgement:
         """Judge a test whose run didn't end by itself with status 0."""
         if outcome.cause.is_time:
-            return cls.of_timeout(test_index, test_count, outcome.cause)
+            place = f"test {test_index + 1} of {test_count}"
+            return cls(Status.TIMEOUT, f"{place}: {outcome.cause} limit")
         return cls.of_wrong_test(test_index, test_count, f"{outcome.cause} {outcome.status}")
-
-    @classmethod
-    def of_timeout(cls, test_index: int, test_count: int, cause: Cause) -> Judgement:
-        """Judge a test that passed a limit of time."""
-        return cls(Status.TIMEOUT, f"test {test_index + 1} of {test_count}: {cause} limit")
 
     @classmethod
     def of_wrong_test(cls, test_index: int, test_count: int, reason: str) -> Judgement:
@@ -250,13 +216,11 @@ class Judgement:
 class Format(Protocol):
     """A module that judges the programs of one format."""
 
-    def extract(self, response: str, problem: Problem, strictness: Strictness) -> str:
+    def extract(self, response: str, problem: Problem) -> str:
         """Return the program of a response; empty if there is none."""
         ...
 
-    def judge(
-        self, program: str, problem: Problem, sandbox: Sandbox, strictness: Strictness
-    ) -> Judgement:
+    def judge(self, program: str, problem: Problem, sandbox: Sandbox) -> Judgement:
         """Run a program on the problem's tests."""
         ...
 

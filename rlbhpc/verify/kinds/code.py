@@ -22,7 +22,7 @@ import numpy as np
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import evalplus, livecodebench, programs
-from rlbhpc.verify.code.programs import Format, Strictness
+from rlbhpc.verify.code.programs import Format
 from rlbhpc.verify.sandbox.box import Sandbox
 from rlbhpc.verify.sandbox.job import Tier
 from rlbhpc.verify.sandbox.probe import self_test
@@ -48,16 +48,9 @@ _idle_sandboxes: dict[str, list[Sandbox]] = {}
 def __getattr__(name: str) -> Any:
     """Work the fingerprint out on first use, since it names the tier that this node reaches."""
     if name == "FINGERPRINT":
-        return fingerprint(Strictness.SOUND)
+        versions = f"python {platform.python_version()}, numpy {np.__version__}"
+        return f"code-sound {VERSION} ({versions}, sandbox {reached_tier().name})"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def fingerprint(strictness: Strictness) -> str:
-    """Name the grader and what its verdicts stand on: interpreter, NumPy, sandbox tier."""
-    return (
-        f"code-{strictness} {VERSION} (python {platform.python_version()}, numpy {np.__version__}, "
-        f"sandbox {reached_tier().name})"
-    )
 
 
 @lru_cache(maxsize=1)
@@ -101,51 +94,21 @@ def distinct(response: str) -> str:
 
 
 def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
-    """Judge a response by running its program on the problem's tests.
-
-    ``gold``: not used: tests decide. ``problem``: the problem; ``extras["format"]`` names its
-    tests' format.
-    """
-    return judge(response, problem, Strictness.SOUND)
-
-
-def judge(response: str, problem: Problem | None, strictness: Strictness) -> Verdict:
     """Extract the program from a response, run it on the problem's tests and judge it.
 
-    ``extras["format"]`` of a problem names the format of its tests. ``FORMATS`` has a module for
-    each, with functions to extract a program and to judge it. ``strictness``: soundly, or as the
-    benchmark's own harness does. The program's digest stands for the answer.
+    ``gold`` is not used, since tests decide. ``extras["format"]`` of a problem names the format of
+    its tests. ``FORMATS`` has a module for each, with functions to extract a program and to judge
+    it. The program's digest stands for the answer.
     """
     if problem is None or problem.extras.get("format") not in FORMATS:
         formats = ", ".join(FORMATS)
         where = "no problem" if problem is None else f"problem {problem.id}"
         raise UserError(f"verifier code: {where} with tests; extras['format'] is one of {formats}")
     form = FORMATS[problem.extras["format"]]
-    program = form.extract(response, problem, strictness).rstrip()
+    program = form.extract(response, problem).rstrip()
     if not program:
         return Verdict(Status.NO_ANSWER, rule="no block of code")
     with lent_sandbox() as sandbox:
-        judgement = form.judge(program, problem, sandbox, strictness)
+        judgement = form.judge(program, problem, sandbox)
     digest = hashlib.sha256(program.encode("utf-8", "surrogatepass")).hexdigest()
     return Verdict(judgement.status, program, f"sha256:{digest}", judgement.reason)
-
-
-class CompatibleVerifier:
-    """Programs, judged as the benchmarks' own harnesses judge them; see :class:`Strictness`.
-
-    For holding our numbers against published ones. It misjudges some honest programs, on purpose.
-    """
-
-    CONCURRENT: Final = True
-
-    @property
-    def FINGERPRINT(self) -> str:  # noqa: N802 - the name that every verifier has
-        """Name the grader and what its verdicts stand on."""
-        return fingerprint(Strictness.COMPAT)
-
-    def verify(self, gold: str, response: str, problem: Problem | None = None) -> Verdict:
-        """Judge a response as the benchmark's harness does; see :func:`verify`."""
-        return judge(response, problem, Strictness.COMPAT)
-
-
-COMPATIBLE: Final = CompatibleVerifier()

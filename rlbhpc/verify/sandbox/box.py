@@ -426,8 +426,7 @@ class Sandbox:
         limits = limits or Limits()
         # Any of these may need more modules than a lean supervisor has loaded.
         wide = (
-            job.mode is Mode.SHIM
-            or bool(self._preload)
+            bool(self._preload)
             or needs_wide_supervisor(job.before)
             or needs_wide_supervisor(job.program)
         )

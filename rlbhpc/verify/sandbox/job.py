@@ -42,14 +42,11 @@ class Tier:
 class Mode(StrEnum):
     """How a program is run.
 
-    ``MAIN`` as the main module of a process, on real descriptors. ``CALL`` as a module whose
-    function is then called. ``SHIM`` the way LiveCodeBench's harness does it: as the body of a
-    function, on stand-ins for the standard streams.
+    ``MAIN`` as the main module of a process. ``CALL`` as a module whose function is then called.
     """
 
     MAIN = "main"
     CALL = "call"
-    SHIM = "shim"
 
 
 class Shape(StrEnum):
@@ -78,18 +75,12 @@ class Job:
         For ``CALL``: one list of arguments per call, all in one process.
     shape
         For ``CALL``: what to return of each result.
-    seconds
-        For ``CALL``: processor time after which a call is interrupted by an exception, so that the
-        next one can be made; 0 for none. Honest programs keep to it; :attr:`Limits.cpu` holds for
-        all.
     contest
         For ``CALL``: whether the module begins with the names of contest sites
-        (:mod:`rlbhpc.verify.sandbox.library`). ``MAIN`` and ``SHIM`` always do.
+        (:mod:`rlbhpc.verify.sandbox.library`). ``MAIN`` always does.
     forgiving
         For ``CALL``: whether the text may go on after the program (prose, broken lines), and
         whether the program may fail once it has defined the entry.
-    prune
-        For ``CALL``: whether only imports and what the entry depends on are kept.
     """
 
     program: str
@@ -98,14 +89,12 @@ class Job:
     entry: str = ""
     calls: Sequence[Sequence[Any]] = ()
     shape: Shape = Shape.VALUE
-    seconds: float = 0.0
     contest: bool = False
     forgiving: bool = False
-    prune: bool = False
 
-    def with_calls(self, calls: Sequence[Sequence[Any]], seconds: float = 0.0) -> Job:
+    def with_calls(self, calls: Sequence[Sequence[Any]]) -> Job:
         """Return the same job with these calls."""
-        return replace(self, calls=calls, seconds=seconds)
+        return replace(self, calls=calls)
 
     def encode(self) -> bytes:
         """Return the job as bytes for the child process, which trusts them.
@@ -117,8 +106,7 @@ class Job:
             # An interpreter that reads a file leaves out the byte-order mark, too.
             "program": self.program.removeprefix("\ufeff"), "mode": self.mode.value,
             "before": self.before, "entry": self.entry, "contest": self.contest,
-            "shape": self.shape.value, "forgiving": self.forgiving, "prune": self.prune,
-            "seconds": self.seconds,
+            "shape": self.shape.value, "forgiving": self.forgiving,
         }  # fmt: skip
         encoded_calls = [wire.dumps(list(arguments)) for arguments in self.calls]
         return marshal.dumps((job, encoded_calls))

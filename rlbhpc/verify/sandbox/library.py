@@ -8,7 +8,6 @@ program can't change what the next one imports.
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import importlib
 import importlib.machinery
@@ -37,7 +36,7 @@ _NOT_PRELOADED: Final = ("_test", "_xx", "xx", "_tkinter", "_curses", "readline"
 _COMPILED_HEADER_BYTES: Final = 16
 
 
-def compile_module(source: str | bytes | ast.Module, file: str) -> CodeType:
+def compile_module(source: str | bytes, file: str) -> CodeType:
     """Compile a module without the ``from __future__`` imports of this one."""
     code: CodeType = compile(source, file, "exec", dont_inherit=True)
     return code

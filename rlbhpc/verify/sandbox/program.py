@@ -6,7 +6,6 @@ by the parent: not the exit status, not what is written to the result descriptor
 
 from __future__ import annotations
 
-import ast
 import atexit
 import builtins
 import fcntl
@@ -22,7 +21,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,67 +32,6 @@ from rlbhpc.verify.sandbox import confine, seccomp, wire
 from rlbhpc.verify.sandbox.library import compile_module, contest_names
 from rlbhpc.verify.sandbox.syscalls import memory_file
 
-# --- what EvalPlus's sanitizer keeps of a program ------------------------------------------------
-
-# It keeps the imports, and of the top-level functions, classes and plain assignments those that
-# the entry function needs, directly or through others. Prints, tests and example uses go. A
-# function without a ``return`` counts as no answer and goes too.
-
-
-def _defined_name(statement: ast.stmt) -> str | None:
-    """Return the name that a top-level statement defines, or None.
-
-    None means that the statement is not kept: it is no class, function or plain assignment to one
-    name, or it is a function without a ``return``, which EvalPlus counts as no answer.
-    """
-    if isinstance(statement, ast.ClassDef):
-        return statement.name
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        has_return = any(isinstance(node, ast.Return) for node in ast.walk(statement))
-        return statement.name if has_return else None
-    if isinstance(statement, ast.Assign):
-        target = statement.targets[0]
-    elif isinstance(statement, ast.AnnAssign):
-        target = statement.target
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
-
-
-def _identifiers(statement: ast.stmt) -> Iterator[str]:
-    """Every name and attribute name in a statement."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
-
-
-def prune(program: str, entry: str) -> ast.Module:
-    """Parse a program and keep only its imports and what its function ``entry`` needs.
-
-    Starts from ``entry`` and follows every name in a kept definition to the definition of that
-    name. Prints, tests and example uses go. Of several definitions of a name the first one is kept,
-    as EvalPlus's sanitizer does.
-    """
-    tree = ast.parse(program)
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    definitions: dict[str, ast.stmt] = {}
-    for statement in tree.body:
-        name = _defined_name(statement)
-        if name is not None:
-            definitions.setdefault(name, statement)
-    needed: set[str] = set()
-    pending = [entry]
-    while pending:
-        name = pending.pop()
-        if name in definitions and name not in needed:
-            needed.add(name)
-            pending.extend(_identifiers(definitions[name]))
-    kept = [statement for name, statement in definitions.items() if name in needed]
-    return ast.Module(body=[*imports, *kept], type_ignores=[])
-
-
 # --- calling a program's function ----------------------------------------------------------------
 
 # For each call one line is written: what it returned or raised, and the processor time it took.
@@ -101,16 +39,9 @@ def prune(program: str, entry: str) -> ast.Module:
 # of its choice.
 
 _MODULE: Final = "solution"
+_FILE_OF_MODULE: Final = "solution.py"
 # A response that goes on after its program is cut back line by line, at most so often.
 _MAX_CUTS: Final = 199
-
-
-class TimeoutException(Exception):  # noqa: N818  the name that official harnesses give it
-    """A call took longer than it may."""
-
-
-def _raise_timeout(signal_number: int, frame: object) -> None:
-    raise TimeoutException
 
 
 def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
@@ -118,15 +49,13 @@ def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
 
     ``job``: what to do, as :meth:`Job.encode` wrote it. ``before`` is a program that is run first
     for its names, ``entry`` the function to call, ``forgiving`` whether the program may be cut
-    short or fail below the function, ``prune`` whether only what the function needs is kept.
-    ``calls``: the encoded arguments of each call. ``result``: a descriptor.
+    short or fail below the function. ``calls``: the encoded arguments of each call. ``result``: a
+    descriptor.
     """
-    signal.signal(signal.SIGPROF, _raise_timeout)
     module = ModuleType(_MODULE)
     sys.modules[_MODULE] = module
     namespace = module.__dict__
-    if not job["prune"]:
-        sys.set_int_max_str_digits(0)
+    sys.set_int_max_str_digits(0)
     if job["contest"]:
         namespace.update(contest_names(job["program"]))
     exec(compile_module(job["before"], "before.py"), namespace)  # noqa: S102
@@ -134,7 +63,7 @@ def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
     max_cuts = _MAX_CUTS if job["forgiving"] else 0
     try:
         # This process exists to run the program.
-        exec(_compile_program(job["program"], job, max_cuts), namespace)  # noqa: S102
+        exec(_compile_program(job["program"], max_cuts), namespace)  # noqa: S102
     except BaseException:
         # Example uses below the function may fail; only the function matters.
         has_new_entry = namespace.get(job["entry"]) not in (None, entry_before)
@@ -143,10 +72,10 @@ def run_calls(job: dict[str, Any], calls: list[bytes], result: int) -> None:
     function = _find_entry(namespace, job["entry"])
     for encoded_arguments in calls:
         arguments = wire.loads(encoded_arguments, len(encoded_arguments))
-        _write_line(result, _report_call(function, arguments, job))
+        _write_line(result, _report_call(function, arguments, job["shape"]))
 
 
-def _compile_program(program: str, job: dict[str, Any], max_cuts: int) -> CodeType:
+def _compile_program(program: str, max_cuts: int) -> CodeType:
     """Compile a program, or the longest beginning of it that can be compiled.
 
     Prose or a broken line behind a program is a syntax error. The program is then cut above the
@@ -155,7 +84,7 @@ def _compile_program(program: str, job: dict[str, Any], max_cuts: int) -> CodeTy
     """
     for _ in range(max_cuts):
         try:
-            return _compile_once(program, job)
+            return compile_module(program, _FILE_OF_MODULE)
         except SyntaxError as error:
             lines = program.split("\n")
             if len(lines) < 2:
@@ -163,12 +92,7 @@ def _compile_program(program: str, job: dict[str, Any], max_cuts: int) -> CodeTy
             # The error lies in the line that Python names, or above it.
             valid_lines = min(len(lines), error.lineno or 1) - 1
             program = "\n".join(lines[: max(1, valid_lines)])
-    return _compile_once(program, job)
-
-
-def _compile_once(program: str, job: dict[str, Any]) -> CodeType:
-    source = prune(program, job["entry"]) if job["prune"] else program
-    return compile_module(source, f"{_MODULE}.py")
+    return compile_module(program, _FILE_OF_MODULE)
 
 
 def _find_entry(namespace: dict[str, Any], path: str) -> Any:
@@ -180,17 +104,14 @@ def _find_entry(namespace: dict[str, Any], path: str) -> Any:
     return namespace[owner]
 
 
-def _report_call(function: Any, arguments: list[Any], job: dict[str, Any]) -> bytes:
+def _report_call(function: Any, arguments: list[Any], shape: str) -> bytes:
     """Call the function, and return a line of JSON: its value or exception, and its time.
 
     ``arguments``: of this one call. ``shape``: what is told of the value: all of it, the set of its
-    items, or only whether it is not None. ``seconds``: processor time after which a timer
-    interrupts the call by an exception. What can't be encoded counts as raised.
+    items, or only whether it is not None. What can't be encoded counts as raised.
     """
-    shape = job["shape"]
     start = time.process_time()
     try:
-        signal.setitimer(signal.ITIMER_PROF, job["seconds"])
         value = function(*arguments)
         cpu_seconds = time.process_time() - start
         if shape == "set":
@@ -202,8 +123,6 @@ def _report_call(function: Any, arguments: list[Any], job: dict[str, Any]) -> by
         cpu_seconds = time.process_time() - start
         exception_name = type(error).__name__[:100].encode()
         report = b'{"raised":"%b","cpu":%.6f}' % (exception_name, cpu_seconds)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return report
 
 
@@ -406,17 +325,9 @@ def _flush_streams() -> None:
             stream.flush()
 
 
-def _run_shim(job: dict[str, Any], calls: list[bytes]) -> None:
-    # A wide supervisor has imported it already; a lean one is never asked for this mode.
-    from rlbhpc.verify.sandbox.shim import run_shim
-
-    run_shim(job["program"], _STDIN, _RESULT)
-
-
 _RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], None]]] = {
     "main": _run_main,
     "call": lambda job, calls: run_calls(job, calls, _RESULT),
-    "shim": _run_shim,
 }
 
 

@@ -342,7 +342,7 @@ LEAN_MODULES: Final = (
 )  # fmt: skip
 _WIDE_MODULES: Final = (
     "asyncio", "concurrent.futures", "hashlib", "tempfile", "uuid", "numpy", "numpy.fft",
-    "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "rlbhpc.verify.sandbox.shim",
+    "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlbhpc.problems.problem import Problem
 from rlbhpc.verify.code import evalplus, livecodebench
-from rlbhpc.verify.code.programs import Format, Strictness
+from rlbhpc.verify.code.programs import Format
 from rlbhpc.verify.verdict import Status
 from tests.verify.code import generated
 from tests.verify.conftest import RecordingSandbox
@@ -23,24 +23,21 @@ TELLING = ("mean", "word", "power")
 
 
 def statuses(
-    form: Format, cases: list[tuple[Problem, str]], sandbox: RecordingSandbox, how: Strictness
+    form: Format, cases: list[tuple[Problem, str]], sandbox: RecordingSandbox
 ) -> list[tuple[str, Status]]:
     found = []
     for problem, response in cases:
-        program = form.extract(response, problem, how)
-        found.append((problem.id, form.judge(program, problem, sandbox, how).status))
+        program = form.extract(response, problem)
+        found.append((problem.id, form.judge(program, problem, sandbox).status))
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strictness", Strictness)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_references_are_right(
-    shape: str, strictness: Strictness, best: RecordingSandbox, soak: bool
-) -> None:
+def test_references_are_right(shape: str, best: RecordingSandbox, soak: bool) -> None:
     form, cases = SHAPES[shape]
     assert len(cases) == 100
-    judged = statuses(form, cases if soak else cases[::10], best, strictness)
+    judged = statuses(form, cases if soak else cases[::10], best)
     assert [one for one in judged if one[1] is not Status.RIGHT] == []
 
 
@@ -51,6 +48,5 @@ def test_another_parameter_is_wrong(shape: str, best: RecordingSandbox) -> None:
     # The response of another parameter, in the families where that always shows.
     telling = [n for n, family in enumerate(generated.FAMILIES) if family.name in TELLING]
     crossed = [(cases[at][0], cases[at + 10][1]) for at in telling]
-    for strictness in Strictness:
-        judged = statuses(form, crossed, best, strictness)
-        assert [one for one in judged if one[1] is not Status.WRONG] == []
+    judged = statuses(form, crossed, best)
+    assert [one for one in judged if one[1] is not Status.WRONG] == []

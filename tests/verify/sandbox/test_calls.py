@@ -14,8 +14,6 @@ from tests.verify.conftest import RecordingSandbox
 MIB = 1 << 20
 ADD = "def f(x):\n    return x + 1"
 CLASS = "class S:\n    def __init__(self): self.n = 0\n    def f(self, x):\n        self.n += x\n"
-SORT = "class T:\n    pass\ndef g(x): return sorted(x)\ndef f(x): return g(x)\nprint('no')\nT = 1/0"
-LOOP = "def f(x):\n    while x: pass\n    return 'done'"
 
 
 @pytest.mark.parametrize(
@@ -46,14 +44,9 @@ LOOP = "def f(x):\n    while x: pass\n    return 'done'"
         (ADD + "\nassert f(1) == 1", {"forgiving": True}, [1], [2]),
         ("1/0\n" + ADD, {"forgiving": True}, [1], []),
         ("1/0", {"forgiving": True, "before": "def f(x): pass"}, [1], []),
-        (SORT, {"prune": True}, [[2, 1]], [[1, 2]]),
-        ("def f(x): print(x)", {"prune": True}, [1], []),
-        ("n = 5\nm: int = 6\n" + ADD + " + n + m", {"prune": True}, [1], [13]),
         # Annotations are evaluated.
         ("def f(x): return len(a)", {"before": "a = []\ndef g(x: a.append(1)): pass"}, [1], [1]),
         ("def f(x): return len(str(10**x))", {}, [5000], [5001]),
-        ("def f(x): return len(str(10**x))", {"prune": True}, [5000], ["ValueError"]),
-        (LOOP, {"seconds": 0.1}, [1, 1, 0], ["TimeoutException", "TimeoutException", "done"]),
     ],
 )  # fmt: skip
 def test_calls(
@@ -61,40 +54,12 @@ def test_calls(
     results: list[Any],
 ) -> None:  # fmt: skip
     job = Job(program, Mode.CALL, **({"entry": "f"} | settings))
-    outcome = best.run(job.with_calls([[one] for one in arguments], job.seconds))
+    outcome = best.run(job.with_calls([[one] for one in arguments]))
     returned = read_call_results(outcome.result, [99] * len(arguments))
     assert [result.raised or result.value for result in returned] == results
     assert (outcome.status == 0) == bool(results)
     assert all(result.cpu >= 0 for result in returned)
     assert sum(result.cpu for result in returned) < outcome.cpu
-
-
-GUARD = "if __name__ == '__main__':\n    print(2, input())"
-
-
-@pytest.mark.parametrize(
-    ("program", "stdin", "printed"),
-    [
-        (f"print(math.floor(1.5))\nimport math\n{GUARD}", "a\nb", "1\n2 a\n"),
-        (f"{GUARD}\nprint(3)", "", "3\n"),
-        ("print(1)\nif 1:\n    print(2)", "", "1\n2\n"),
-        ("import sys\nread = sys.stdin.buffer.readline\nprint(read(), read())", "a\nb",
-         "b'a\\n' b'a\\n'\n"),
-        ("import sys\ns = sys.stdin\nprint(s.readline(), s.readline(), s.read())", "a\nb",
-         "a b a\nb\n"),
-        ("import sys\nprint(3)\nsys.exit(1)", "", "3\n"),
-        ("import os\nprint(os.read(0, 9))", "ab", "b''\n"),
-        ("print(len(str(10**49_999)))", "", "50000\n"),
-        # From Python 3.12 on the limit is only roughly where it was set.
-        ("print(len(str(10**51_000)))", "", None),
-        ("print(1)\n1/0", "", None),
-    ],
-)  # fmt: skip
-def test_programs_as_the_official_harness_runs_them(
-    best: RecordingSandbox, program: str, stdin: str, printed: str | None
-) -> None:
-    outcome = best.run(Job(program, Mode.SHIM), stdin.encode())
-    assert (outcome.status, outcome.result.decode()) == (int(printed is None), printed or "")
 
 
 LIMITS = {
