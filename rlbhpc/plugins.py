@@ -38,6 +38,7 @@ DEFAULT_NAMES: Final[Mapping[str, str]] = {
     "rewards": "reward",
     "algorithms": "ALGORITHM",
     "engines": "ENGINE",
+    "tools": "tool",
     "statistics": "statistic",
     "aspects": "ASPECT",
 }
@@ -50,6 +51,7 @@ _KIND_BY_KEY: Final[Mapping[str, str]] = {
     "rewards": "rewards",
     "algorithm": "algorithms",
     "engine": "engines",
+    "tools": "tools",
     "statistics": "statistics",
     "aspects": "aspects",
 }

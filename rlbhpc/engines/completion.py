@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,10 @@ class Completion:
     ``logprobs`` are those of the sampled tokens at the sampling temperature, before top-p is
     applied; ``entropies`` are full-vocabulary entropies (nats) of the same distribution. The
     end-of-text token, where one was sampled, is included in all three arrays.
+
+    A response may take several turns, with results of tools between them. Then the arrays have the
+    tools' tokens too, with zeros for what was measured, ``text`` is what the model wrote last, and
+    ``trace`` tells in JSON how the response came about. It is empty for a plain response.
     """
 
     tag: int
@@ -57,3 +63,26 @@ class Completion:
     text: str
     finish: Finish
     error: str = ""
+    trace: str = ""
+
+    @property
+    def written_by_model(self) -> NDArray[np.bool_]:
+        """Which of the tokens the model wrote, and no tool."""
+        return written_by_model(self.trace, len(self.token_ids))
+
+
+#: Name of the model in a trace; every other writer is a tool.
+MODEL: Final = "model"
+
+
+def written_by_model(trace: str, n_tokens: int) -> NDArray[np.bool_]:
+    """Which of a response's tokens the model wrote; all of them where the trace is empty.
+
+    ``trace``: JSON whose ``segments`` begin with who wrote the next tokens and how many they are.
+    """
+    segments = json.loads(trace).get("segments", ()) if trace else ()
+    if not segments:
+        return np.ones(n_tokens, bool)
+    is_model = [writer == MODEL for writer, *_ in segments]
+    counts = [count for _, count, *_ in segments]
+    return np.repeat(is_model, counts)

@@ -101,7 +101,8 @@ def create_samples(root: zarr.Group, arm: str, problem_set: str, grid: Grid) -> 
     group = create_group(root, f"{arm}/{problem_set}", "samples", provenance)
     variables = (
         cube_schema.SAMPLE_NUMBER,
-        *cube_schema.sample_variables(grid.provenance),
+        *cube_schema.SAMPLE_VARIABLES,
+        *cube_schema.traced_variables(grid.provenance),
         *cube_schema.CELL_VARIABLES,
     )
     _create_axes(group, arm, problem_set, grid, variables)
@@ -240,8 +241,8 @@ def band_files(group: str, grid: Grid, chunk_row: int, step_index: int) -> Itera
     of the group. Variables over cells (problem, step) have one file in a band, those over samples
     have one for each chunk of samples.
     """
-    sample_variables = cube_schema.sample_variables(grid.provenance)
-    for variable in (*sample_variables, *cube_schema.CELL_VARIABLES):
+    traced = cube_schema.traced_variables(grid.provenance)
+    for variable in (*cube_schema.SAMPLE_VARIABLES, *traced, *cube_schema.CELL_VARIABLES):
         folder = Path(group, variable.name, "c", str(chunk_row))
         if variable.dims == cube_schema.CELLS:
             yield folder / str(step_index)

@@ -140,19 +140,26 @@ SAMPLE_VARIABLES: Final = (
     RIGHT,
 )
 
+#: Numbers of a sample's trace, by the sampling setting that gives them. Only groups that were
+#: sampled so have them.
+TRACED: Final = {
+    "turns": (
+        _variable("n_turns", SAMPLES, "i4", "turns that the model wrote"),
+        _variable("n_tool_calls", SAMPLES, "i4", "calls of tools, failed ones included"),
+        _variable("n_tool_tokens", SAMPLES, "i4", "tokens of the tools' results"),
+        _variable("n_failed_calls", SAMPLES, "i4", "calls that failed, hung or were no call"),
+    ),
+}
 
-def sample_variables(provenance: Mapping[str, Any]) -> tuple[Variable, ...]:
-    """Variables over the samples of a group, by what its provenance says of how they were drawn.
 
-    Left out are columns of a sampling setting that the group does not have.
-    """
+def traced_variables(provenance: Mapping[str, Any]) -> list[Variable]:
+    """Variables over samples that a group has beside those of all, by its sampling settings."""
     sampling = provenance.get("sampling", {})
-    variables = []
-    for variable in SAMPLE_VARIABLES:
-        column = COLUMNS.get(variable.name)
-        if column is None or not column.setting or column.setting in sampling:
-            variables.append(variable)
-    return tuple(variables)
+    variables: list[Variable] = []
+    for setting, traced in TRACED.items():
+        if setting in sampling:
+            variables += traced
+    return variables
 
 
 #: Counts over the samples of a problem at a step.

@@ -9,6 +9,7 @@ call this, so that they cannot disagree about which of two samples counts, or wh
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,9 +92,12 @@ def build_band(rows: pa.Table, grid: Grid, place: BandPlace) -> BandValues:
     answers["problem"] = np.array(problems, STRING)[problems_of_answers]
     answers["step"] = np.full(len(problems_of_answers), step)
     right = cube_schema.RIGHT_BY_VERDICT[np.asarray(rows["verdict"])]
+    traced = cube_schema.traced_variables(grid.provenance)
     derived_columns = {"answer": answer_ids, "right": right}
+    if traced:
+        derived_columns |= _read_traces(rows[sample_rows.TRACE].to_pylist(), traced)
     arrays: dict[str, NDArray[Any]] = {}
-    for variable in cube_schema.sample_variables(grid.provenance):
+    for variable in (*cube_schema.SAMPLE_VARIABLES, *traced):
         values = derived_columns.get(variable.name)
         if values is None:
             values = np.asarray(rows[variable.name])
@@ -105,6 +109,18 @@ def build_band(rows: pa.Table, grid: Grid, place: BandPlace) -> BandValues:
     n_answers = np.bincount(problems_of_answers, minlength=len(problems))
     arrays["n_answers"] = n_answers[:, np.newaxis]
     return BandValues(arrays, answers)
+
+
+def _read_traces(
+    traces: list[str], variables: Sequence[cube_schema.Variable]
+) -> dict[str, NDArray[Any]]:
+    """Numbers in the traces of samples, by variable; the fill value for a sample without one."""
+    numbers_of_samples = [json.loads(trace) if trace else {} for trace in traces]
+    values = {}
+    for variable in variables:
+        column = [numbers.get(variable.name, variable.fill) for numbers in numbers_of_samples]
+        values[variable.name] = np.array(column)
+    return values
 
 
 def up_to_stop(verdict: NDArray[np.int8], stop_after: int) -> NDArray[np.int8]:
@@ -382,10 +398,13 @@ class Derivation:
         """
         problems = set(self.grid.problems_of_row(place.chunk_row))
         steps = {self.grid.steps[place.step_index]}
+        columns = BAND_COLUMNS
+        if cube_schema.traced_variables(self.grid.provenance):
+            columns = (*columns, sample_rows.TRACE)
         samples = DistinctSamples(
-            self._files.snapshot, BAND_COLUMNS, problems=problems, steps=steps, verify=True
+            self._files.snapshot, columns, problems=problems, steps=steps, verify=True
         )
-        rows = samples.read(np.arange(samples.count), BAND_COLUMNS)
+        rows = samples.read(np.arange(samples.count), columns)
         return build_band(rows, self.grid, place), samples.notes
 
     def _unchanged_bands(self) -> set[BandPlace]:

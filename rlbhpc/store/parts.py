@@ -69,20 +69,33 @@ _BATCH_BYTES: Final = 256 << 20
 _READ_ERRORS: Final = (ValueError, LookupError, pa.ArrowException, OSError)
 
 
-def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path:
+def write(folder: Path, read_tables: Callable[[], Iterable[pa.Table]], tokens: TokenPolicy) -> Path:
     """Write one part and give it its name.
 
     A *part* is a Parquet file of samples that never changes; its name vouches for its content.
-    ``folder``: where it belongs. ``tables``: rows in order, all columns; each table has those of
-    one cell (a problem at a step, under one request), or some of them, sorted by sample.
+    ``folder``: where it belongs. ``read_tables``: gives rows in order, all columns; each table has
+    those of one cell (a problem at a step, under one request), or some of them, sorted by sample.
+    It is called again if a sample has a trace, for which the part needs one more column.
     ``tokens``: the policy for per-token values that the rows already follow. Gives the part's path.
     Whoever seals the same rows arrives at the same name and the same bytes.
     """
     try:
+        return _write_part(folder, read_tables(), Listing(tokens))
+    except _TracedError:
+        return _write_part(folder, read_tables(), Listing(tokens, traced=True))
+
+
+class _TracedError(Exception):
+    """A sample has a trace, and the part that is being written has no column for it."""
+
+
+def _write_part(folder: Path, tables: Iterable[pa.Table], listing: Listing) -> Path:
+    """Write a part whose rows have the columns of an empty listing, verify it, and publish it."""
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         with files.temporary_path(folder) as partial_path:
-            first_cell, content_digest = _write_rows(partial_path, tables, tokens)
-            name = _make_name(partial_path, first_cell, content_digest)
+            content_digest = _write_rows(partial_path, tables, listing)
+            name = _make_name(partial_path, listing.cells[0], content_digest)
             damage = verify(partial_path, name=name)
             if damage:
                 raise UserError(
@@ -98,19 +111,19 @@ def write(folder: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> Path
     return folder / name
 
 
-def _write_rows(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> tuple[Cell, str]:
-    """Write the Parquet file of a part; give its first cell and the digest of its content.
+def _write_rows(path: Path, tables: Iterable[pa.Table], listing: Listing) -> str:
+    """Write the Parquet file of a part; give the digest of its content, for its name.
 
-    Both go into its name. The *listing*, a list of the samples in each row group with their
-    checksums, goes into the footer of the file.
+    The *listing*, a list of the samples in each row group with their checksums, is filled and goes
+    into the footer of the file. Raises :class:`_TracedError` where it lacks the column of a trace.
     """
-    listing = Listing(tokens)
+    schema = pa.schema([field for field in sample_rows.PLAIN if field.name in listing.columns])
     content = ContentDigest(listing)
     with (
         files.Sink(path) as sink,
         pq.ParquetWriter(
             sink,
-            sample_rows.PLAIN,
+            schema,
             compression="zstd",
             compression_level=3,
             data_page_size=_PAGE_BYTES,
@@ -122,13 +135,15 @@ def _write_rows(path: Path, tables: Iterable[pa.Table], tokens: TokenPolicy) -> 
         ) as writer,
     ):
         for group in _cut_row_groups(tables):
+            if not listing.traced and pc.max(group[sample_rows.TRACE]).as_py():
+                raise _TracedError
             listing.add(group)
             content.add(group)
             # In one piece: the bytes must not tell in what batches the rows came.
-            plain = group.cast(sample_rows.PLAIN).combine_chunks()
+            plain = group.select(schema.names).cast(schema).combine_chunks()
             writer.write_table(plain, row_group_size=plain.num_rows)
         writer.add_key_value_metadata(listing.metadata())
-    return listing.cells[0], content.hex()
+    return content.hex()
 
 
 def _cut_row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -155,6 +170,7 @@ def _rows_of_next_group(table: pa.Table) -> int:
     """How many of the first rows make a row group, by their number and their bytes."""
     first_rows = table.slice(0, _GROUP_ROWS)
     text_bytes = pc.binary_length(first_rows["text"]).to_numpy().astype(np.int64)
+    text_bytes += pc.binary_length(first_rows[sample_rows.TRACE]).to_numpy()
     token_bytes = first_rows["n_tokens"].to_numpy() * _BYTES_PER_TOKEN
     total_bytes = np.cumsum(text_bytes + token_bytes)
     return max(1, int(np.searchsorted(total_bytes, _GROUP_BYTES, side="right")))
@@ -369,7 +385,8 @@ class Listing:
 
     ``tokens``: whose per-token values the part keeps. ``cells, groups``: row group ``i`` has the
     samples ``groups[i].samples`` of ``cells[groups[i].cell]``. ``checksums``: one for each row
-    group and column. ``version``: of the schema that the rows were written by.
+    group and column. ``version``: of the schema that the rows were written by. ``traced``: whether
+    the rows have traces of how their responses came about.
     """
 
     tokens: TokenPolicy
@@ -377,11 +394,15 @@ class Listing:
     groups: list[RowGroup] = field(default_factory=list)
     checksums: list[NDArray[np.uint32]] = field(default_factory=list)
     version: int = SCHEMA_VERSION
+    traced: bool = False
 
     @property
     def columns(self) -> list[str]:
         """Columns that the rows have on disk, in their order."""
-        return [name for name, column in COLUMNS.items() if column.since <= self.version]
+        names = [name for name, column in COLUMNS.items() if column.since <= self.version]
+        if not self.traced:
+            names.remove(sample_rows.TRACE)
+        return names
 
     def add(self, table: pa.Table) -> None:
         """Take in the next row group: all columns of samples of one cell.
@@ -399,7 +420,7 @@ class Listing:
                 tokens=int(table["n_tokens"].to_numpy().sum(dtype=np.int64)),
             )
         )
-        columns = table.select(sample_rows.ROWS.names)
+        columns = table.select(self.columns)
         self.checksums.append(checksums(columns, [table.num_rows])[0])
 
     @cached_property
@@ -424,6 +445,8 @@ class Listing:
             "cells": self.cells,
             "groups": groups,
         }
+        if self.traced:
+            listing["traced"] = True
         packed_sums = np.array(self.checksums, "<u4").tobytes()
         return {
             "rlbhpc part": json.dumps({"rlbhpc part": listing}, separators=(",", ":")),
@@ -478,7 +501,8 @@ def parse_listing(footer: bytes) -> Listing:
         verdicts = np.frombuffer(digits.encode(), np.int8) - _ZERO
         groups.append(RowGroup(cell, _decode_runs(runs), verdicts, tokens))
     cells = [Cell(*cell) for cell in listing["cells"]]
-    return Listing(listing["tokens"], cells, groups, version=version)
+    traced = listing.get("traced", False)
+    return Listing(listing["tokens"], cells, groups, version=version, traced=traced)
 
 
 def listed_checksums(metadata: dict[bytes, bytes], columns: int) -> NDArray[np.uint32]:

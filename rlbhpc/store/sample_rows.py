@@ -2,8 +2,7 @@
 
 Each value is declared here once; struct formats, the Arrow schema, the cube's variables, checks
 and the tables of ``docs/`` follow from that. To add one: a line in :class:`Sample`, ``since`` the
-next :data:`SCHEMA_VERSION`; a number behind the last that was added, so that :func:`digest` finds
-all of these in a row.
+next :data:`SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class Column:
     ``name``, a text that repeats over thousands of rows and is held once. ``meaning``: what it is,
     for the pages and as ``long_name`` in the cube. ``cube``: NumPy type in the cube; empty where
     the cube leaves it out. ``attrs``: more attributes in the cube. ``since``: schema version that
-    it came with; rows of parts before hold its default. ``setting``: the sampling setting without
-    which all samples hold the default, so that the cube leaves the variable out.
+    it came with; rows of parts before hold its default.
     """
 
     kind: str
@@ -51,7 +49,6 @@ class Column:
     cube: str = ""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     since: int = OLDEST
-    setting: str = ""
 
     @property
     def is_number(self) -> bool:
@@ -173,6 +170,9 @@ class Sample:
     entropies: Annotated[NDArray[np.float16], Column("f2[]", "entropy before each token")] = field(
         default_factory=lambda: np.empty(0, np.float16)
     )
+    trace: Annotated[
+        str, Column(TEXT, "how a response of several turns or moves came about, as JSON")
+    ] = ""
 
 
 def _columns() -> dict[str, Column]:
@@ -221,6 +221,9 @@ PLAIN: Final = pa.schema(
 
 #: What makes a row this row and no other.
 KEY: Final = ("arm", "step", "problem", "sample", "fingerprint")
+#: Column of what only some samplings tell. It is empty in all other samples, which then hold no
+#: byte of it, and parts of such samples lack it.
+TRACE: Final = "trace"
 #: What a token policy may leave out of a part.
 PER_TOKEN: Final = tuple(name for name, column in COLUMNS.items() if column.is_list)
 
@@ -279,6 +282,10 @@ def to_samples(table: pa.Table) -> Iterator[Sample]:
 #               then the lengths u32 of what follows
 #     strings   names and texts (UTF-8)
 #     arrays    per-token values
+#     trace     UTF-8, up to the end: most samples have none, and no byte for it
+
+
+_TEXTS: Final = tuple(name for name, column in COLUMNS.items() if column.is_text and name != TRACE)
 
 
 class _Layout:
@@ -298,10 +305,8 @@ class _Layout:
         self.numbers = tuple(
             name for name, column in columns.items() if column.is_number and name != "digest"
         )
-        texts = [name for name, column in columns.items() if column.is_text]
-        arrays = [name for name in PER_TOKEN if name in columns]
-        # Newer ones last, so that the bytes of a sample without them do not change.
-        self.blobs = tuple(sorted([*texts, *arrays], key=lambda name: columns[name].since))
+        texts = tuple(name for name in columns if name in _TEXTS)
+        self.blobs = (*texts, *(name for name in PER_TOKEN if name in columns))
         codes = "".join(columns[name].code for name in self.numbers)
         self.head = struct.Struct(f"<{codes}{len(self.blobs)}I")
 
@@ -310,7 +315,8 @@ class _Layout:
         if len(body) < self.head.size:
             return False
         lengths: tuple[int, ...] = self.head.unpack_from(body)[len(self.numbers) :]
-        return self.head.size + sum(lengths) == len(body)
+        trace = body[self.head.size + sum(lengths) :]
+        return self.head.size + sum(lengths) == len(body) or trace.startswith(b"{")
 
 
 _LAYOUTS: Final = {version: _Layout(version) for version in range(SCHEMA_VERSION, OLDEST - 1, -1)}
@@ -329,30 +335,20 @@ _ADDED_DEFAULTS: Final = [
     struct.pack(f"<{COLUMNS[name].code}", getattr(Sample, name)) for name in _ADDED
 ]
 _ADDED_STOP: Final = _HEAD_DTYPE.fields[_ADDED[-1]][1] + len(_ADDED_DEFAULTS[-1])  # type: ignore[index]
-# Blobs that came after the oldest version; their lengths end the head.
-_ADDED_BLOBS: Final = sum(COLUMNS[name].since > OLDEST for name in _TODAY.blobs)
-_LENGTH_BYTES: Final = 4
 
 
 def digest(body: bytes) -> int:
     """63 bits of BLAKE2b over canonical bytes, the form in which a journal stores a sample.
 
     Numbers that later schema versions added are left out, from the last one backwards, while they
-    hold their default, and so are the lengths of blobs that are empty: then a sample that an
-    earlier version stored has the same digest.
+    hold their default: then a sample that an earlier version stored has the same digest.
     """
     stop = _ADDED_STOP
     for default in reversed(_ADDED_DEFAULTS):
         if body[stop - len(default) : stop] != default:
             break
         stop -= len(default)
-    lengths_stop = _TODAY.head.size
-    for _ in range(_ADDED_BLOBS):
-        if any(body[lengths_stop - _LENGTH_BYTES : lengths_stop]):
-            break
-        lengths_stop -= _LENGTH_BYTES
-    old_form = body[:stop] + body[_ADDED_STOP:lengths_stop] + body[_TODAY.head.size :]
-    hashed = hashlib.blake2b(old_form, digest_size=8)
+    hashed = hashlib.blake2b(body[:stop] + body[_ADDED_STOP:], digest_size=8)
     return int.from_bytes(hashed.digest(), "little") >> 1
 
 
@@ -370,19 +366,18 @@ def _make_getter(names: Sequence[str]) -> attrgetter[tuple[Any, ...]]:
 
 
 _get_numbers: Final = _make_getter(_TODAY.numbers)
-_get_blobs: Final = _make_getter(_TODAY.blobs)
+_get_texts: Final = _make_getter(_TEXTS)
+_get_arrays: Final = _make_getter(PER_TOKEN)
+_ARRAY_TYPES: Final = tuple(COLUMNS[name].dtype for name in PER_TOKEN)
 
 
 def encode(sample: Sample) -> bytes:
     """Canonical bytes of a sample: the same sample gives the same bytes everywhere."""
-    blobs = []
-    for name, value in zip(_TODAY.blobs, _get_blobs(sample), strict=True):
-        if isinstance(value, str):
-            blobs.append(utf8(value))
-        else:
-            blobs.append(value.astype(COLUMNS[name].dtype, copy=False).tobytes())
+    blobs = [utf8(text) for text in _get_texts(sample)]
+    for values, dtype in zip(_get_arrays(sample), _ARRAY_TYPES, strict=True):
+        blobs.append(values.astype(dtype, copy=False).tobytes())
     head = _TODAY.head.pack(*_get_numbers(sample), *map(len, blobs))
-    return b"".join((head, *blobs))
+    return b"".join((head, *blobs, utf8(sample.trace)))
 
 
 def upgrade(body: bytes, version: int | None) -> bytes:
@@ -408,7 +403,7 @@ def upgrade(body: bytes, version: int | None) -> bytes:
 def without_texts(body: bytes) -> bytes:
     """Canonical bytes up to the answer: without the response and what stands behind it."""
     lengths = _TODAY.head.unpack_from(body)[-len(_TODAY.blobs) :]
-    kept_texts = _TODAY.blobs.index("answer") + 1
+    kept_texts = _TEXTS.index("answer") + 1
     return body[: _TODAY.head.size + sum(lengths[:kept_texts])]
 
 
@@ -431,6 +426,10 @@ def decode_rows(
     for column in schema:
         if column.name == "digest":
             arrays.append(pa.array(digests, column.type))
+        elif column.name == TRACE:
+            ends = stops[:, -1].tolist()
+            traces = [body[end:] for body, end in zip(bodies, ends, strict=True)]
+            arrays.append(_decode_blobs(traces, column))
         elif column.name in _TODAY.blobs:
             blob = _TODAY.blobs.index(column.name)
             blob_stops = stops[:, blob].tolist()

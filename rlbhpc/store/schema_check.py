@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -144,7 +145,8 @@ def _expected_variables(kind: str, arrays: dict[str, Any]) -> Iterator[Variable]
     """
     yield from _REQUIRED[kind]
     if kind == "samples":
-        for variable in (cube_schema.STOP_AFTER, *cube_schema.STRATA):
+        traced = itertools.chain.from_iterable(cube_schema.TRACED.values())
+        for variable in (cube_schema.STOP_AFTER, *cube_schema.STRATA, *traced):
             if variable.name in arrays:
                 yield variable
     if kind == cube_schema.TRAINING:

@@ -164,8 +164,11 @@ class _Sealer:
             return []
         right_counts = [int(self._is_right[numbers].sum()) for numbers in cells]
         sample_counts = [len(numbers) for numbers in cells]
-        tables = self._read_cells(unsealed, right_counts, sample_counts)
-        part = parts.write(self._folder, tables, self._policy)
+        part = parts.write(
+            self._folder,
+            lambda: self._read_cells(unsealed, right_counts, sample_counts),
+            self._policy,
+        )
         left_out.forget_damage(part)
         return [part]
 

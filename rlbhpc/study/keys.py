@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,6 +14,23 @@ from numpy.typing import NDArray
 
 # Settings that every stored sample has: temperature, top_p, max_tokens and stop.
 _OLDEST_SETTINGS: Final = 4
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How a response may call tools: a sample is then an *episode* of several turns.
+
+    ``limit``: most turns of the model. ``tools``: names, or functions in files of one's own.
+    ``format``: ``blocks`` of Python and their output in plain text, or calls in the model's own
+    ``chat`` format. ``characters``: longest result of a call; a longer one is cut in its middle.
+    ``told``: whether each result ends with the number of turns that are left.
+    """
+
+    limit: int
+    tools: tuple[str, ...]
+    format: str = "chat"
+    characters: int = 2000
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -25,7 +42,8 @@ class Sampling:
     tokens are barred below ``min_tokens``, then the penalties change the logits, then temperature,
     ``min_p``, ``top_k`` and ``top_p`` decide what may be drawn. ``stop_token_ids`` end a response
     as the model's own end tokens do. Log-probs and entropies are of the temperature alone, before
-    any of these.
+    any of these. With ``turns`` a response may call tools, and ``max_tokens`` counts what the model
+    writes in all its turns.
     """
 
     temperature: float
@@ -39,6 +57,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
+    turns: Turns | None = None
 
     @property
     def penalises(self) -> bool:
@@ -49,7 +68,7 @@ class Sampling:
     @property
     def draws_from_all_tokens(self) -> bool:
         """Whether any token may be drawn, with the probability that the temperature gives it."""
-        changed_settings = self.extras().keys() - {"stop_token_ids"}
+        changed_settings = self.extras().keys() - {"stop_token_ids", "turns"}
         return self.temperature > 0 and self.top_p == 1 and not changed_settings
 
     def extras(self) -> dict[str, Any]:
@@ -63,7 +82,7 @@ class Sampling:
         for field in fields(self)[_OLDEST_SETTINGS:]:
             value = getattr(self, field.name)
             if value != field.default:
-                changed[field.name] = list(value) if isinstance(value, tuple) else value
+                changed[field.name] = _json_ready(value)
         return changed
 
     def record(self) -> dict[str, Any]:
@@ -78,6 +97,21 @@ class Sampling:
             "stop": list(self.stop),
             **self.extras(),
         }
+
+
+def _json_ready(value: Any) -> Any:
+    """A setting as JSON has it: of a group of settings those that differ from their defaults."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not is_dataclass(value):
+        return value
+    settings = {field.name: getattr(value, field.name) for field in fields(value)}
+    defaults = {field.name: field.default for field in fields(value)}
+    return {
+        name: _json_ready(setting)
+        for name, setting in settings.items()
+        if setting != defaults[name]
+    }
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from rlbhpc.study.fields import (
     Words,
     reject_repeats,
 )
-from rlbhpc.study.keys import Sampling
+from rlbhpc.study.keys import Sampling, Turns
 
 # Training recipes: which algorithm, on which data, with which settings.
 
@@ -388,6 +388,22 @@ class PromptEntry(Entry):
         return self
 
 
+class TurnsEntry(Entry):
+    """Let responses call tools: a sample is then an episode of several turns."""
+
+    limit: Annotated[int, Field(ge=1, le=1_000), Tag("turns")]
+    """Most turns that the model may write."""
+    tools: Annotated[list[PluginName], Field(min_length=1), AfterValidator(reject_repeats)]
+    """What it may call: calculator, python, or a function of your own, `./mine.py:name`."""
+    format: Literal["chat", "blocks"] = "chat"
+    """How it calls: `chat` as its own chat format does, `blocks` by fenced blocks of a tool's name.
+    """
+    characters: Annotated[int, Field(ge=20, le=1_000_000)] = 2_000
+    """Longest result of a call; of a longer one the middle is cut out."""
+    told: bool = False
+    """End each result with the number of turns that are left."""
+
+
 class MoreSampling(Entry):
     """Sampling settings that are off unless they are set; names and meaning are vLLM's."""
 
@@ -408,6 +424,8 @@ class MoreSampling(Entry):
         | None
     ) = None
     """Tokens that end a response beside the model's own end tokens."""
+    turns: TurnsEntry | None = None
+    """Let responses call tools, and go on with the results; `max_tokens` is then for all turns."""
 
 
 class SamplingDefaults(MoreSampling):
@@ -469,6 +487,10 @@ class ArmEntry(MoreSampling):
         switched = {name: value for name, value in extras.items() if value is not None}
         if self.stop_token_ids is not None:
             switched["stop_token_ids"] = tuple(self.stop_token_ids)
+        if self.turns is not None:
+            switched["turns"] = Turns(
+                **self.turns.model_dump() | {"tools": tuple(self.turns.tools)}
+            )
         return Sampling(
             float(self.temperature),
             float(self.top_p),

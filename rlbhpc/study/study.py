@@ -272,7 +272,7 @@ class Study:
             "seed": self.seed,
             "model": self.digests[entry.model][step],
             "prompt": self.prompts[entry.prompt].digest,
-            **entry.sampling.record(),
+            **plugins.replace_references(entry.sampling.record(), self.plugins),
             "problem": self.problem_hashes[problem.partition("/")[0]][problem],
             **self.plugin_engine(arm),
         }

@@ -121,7 +121,7 @@ def make_sample(
         seed=request.seed,
         verdict=int(verdict.under(decides)),
         finish=int(completion.finish),
-        n_tokens=len(completion.token_ids),
+        n_tokens=int(completion.written_by_model.sum()),
         logprob_sum=float(completion.logprobs.sum(dtype=np.float64)),
         entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         answer=verdict.canonical,
@@ -135,6 +135,7 @@ def make_sample(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs.astype(np.float16),
         entropies=completion.entropies.astype(np.float16),
+        trace=completion.trace,
     )
 
 

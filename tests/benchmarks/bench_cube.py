@@ -174,7 +174,7 @@ def million(layout: Layout) -> Grid:
     pool = [" ".join(rng.choice(words, 130)) for _ in range(256)]
     for unit in seal_units("base", grid):
         groups = (rows(cell.step, cell.problem, rates[cell.problem], n, pool, rng) for cell in unit)
-        parts.write(layout.parts("base", "made"), groups, "none")
+        parts.write(layout.parts("base", "made"), groups.__iter__, "none")
     return grid
 
 

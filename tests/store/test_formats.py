@@ -197,7 +197,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
     long = replace(long, key=long.key._replace(problem=f"{made.SET}/a b/{'x' * 60}"))
     rows = [replace(long, key=long.key._replace(sample=i)) for i in (0, 1, 2, 5, 7, 8)]
     table = table_of(tmp_path, rows)
-    part = parts.write(tmp_path / "parts", [table], "all")
+    part = parts.write(tmp_path / "parts", lambda: [table], "all")
     content = hashlib.sha256(b"all 3")
     content.update(json.dumps([made.ARM, 40, long.key.problem, 7]).encode())
     content.update(np.array([0, 1, 2, 5, 7, 8], "<i4").tobytes())
@@ -219,7 +219,7 @@ def test_a_part_is_named_and_listed_by_its_rows(tmp_path: Path) -> None:
 
 def test_a_row_group_has_256_samples(tmp_path: Path) -> None:
     table = table_of(tmp_path, [made.sample(0, i) for i in range(257)])
-    groups = parts.read_listing(parts.write(tmp_path / "parts", [table], "all")).groups
+    groups = parts.read_listing(parts.write(tmp_path / "parts", lambda: [table], "all")).groups
     assert [len(group.samples) for group in groups] == [256, 1]
 
 
