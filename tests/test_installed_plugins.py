@@ -20,7 +20,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import brought, self_contained
+from rlbhpc.study.plugin_check import list_contents, self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan, read_presence
 from rlbhpc.sweep.remember import load_plan, store_study
@@ -184,15 +184,11 @@ def test_another_version_of_a_package_makes_the_same_stale(site: Path, study: Pa
 
 
 @pytest.mark.slow
-def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, study: Path) -> None:
+def test_check_lists_installed_plugins(site: Path, study: Path) -> None:
     output = check(study)
     for module in MODULES:
         assert module in output
     assert "rlb-theirs-1.0:" in output
-    (site / "theirs_rewards.py").write_text("import os, signal\nos.kill(os.getpid(), 11)\n")
-    forget()
-    with pytest.raises(UserError, match="rewards:short: importing it ended with signal 11"):
-        check(study)
 
 
 @pytest.mark.slow
@@ -201,10 +197,8 @@ def test_check_lists_installed_plugins_and_outlives_one_that_hangs(site: Path, s
     [
         ("raise ValueError('no')\n", "verifiers 'sums' of theirs_verifiers:verify: ValueError: no"),
         (None, "theirs_verifiers:verify: ModuleNotFoundError: No module named 'theirs_verifiers'"),
-        ("def verify(gold, response, problem):\n    import os; os._exit(3)\n",
-         "verifier sums: sums/.*: judging its reference answer ended with exit code 3"),
     ],
-)  # fmt: skip
+)
 def test_check_tries_installed_plugins(
     site: Path, study: Path, text: str | None, complaint: str
 ) -> None:
@@ -247,7 +241,7 @@ def test_a_problem_of_an_unknown_verifier_names_those_of_packages(site: Path) ->
 
 @pytest.mark.slow
 def test_only_what_a_study_names_is_looked_at(study: Path) -> None:
-    looked = brought(study)
+    looked = list_contents(load_study(study).plugins)
     assert "aspects:unused" not in looked
     assert looked["engines:theirs"] == ["theirs_engines:ENGINE"]
 

@@ -22,7 +22,7 @@ from rlbhpc.study.difference import diff
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import begin_training
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import brought, self_contained
+from rlbhpc.study.plugin_check import list_contents, self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.remember import store_study
 from rlbhpc.train.rewards import Judged, make_reward
@@ -148,7 +148,7 @@ def test_a_byte_of_an_engine_makes_stale_what_it_draws(folder: Path) -> None:
     engine.write_text("from rlbhpc.engines.hf_engine import HfEngine as ENGINE\n")
     arm = f"arms.mine={{model: base, engine: {engine}}}"
     before = load_study(folder / "own.yaml", [arm])
-    assert "ENGINE" in brought(folder / "own.yaml", [arm])[str(engine)]
+    assert "ENGINE" in list_contents(before.plugins)[str(engine)]
     with engine.open("a") as text:
         text.write("# a remark\n")
     after = load_study(folder / "own.yaml", [arm])
@@ -333,24 +333,12 @@ def test_a_plugin_that_is_not_there_is_one_line(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_check_says_what_it_found_in_a_plugin_and_outlives_one_that_hangs(folder: Path) -> None:
+def test_check_says_what_it_found_in_a_plugin(folder: Path) -> None:
     output = run("check", folder / "own.yaml")
     for name, kind in KINDS.items():
         assert name in output, kind
     for identity in load_study(folder / "own.yaml").plugins.values():
         assert identity.replace("@", " ") in " ".join(output.split())
-    (folder / "sums.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    with pytest.raises(UserError, match=r"sums\.py: importing it ended with signal 11"):
-        run("check", folder / "own.yaml")
-
-
-def test_what_a_verifier_prints_is_not_taken_for_the_answer(folder: Path) -> None:
-    body = "    import subprocess; subprocess.run(['echo', 'hi'])\n    return True\n"
-    text = f"import os\nos.write(1, b'loaded')\ndef verify(gold, response, problem=None):\n{body}"
-    (folder / "verifier.py").write_text(text)
-    [problem, _] = load_study(folder / "own.yaml").problems("sums")
-    reject_raising_verifier(problem)
-    assert "verify" in brought(folder / "own.yaml")[str(folder / "verifier.py")]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +346,6 @@ def test_what_a_verifier_prints_is_not_taken_for_the_answer(folder: Path) -> Non
     [
         ("return None if response == '' else True", "an empty response, it raised TypeError: the "),
         ("raise SystemExit(1)", "judging its reference answer, it raised SystemExit: 1"),
-        ("import os; os._exit(3)", "judging its reference answer ended with exit code 3"),
         ("return open('table.txt').read() == gold", "it raised FileNotFoundError: "),
     ],
 )
@@ -376,7 +363,6 @@ def test_check_calls_a_verifier_before_any_sample(folder: Path, body: str, compl
     ("body", "complaint"),
     [
         ("return judged.verdict.right / len(judged.text)", "sums/.*: ZeroDivisionError: division"),
-        ("import os; os._exit(3)", "sums/.*: it ended with exit code 3"),
         ("return float(open('table.txt').read())", "sums/.*: FileNotFoundError: "),
         ("return float(open(__file__[:-9] + 'table.txt').read())", "sums/.*: FileNotFoundError: "),
         ("print('hi'); return judged.logprobs[0]", None),

@@ -17,7 +17,7 @@ from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.load import context_length, load_study, stored_study
-from rlbhpc.study.plugin_check import brought, place
+from rlbhpc.study.plugin_check import list_contents
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
@@ -49,12 +49,12 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """
     if study.is_dir():
         return check_cube(study, as_json)
-    # Plugins are Python files or packages that the study brings, here with what each defines.
-    plugin_contents = brought(study, overrides)
     with show_progress("The first look at a large model reads all of it …"):
         resolved = load_study(study, overrides)
         _, cluster = choose(resolved.file.cluster)
         reject_what_jobs_would(resolved, cluster)
+    # Plugins are Python files or packages that the study brings, here with what each defines.
+    plugin_contents = list_contents(resolved.plugins)
     difference = compare_with_last_run(resolved)
     if as_json:
         record = expansion(resolved)
@@ -69,7 +69,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         rows = []
         for reference, identity in resolved.plugins.items():
             name, _, digest = identity.rpartition("@")
-            contents = ", ".join(plugin_contents[place(reference)])
+            contents = ", ".join(plugin_contents[reference])
             rows.append({"plugin": name, "digest": digest, "holds": contents})
         _print_columns("Plugins", rows, "plugin digest holds")
     if difference is not None:

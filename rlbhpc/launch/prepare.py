@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +34,6 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import set_aside, untrained_models
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import first_call
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
@@ -249,8 +247,7 @@ def try_own_rewards(study: Study, models: Sequence[str]) -> None:
         own_rewards = {name: rewards[name] for name in rewards if name not in REWARDS}
         if own_rewards and recipe.problems is not None:
             problem = study.problems(recipe.problems)[0]
-            subject = f"reward {', '.join(own_rewards)}: on a response to {problem.id}: it"
-            first_call(partial(_call_rewards, problem, own_rewards), subject)
+            _call_rewards(problem, own_rewards)
 
 
 def _call_rewards(problem: Problem, weights: Mapping[str, float]) -> None:

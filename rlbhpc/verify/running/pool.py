@@ -24,14 +24,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.study.plugin_check import first_call
 from rlbhpc.verify.registry import KINDS, guarded, verifier, verify
 from rlbhpc.verify.running.worker import HEADER
 from rlbhpc.verify.sandbox.supervisor import SleepClock
@@ -522,21 +521,13 @@ def load_verifier(kind: str) -> Callable[[Any], Any]:
 def reject_raising_verifier(problem: Problem) -> None:
     """Refuse a verifier that raises on a problem's reference answer, or on an empty response.
 
-    Its verdicts don't matter here: a sample on which it raises is neither right nor wrong.
+    Its verdicts don't matter here: a sample on which it raises is neither right nor wrong. A
+    verdict of status ERROR has what was raised as its ``rule``. ``isolated_plugin`` gives the
+    verifier a copy of its file in an empty folder, as jobs have it.
     """
     place = f"{_display_name(problem.verifier)}: {problem.id}: judging"
     if not plugins.is_file(problem.verifier):
         place = f"verifier {place}"
-    check = partial(_try_verifier, problem, place)
-    first_call(check, f"{place} its reference answer")
-
-
-def _try_verifier(problem: Problem, place: str) -> None:
-    """Refuse a verifier that raises on a problem's reference answer or on an empty response.
-
-    ``isolated_plugin`` gives it a copy of its file in an empty folder, as jobs have it. ``place``:
-    how an error message begins. A verdict of status ERROR has what was raised as its ``rule``.
-    """
     responses = {"its reference answer": problem.gold, "an empty response": ""}
     with plugins.isolated_plugin(problem.verifier) as kind:
         for description, response in responses.items():
