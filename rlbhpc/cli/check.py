@@ -21,7 +21,6 @@ from rlbhpc.study.plugin_check import list_contents
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
-PRINTED_CHANGES: Final = 40
 # What a recipe says of its size.
 RECIPE_SIZES: Final = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
 RECIPE_SOURCES: Final = {"algorithm", "problems", "texts"}
@@ -42,7 +41,7 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a study file and show what it expands to, or check a cube.
 
     Everything that STUDY names is looked up: models, problems, prompts, checkpoints. Where the
-    study has been run before, what changed since is shown, and which stored samples stay valid.
+    study has been run before, it is said which stored samples stay valid, and why others do not.
 
     Where STUDY is the folder of a run or a cube (cube.zarr), every byte and number of the cube is
     checked instead; exit code 3 says that it has to be derived anew.
@@ -291,23 +290,17 @@ def _print_columns(title: str, rows: list[dict[str, Any]], columns: str) -> None
 
 
 def print_difference(difference: Difference) -> None:
-    """Print what changed in a study since the last run, and which stored samples stay valid.
+    """Print which samples of the last run stay valid.
 
     A block is the samples of one arm on one problem set. ``judged`` are sets that have another
     verifier now.
     """
-    if not difference.changes:
-        click.echo("Nothing changed since the last run.")
-        return
-    click.echo("\nChanged since the last run:")
-    for change in difference.changes[:PRINTED_CHANGES]:
-        click.echo(f"  {change}")
-    unprinted = len(difference.changes) - PRINTED_CHANGES
-    if unprinted > 0:
-        click.echo(f"  and {unprinted} more; --json shows all")
-    click.echo("What becomes of the stored samples:")
-    for block in difference.blocks:
-        click.echo(f"  {block}")
+    if all(block.is_valid for block in difference.blocks):
+        click.echo("All stored samples stay valid.")
+    else:
+        click.echo("What becomes of the stored samples:")
+        for block in difference.blocks:
+            click.echo(f"  {block}")
     tell_of_old_verdicts(difference.judged, click.echo)
 
 

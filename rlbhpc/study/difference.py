@@ -1,4 +1,4 @@
-"""What changed between a stored study and the one asked for, and which samples stay valid.
+"""Which stored samples stay valid under the study that is now asked for.
 
 A stored sample stays valid when everything that determined it is what it was: study seed, model
 content, prompt, sampling setting and problem text. That is decided per problem, by fingerprint.
@@ -6,29 +6,12 @@ content, prompt, sampling setting and problem text. That is decided per problem,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, cast
 
 from rlbhpc import plugins
 from rlbhpc.study.study import Study
-
-
-@dataclass(frozen=True)
-class Change:
-    """One thing that is not what it was; None stands for absent."""
-
-    key: str
-    old: Any
-    new: Any
-
-    def __str__(self) -> str:
-        """One line, as `rlbhpc check` prints it."""
-        if self.old is None:
-            return f"{self.key}: new, {self.new}"
-        if self.new is None:
-            return f"{self.key}: gone, was {self.old}"
-        return f"{self.key}: {self.old} -> {self.new}"
 
 
 @dataclass(frozen=True)
@@ -48,6 +31,11 @@ class BlockChange:
     because: tuple[str, ...] = ()
     asked: bool = True
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether all its stored samples count as before."""
+        return self.asked and self.valid == self.problems
+
     def __str__(self) -> str:
         """One line, as `rlbhpc check` prints it.
 
@@ -57,7 +45,7 @@ class BlockChange:
         block = f"{self.arm}, {self.set_name}, step {self.step}"
         if not self.asked:
             return f"{block}: no longer asked for; its samples stay on disk"
-        if self.valid == self.problems:
+        if self.is_valid:
             return f"{block}: all stored samples stay valid"
         reasons = ", ".join(self.because)
         return f"{block}: {self.valid} of {self.problems} problems stay valid ({reasons})"
@@ -65,19 +53,17 @@ class BlockChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """Everything that differs between two studies.
+    """What a study does to the samples that an earlier one has stored.
 
     ``judged`` are the sets whose answers another verifier judges now.
     """
 
-    changes: tuple[Change, ...]
     blocks: tuple[BlockChange, ...]
     judged: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """The difference as JSON-ready values."""
         return {
-            "changes": [asdict(change) for change in self.changes],
             "stored": [asdict(block) for block in self.blocks],
             "other_verifier": list(self.judged),
         }
@@ -85,11 +71,7 @@ class Difference:
 
 def diff(old: Study, new: Study) -> Difference:
     """Compare a stored study with the one that is now asked for."""
-    return Difference(
-        changes=tuple(_find_changes(old, new)),
-        blocks=tuple(_compare_blocks(old, new)),
-        judged=tuple(judged_otherwise(old, new)),
-    )
+    return Difference(tuple(_compare_blocks(old, new)), tuple(judged_otherwise(old, new)))
 
 
 def judged_otherwise(old: Study, new: Study) -> list[str]:
@@ -114,77 +96,10 @@ def judged_otherwise(old: Study, new: Study) -> list[str]:
     return changed_sets
 
 
-def _find_changes(old: Study, new: Study) -> Iterator[Change]:
-    """Yield what differs between two studies: values first, then contents.
-
-    `_flatten` gives the values of a study file by dotted key. `_named_digests` gives the digests of
-    what the file names (models, prompts, texts): the same name may have other contents now.
-    ``problem_hashes`` has a hash for every problem of every set. A `Change` has a key, the old
-    value and the new one; None is absent.
-    """
-    old_values = dict(_flatten("", _content_record(old)))
-    new_values = dict(_flatten("", _content_record(new)))
-    for key in {**old_values, **new_values}:
-        if old_values.get(key) != new_values.get(key):
-            yield Change(key, old_values.get(key), new_values.get(key))
-    old_digests = _named_digests(old)
-    for name, digest in _named_digests(new).items():
-        if old_digests.get(name, digest) != digest:
-            yield Change(name, old_digests[name], digest)
-    for set_name, hashes in new.problem_hashes.items():
-        if set_name in old.problem_hashes:
-            yield from _problem_changes(set_name, old.problem_hashes[set_name], hashes)
-
-
-def _named_digests(study: Study) -> dict[str, str]:
-    """Return the content digests of a study's models, prompts and text files, each under a phrase.
-
-    The phrases, such as ``content of model rl, step 100``, are what a reader is shown.
-    """
-    digests = {}
-    for model, by_step in study.digests.items():
-        for step, digest in by_step.items():
-            digests[f"content of model {model}, step {step}"] = digest
-    for name, prompt in study.prompts.items():
-        digests[f"text of prompt {name}"] = prompt.digest
-    for file, digest in study.text_digests.items():
-        digests[f"content of {file}"] = digest
-    return digests
-
-
 def _content_record(study: Study) -> dict[str, Any]:
     """The study file's values; a plugin's file is its content, not its path."""
     record = study.file.model_dump(mode="json", by_alias=True)
     return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
-
-
-def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Key paths and scalars; lists stay whole, as their order has a meaning."""
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flatten(f"{prefix}.{key}" if prefix else key, inner)
-    elif value not in (None, {}, []):
-        yield prefix, value
-
-
-def _problem_changes(
-    set_name: str, old_hashes: Mapping[str, str], new_hashes: Mapping[str, str]
-) -> Iterator[Change]:
-    """Yield a line each for the problems of one set that changed, were added or were removed.
-
-    Both mappings give, by problem id, the hash of the problem's content. A line says at most three
-    ids and how many more there are.
-    """
-    in_both = old_hashes.keys() & new_hashes.keys()
-    ids_by_change = {
-        "changed": [i for i in new_hashes if i in in_both and new_hashes[i] != old_hashes[i]],
-        "added": [i for i in new_hashes if i not in in_both],
-        "removed": [i for i in old_hashes if i not in in_both],
-    }
-    for word, ids in ids_by_change.items():
-        if ids:
-            more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-            yield Change(f"problems {word} in {set_name}", None, f"{', '.join(ids[:3])}{more}")
 
 
 def _compare_blocks(old: Study, new: Study) -> Iterator[BlockChange]:

@@ -68,7 +68,6 @@ def expand(tree: Node) -> Node:
     swept entry became, so that later sections can replace its name by the names of its members.
     """
     tree = _fill_arms_from_defaults(tree)
-    tree = _rename_recipe_seeds(tree)
     tree = _make_paths_absolute(tree, Shape(StudyFile))
     sections = dict(tree.entries)
     members: MembersBySection = {}
@@ -108,29 +107,6 @@ def _fill_arms_from_defaults(tree: Node) -> Node:
             filled_arms[name] = replace(arm, value=values) if is_mapping else arm
         sections["arms"] = replace(arms, value=filled_arms)
     return replace(tree, value=sections)
-
-
-def _rename_recipe_seeds(tree: Node) -> Node:
-    """Rewrite ``seeds: [0, 1]`` of a recipe as a list under ``seed``, which means a sweep.
-
-    A node is a value of the study file with its place; ``entries`` are its children by key, and
-    `replace` makes a changed copy.
-    """
-    recipes = tree.entries.get("recipes")
-    if recipes is None or not isinstance(recipes.value, dict):
-        return tree
-    renamed = dict(recipes.value)
-    for name, recipe in recipes.entries.items():
-        seeds = recipe.entries.get("seeds")
-        if seeds is None:
-            continue
-        if "seed" in recipe.entries:
-            seeds.fail("`seed` stands beside it; keep one of the two")
-        if not isinstance(seeds.value, list):
-            seeds.fail("not a list; write seeds: [0, 1, 2], or `seed` for a single training")
-        settings = {key: node for key, node in recipe.entries.items() if key != "seeds"}
-        renamed[name] = replace(recipe, value={**settings, "seed": seeds})
-    return replace(tree, value={**tree.entries, "recipes": replace(recipes, value=renamed)})
 
 
 def _make_paths_absolute(node: Node, shape: Shape) -> Node:

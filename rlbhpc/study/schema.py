@@ -79,7 +79,7 @@ class Recipe(Entry):
     architecture: dict[str, Any] = Field(default_factory=dict)
     """The shape of a new model, for training from random weights: keys of its config.json."""
     seed: Seed = 0
-    """Decides data order and rollouts; `seeds: [0, 1, 2]` instead makes one training per seed."""
+    """Decides data order and rollouts; a list, such as `[0, 1, 2]`, makes one training per seed."""
     prompts_per_step: Annotated[Count | None, Tag("batch")] = None
     """Problems per training step."""
     samples_per_prompt: Annotated[Count | None, Tag("group")] = None

@@ -313,8 +313,6 @@ def shown(value: Any, width: int = 60) -> str:
 # ``include:`` and ``--set``: several trees become one, and each value still knows its location.
 
 
-# A recipe has one of these: whoever writes the other means it in place of the one below.
-_SEED_KEYS: Final = {"seed", "seeds"}
 _STUDY_SHAPE: Final = Shape(StudyFile)
 
 
@@ -323,7 +321,7 @@ def load_tree(path: Path, overrides: Sequence[str] = ()) -> Node:
 
     Later words win: an included file gives way to the one that includes it, a list of includes is
     read from first to last, and ``--set`` wins over all. Mappings are joined key by key; anything
-    else is replaced, also ``seed`` by its rival ``seeds``; ``null`` takes an included entry away.
+    else is replaced; ``null`` takes an included entry away.
     """
     tree = drop_nulls(_read_with_includes(path, including=()))
     for override in overrides:
@@ -393,23 +391,17 @@ def _included_paths(include: Node | None) -> list[Node]:
     return nodes
 
 
-def overlay(below: Node, above: Node, *key_path: str) -> Node:
+def overlay(below: Node, above: Node) -> Node:
     """Lay one tree over another: mappings are joined key by key, all else is replaced.
 
-    ``key_path`` are the keys that lead to these two values. A recipe has ``seed`` or ``seeds``:
-    giving one above takes away either below. The joined value keeps the place of the upper one,
-    unless that came from the command line, which has no line. ``COMMAND_LINE`` stands for its file.
+    The joined value keeps the place of the upper one, unless that came from the command line, which
+    has no line. ``COMMAND_LINE`` stands for its file.
     """
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     entries = dict(below.value)
-    is_recipe = len(key_path) == 2 and key_path[0] == "recipes"
-    gives_seed = any(above.value[key].value is not None for key in _SEED_KEYS & above.value.keys())
-    if is_recipe and gives_seed:
-        for key in _SEED_KEYS:
-            entries.pop(key, None)
     for key, node in above.value.items():
-        entries[key] = overlay(entries[key], node, *key_path, key) if key in entries else node
+        entries[key] = overlay(entries[key], node) if key in entries else node
     located = below if above.file == COMMAND_LINE else above
     return replace(located, value=entries)
 
@@ -418,17 +410,15 @@ def drop_nulls(node: Node, shape: Shape | None = _STUDY_SHAPE) -> Node:
     """Drop the keys that hold nothing: to write nothing is to leave the key out.
 
     ``shape`` is what the schema says of the value; None where it says nothing. A key that is not in
-    the schema stays, to be refused as any other that is misspelt. ``shape.below(key)`` is the shape
-    of an entry; ``shape.is_entry`` tells that its keys are fixed.
+    the schema stays, to be refused as any other that is misspelt.
     """
     if not isinstance(node.value, dict):
         return node
     entries = {}
     for key, child in node.value.items():
         child_shape = shape.below(key) if shape else None
-        has_fixed_keys = shape is not None and shape.is_entry
-        is_known = child_shape is not None or key in _SEED_KEYS or not has_fixed_keys
-        if child.value is not None or not is_known:
+        is_misspelt = shape is not None and shape.is_entry and child_shape is None
+        if child.value is not None or is_misspelt:
             entries[key] = drop_nulls(child, child_shape)
     return replace(node, value=entries)
 
@@ -452,7 +442,6 @@ def _apply_override(tree: Node, text: str) -> Node:
     # From the inside out: the value under its last key, that under the key before, and so on.
     for depth in reversed(range(len(key_path))):
         node = Node({key_path[depth]: node}, COMMAND_LINE, 0, ".".join(key_path[:depth]))
-    _reject_path_through_scalar(tree, key_path)
     return overlay(tree, node)
 
 
@@ -467,24 +456,6 @@ def _with_key(node: Node, key: str) -> Node:
     elif isinstance(value, list):
         value = [_with_key(item, f"{key}[{index}]") for index, item in enumerate(value)]
     return replace(node, value=value, key=key)
-
-
-def _reject_path_through_scalar(tree: Node, key_path: list[str]) -> None:
-    """Refuse a key path that leads through a value without keys, such as ``name.first``.
-
-    A node is a value with its place; its ``entries`` are its children by key, none if it is no
-    mapping.
-    """
-    node = tree
-    for name in key_path[:-1]:
-        if name not in node.entries:
-            return
-        node = node.entries[name]
-        if not isinstance(node.value, dict):
-            raise UserError(
-                f"{COMMAND_LINE}: {'.'.join(key_path)}: {node.key} holds {shown(node.plain())},"
-                " which has no keys"
-            )
 
 
 def _split_key(tree: Node, key: str) -> list[str]:

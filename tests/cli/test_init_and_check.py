@@ -12,10 +12,8 @@ import pytest
 from click import BadParameter, UsageError
 from click.testing import CliRunner, Result
 
-from rlbhpc.cli.check import print_difference
 from rlbhpc.cli.main import cli, main
 from rlbhpc.errors import UserError
-from rlbhpc.study.difference import Change, Difference
 from rlbhpc.study.draft import read_template, template_menu
 from rlbhpc.study.load import load_study
 from tests.study.folder import write_folder
@@ -137,17 +135,6 @@ def test_set_wins_over_the_file(study_file: Path) -> None:
     )
     assert shown["name"] == "x"
     assert shown["resolved"]["arms"]["rl"]["n"] == 3
-
-
-@pytest.mark.parametrize("count", [40, 41])
-def test_of_many_changes_forty_are_shown(count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    changes = tuple(Change(f"key{number}", 1, 2) for number in range(count))
-    print_difference(Difference(changes, (), ()))
-    more = ["  and 1 more; --json shows all"] * (count > 40)
-    assert capsys.readouterr().out.splitlines() == [
-        "", "Changed since the last run:", *(f"  {change}" for change in changes[:40]), *more,
-        "What becomes of the stored samples:",
-    ]  # fmt: skip
 
 
 def test_a_damaged_record_of_the_last_run_is_told(

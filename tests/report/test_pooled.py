@@ -40,8 +40,8 @@ models:
   rl: {train: {from: base, recipe: grpo}, steps: [10]}
   other: {train: {from: base, recipe: kl}, steps: [10]}
 recipes:
-  grpo: &grpo {algorithm: grpo, problems: learn, prompt: completion, seeds: [0, 1, 2]}
-  kl: {<<: *grpo, seeds: null, kl: 0.1}
+  grpo: &grpo {algorithm: grpo, problems: learn, prompt: completion, seed: [0, 1, 2]}
+  kl: {<<: *grpo, seed: 0, kl: 0.1}
 problem_sets:
   easy: &set {set: math500, path: math500.jsonl}
   hard: *set

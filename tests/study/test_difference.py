@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlbhpc.study.difference import Change, Difference, _problem_changes, diff
+from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 
@@ -32,35 +32,27 @@ ALL = ["base@0", "line@0", "line@200", "rl@150", "rl@300", "hot-t1.0@0", "hot-t1
 
 def test_nothing_changed(study_file: Path) -> None:
     found = compare(study_file)
-    assert found.changes == ()
     assert set(state(found).values()) == {"all"}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        ("sampling.n=99", "arms.base.n: 16 -> 99"),
-        ("cluster=null", "cluster: gone, was dev"),
-        ("engine.tensor_parallel=2", "engine.tensor_parallel: 1 -> 2"),
-        ("arms.new={model: base}", "arms.new.model: new, base"),
-        (
-            "prompts.new={shots: {from: math-train, n: 1}}",
-            "prompts.new.shots.from: new, math-train",
-        ),
-        ("models.rl.steps=[150, 300, 450]", "models.rl.steps: [150, 300] -> [150, 300, 450]"),
+        "sampling.n=99",
+        "cluster=null",
+        "engine.tensor_parallel=2",
+        "arms.new={model: base}",
+        "prompts.new={shots: {from: math-train, n: 1}}",
+        "models.rl.steps=[150, 300, 450]",
     ],
 )
-def test_harmless_changes_are_named_and_keep_everything(
-    study_file: Path, change: str, said: str
-) -> None:
+def test_harmless_changes_keep_everything(study_file: Path, change: str) -> None:
     found = compare(study_file, change)
-    assert said in [str(one) for one in found.changes]
     assert set(state(found).values()) == {"all"}
 
 
 def test_a_sampling_setting_concerns_its_arms(study_file: Path) -> None:
     found = compare(study_file, "arms.rl.temperature=0.9")
-    assert [str(one) for one in found.changes] == ["arms.rl.temperature: 0.6 -> 0.9"]
     assert state(found) == dict.fromkeys(ALL, "all") | {"rl@150": "0/2", "rl@300": "0/2"}
     assert "rl, math500, step 150: 0 of 2 problems stay valid (other temperature)" in [
         str(block) for block in found.blocks
@@ -72,7 +64,6 @@ def test_a_model_concerns_its_steps(study_file: Path) -> None:
     (study_file.parent / "models/line-200/model.safetensors").write_bytes(b"other")
     found = diff(old, load_study(study_file))
     assert state(found) == dict.fromkeys(ALL, "all") | {"line@200": "0/2"}
-    assert str(found.changes[0]).startswith("content of model line, step 200: ")
 
 
 def test_a_base_concerns_all_that_comes_from_it(study_file: Path) -> None:
@@ -87,7 +78,6 @@ def test_a_prompt_file_concerns_its_arms(study_file: Path) -> None:
     (study_file.parent / "own.txt").write_text("Question: {question}\nA:")
     found = diff(old, load_study(study_file))
     assert state(found) == dict.fromkeys(ALL, "all") | {"hot-t1.0@0": "0/2", "hot-t1.2@0": "0/2"}
-    assert "text of prompt" in str(found.changes[0])
 
 
 def test_one_problem_concerns_that_problem(study_file: Path) -> None:
@@ -98,9 +88,6 @@ def test_one_problem_concerns_that_problem(study_file: Path) -> None:
     file.write_text(file.read_text().replace(f"What is {number} ", f"What was {number} "))
     found = diff(old, load_study(study_file))
     assert state(found) == dict.fromkeys(ALL, "1/2")
-    assert [str(one) for one in found.changes if "problem" in one.key] == [
-        f"problems changed in math500: new, {local_id}"
-    ]
 
 
 def test_what_is_no_longer_asked_for_is_kept(study_file: Path) -> None:
@@ -138,7 +125,7 @@ def test_the_lines_and_values_of_a_difference(study_file: Path) -> None:
     assert lines[0] == "base, math500, step 0: all stored samples stay valid"
     assert lines[2] == "line, math500, step 200: no longer asked for; its samples stay on disk"
     record = found.as_dict()
-    assert list(record) == ["changes", "stored", "other_verifier"]
+    assert list(record) == ["stored", "other_verifier"]
     assert record["stored"][0] == {
         "arm": "base", "set_name": "math500", "step": 0, "valid": 2, "problems": 2,
         "because": (), "asked": True,
@@ -146,42 +133,13 @@ def test_the_lines_and_values_of_a_difference(study_file: Path) -> None:
     assert record["other_verifier"] == []
 
 
-def test_everything_that_may_differ_is_told(study_file: Path) -> None:
+def test_other_problems_and_verifiers_are_told(study_file: Path) -> None:
     old = load_study(study_file)
-    (study_file.parent / "texts.jsonl").write_text('{"prompt": "p", "response": "s"}\n')
-    new = load_study(
-        study_file,
-        ["problem_sets.math500.subset='holdout[2]'", "problem_sets.math500.verifier=choice",
-         "arms.base.stop=null", "arms.line.n=null", "cluster=null"],
-    )  # fmt: skip
-    found = diff(old, new)
-    lines = [str(change).replace(str(study_file.parent), "HERE") for change in found.changes]
-    (digest, after) = (next(iter(study.text_digests.values())) for study in (old, new))
-    added = [i for i in new.problem_ids("math500") if i not in old.problem_ids("math500")]
-    assert lines == [
-        "problem_sets.math500.subset: holdout[3] -> holdout[2]",
-        "cluster: gone, was dev",
-        "problem_sets.math500.verifier: new, choice",
-        f"content of HERE/texts.jsonl: {digest} -> {after}",
-        f"problems changed in math500: new, {', '.join(old.problem_ids('math500'))}",
-        f"problems added in math500: new, {', '.join(added)}",
-    ]
+    changes = ["problem_sets.math500.subset='holdout[2]'", "problem_sets.math500.verifier=choice"]
+    found = diff(old, load_study(study_file, changes))
     assert str(found.blocks[0]) == (
         "base, math500, step 0: 0 of 3 problems stay valid (other problem, new problems)"
     )
     assert found.judged == ("math500",)
-    removed = diff(new, old)
-    assert f"problems removed in math500: new, {', '.join(added)}" in [
-        str(change) for change in removed.changes
-    ]
     lenient = load_study(study_file, ["verification.decides=lenient"])
     assert diff(load_study(study_file), lenient).judged == ("math-train", "math500")
-
-
-@pytest.mark.parametrize(
-    ("count", "listed"), [(3, "m/0, m/1, m/2"), (4, "m/0, m/1, m/2 and 1 more")]
-)
-def test_problems_that_came_are_named_up_to_three(count: int, listed: str) -> None:
-    hashes = {f"m/{number}": "x" for number in range(count)}
-    [change] = _problem_changes("m", {}, hashes)
-    assert change == Change("problems added in m", None, listed)

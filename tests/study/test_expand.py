@@ -67,24 +67,21 @@ def test_several_sweeps_multiply_and_key_order_does_not_change_names() -> None:
 
 
 def test_seeds_of_a_recipe_are_a_training_each() -> None:
-    seeds = expanded({"recipes/rl/seeds": [0, 5]})
-    assert seeds == expanded({"recipes/rl/seed": [0, 5]})
+    seeds = expanded({"recipes/rl/seed": [0, 5]})
     assert list(seeds.arms) == ["base", "rl-s0", "rl-s5"]
 
 
 @pytest.mark.parametrize(
-    ("recipe", "complaint"),
+    ("seeds", "complaint"),
     [
-        ({"seeds": [0, 1], "seed": 0}, "recipes.rl.seeds: `seed` stands beside it; keep one"),
-        ({"seeds": 3}, "recipes.rl.seeds: not a list; write seeds: [0, 1, 2]"),
-        ({"seeds": []}, "recipes.rl.seeds: an empty list"),
-        ({"seeds": [2, 2]}, "recipes.rl: the sweep gives the name rl-s2 twice"),
-        ({"seeds": [-1]}, "recipes.rl.seeds[0]: found -1; allowed: a whole number"),
+        ([], "recipes.rl.seed: an empty list"),
+        ([2, 2], "recipes.rl: the sweep gives the name rl-s2 twice"),
+        ([-1], "recipes.rl.seed[0]: found -1; allowed: a whole number"),
     ],
 )
-def test_what_seeds_cannot_be(recipe: dict[str, Any], complaint: str) -> None:
+def test_what_seeds_cannot_be(seeds: list[int], complaint: str) -> None:
     with pytest.raises(UserError) as refused:
-        expanded({"recipes/rl": {"algorithm": "grpo", **recipe}})
+        expanded({"recipes/rl": {"algorithm": "grpo", "seed": seeds}})
     assert complaint in str(refused.value)
 
 
@@ -160,9 +157,9 @@ def test_what_a_value_adds_to_a_name() -> None:
 
 
 def test_a_sweep_makes_a_thousand_entries_and_no_more() -> None:
-    assert len(expanded({"recipes/rl/seeds": [*range(1_000)]}).recipes) == 1_000
+    assert len(expanded({"recipes/rl/seed": [*range(1_000)]}).recipes) == 1_000
     with pytest.raises(UserError, match="the sweeps of this entry make more than 1,000 combinat"):
-        expanded({"recipes/rl/seeds": [*range(1_001)]})
+        expanded({"recipes/rl/seed": [*range(1_001)]})
 
 
 def test_a_section_has_so_many_entries_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

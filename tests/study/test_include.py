@@ -35,21 +35,6 @@ def test_null_takes_an_included_entry_away(tmp_path: Path) -> None:
     assert load_tree(main).plain() == {"arms": {"b": {"n": 2}}}
 
 
-def test_seeds_replace_the_seed_of_an_included_recipe(tmp_path: Path) -> None:
-    main = write(
-        tmp_path,
-        one="recipes: {a: {lr: 1, seed: 0}, b: {seeds: [0, 1]}}",
-        main="include: one.yaml\nrecipes: {a: {seeds: [3, 4]}, b: {seed: 5}}",
-    )
-    recipes = {"a": {"lr": 1, "seeds": [3, 4]}, "b": {"seed": 5}}
-    assert load_tree(main).plain() == {"recipes": recipes}
-    overridden = load_tree(main, ["recipes.b.seeds=[7, 8]"]).plain()["recipes"]
-    assert overridden["b"] == {"seeds": [7, 8]}
-    assert load_tree(main, ["recipes.a.seed="]).plain()["recipes"] == recipes
-    both = write(tmp_path, main="recipes: {a: {seed: 0, seeds: [1, 2]}}")
-    assert load_tree(both).plain() == {"recipes": {"a": {"seed": 0, "seeds": [1, 2]}}}
-
-
 def test_include_of_an_include_is_relative_to_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/two.yaml").write_text("path: here\n")
@@ -94,8 +79,6 @@ def test_as_many_files_as_may_be_included(tmp_path: Path) -> None:
     ("override", "complaint"),
     [
         ("include=x.yaml", "--set include: files are included by a study file alone"),
-        ("a.b.c=1", "--set: a.b.c: a.b holds 1, which has no keys"),
-        ("a.b.c.d=1", "--set: a.b.c.d: a.b holds 1, which has no keys"),
         ("a", "--set 'a': write key=value, such as arms.base.n=256"),
         ("=1", "--set '=1': write key=value, such as arms.base.n=256"),
         ("a. b=1", "--set 'a. b': ' b' cannot be a key"),

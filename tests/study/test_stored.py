@@ -150,7 +150,7 @@ def test_right_samples_end_a_problem_below_its_n(study_file: Path) -> None:
 
 def test_trainings_that_differ_in_their_seed_are_one(study_file: Path) -> None:
     assert load_study(study_file).trainings() == {}
-    seeds = "recipes.grpo.seeds=[0, 1]"
+    seeds = "recipes.grpo.seed=[0, 1]"
     assert load_study(study_file, [seeds]).trainings() == {"rl": ("rl-s0", "rl-s1")}
     other = "arms.more={model: rl, temperature: 0.9}"
     pooled = {"rl": ("rl-s0", "rl-s1"), "more": ("more-s0", "more-s1")}
