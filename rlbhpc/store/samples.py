@@ -228,7 +228,7 @@ def rewrite(
                 tables.append(_with_verdicts(table, judge(table), policy, decides))
         rows_of_unit = sum(table.num_rows for table in tables)
         if rows_of_unit:
-            parts.write(into.parts(*group), tables, policy)
+            parts.write(into.parts(*group), tables.copy, policy)
             written += rows_of_unit
     left_out.warn_left_out(layout.root, [*files.notes, *samples.notes])
     return written
