@@ -15,7 +15,6 @@ from rlbhpc.cli.check import tell_of_old_verdicts
 from rlbhpc.cli.sampling import block_row, print_summary
 from rlbhpc.cli.shared import print_json, print_table, tell
 from rlbhpc.errors import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, UserError
-from rlbhpc.files import sha256_of
 from rlbhpc.launch import container
 from rlbhpc.launch import doctor as probes
 from rlbhpc.launch import status as run_status
@@ -58,9 +57,6 @@ PRINTED_JOBS: Final = 6
     help="Expected response tokens of one shard.",
 )  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="Try again what is stored as failed.")
-@click.option(
-    "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
-)
 @click.option("--submit", is_flag=True, help="Submit what was written; run it, if it is local.")
 @shared.as_json
 def launch(
@@ -374,36 +370,3 @@ def _diagnose_run(layout: Layout, as_json: bool) -> int:
             state = f"{queued_jobs} jobs are in the queue."
         click.echo(f"No job of {layout.root} ended badly. {state}")
     return code
-
-
-@click.group(epilog="Example: rlbhpc image build cpu -o images/rlbhpc-cpu.sif")
-def image() -> None:
-    """Build and check the Apptainer images that jobs run in.
-
-    Where images cannot be built, build them elsewhere from the same checkout and copy the .sif.
-    """
-
-
-@image.command("build", epilog="Example: rlbhpc image build gpu -o /project/images/rlbhpc-gpu.sif")
-@click.argument("kind", type=click.Choice(container.IMAGE_KINDS))
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Default: rlbhpc-KIND.sif.")
-def build_image(kind: str, output: Path | None) -> int:
-    """Build the image KIND from the checkout's containers/KIND.def."""
-    sif = container.build_image(kind, output or Path(f"rlbhpc-{kind}.sif"))
-    click.echo(f"{sif}: sha256 {sha256_of(sif)}")
-    return DONE
-
-
-@image.command("verify", epilog="Example: rlbhpc image verify rlbhpc-gpu.sif")
-@click.argument("sif", type=click.Path(path_type=Path))
-@shared.as_json
-def verify_image(sif: Path, as_json: bool) -> int:
-    """Check that rlbhpc starts in the image SIF; show its labels and digest."""
-    record = container.verify_image(sif)
-    if as_json:
-        print_json(record)
-        return DONE
-    for name, value in sorted(record["labels"].items()):
-        click.echo(f"{name}: {value}")
-    click.echo(f"{record['rlbhpc']}\nsha256 {record['sha256']}")
-    return DONE

@@ -83,7 +83,6 @@ MORE_VERBS: Final = {
     "merge": ("store", "Take in samples of the same study drawn elsewhere."),
     "cancel": ("jobs", "End a run's jobs; nothing is lost."),
     "doctor": ("jobs", "Look at this site: Slurm, containers, files."),
-    "image": ("jobs", "Build and check Apptainer images."),
 }
 VERBS: Final = {**MAIN_VERBS, **MORE_VERBS}
 
@@ -218,7 +217,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     without waiting for threads that still sample. A debug log is dropped where nothing was done.
     """
     if args is None:
-        _use_utf8()
+        _print_any_text()
         _name_user()
     with DebugLog() as debug_log:
         code = _outcome(args, debug_log)
@@ -230,15 +229,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _use_utf8() -> None:
-    """Take paths and texts for UTF-8 whatever the locale says, as Python 3.15 does by itself.
-
-    Python reads that once, at its start, so the process starts itself anew. What a terminal cannot
-    show is printed as its code point.
-    """
-    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+def _print_any_text() -> None:
+    """Print what a terminal cannot show as its code point, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

@@ -12,10 +12,10 @@ import click
 
 from rlbhpc import plugins
 from rlbhpc.cli import shared
-from rlbhpc.cli.shared import print_json, print_table, tell
+from rlbhpc.cli.shared import print_json, print_table
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, NOTHING_TO_DO, UserError
-from rlbhpc.study.lineage import set_aside, training_order, untrained_models
+from rlbhpc.study.lineage import training_order, untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.process import Drain, devices
@@ -53,12 +53,9 @@ PRINTED_SETTINGS: Final = (
     help="For --dry-run: a GPU's; refuse what does not fit it. Default: this one's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For --dry-run: print as JSON.")
-@click.option(
-    "--retrain", is_flag=True, help="Set aside what another recipe has trained, and train anew."
-)
 def train(
     study: Path, models: tuple[str, ...], overrides: tuple[str, ...], limit: float | None,
-    dry_run: bool, ranks: int, memory: float | None, as_json: bool, retrain: bool,
+    dry_run: bool, ranks: int, memory: float | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Train MODELS of STUDY, or all that it trains, each after the one it starts from.
 
@@ -71,10 +68,6 @@ def train(
         if name not in resolved.models:
             raise UserError(f"model {name!r} is none of {', '.join(resolved.models)}")
     ordered_models = training_order(resolved, models or resolved.models)
-    is_first_rank = os.environ.get("RANK", "0") == "0"
-    if retrain and not dry_run and is_first_rank:
-        for folder in set_aside(resolved, ordered_models):
-            tell(f"set aside: {folder} (can be deleted)")
     missing_models = untrained_models(resolved, ordered_models)
     if not missing_models:
         click.echo("Nothing to train: every checkpoint is there.")

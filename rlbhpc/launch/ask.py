@@ -10,12 +10,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import INCOMPLETE, TRY_AGAIN, UserError
-from rlbhpc.files import put
 from rlbhpc.launch import slurm
 from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.cluster import HERE, choose, table_folders
@@ -41,10 +39,9 @@ from rlbhpc.study.draft import (
     ModelSource,
     is_own_file,
     read_sets,
-    unedited_draft,
     write_study,
 )
-from rlbhpc.study.layout import Layout, entries
+from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, make_plan, read_presence
@@ -168,11 +165,8 @@ def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
 def find_study(study: Draft, target: Path | None) -> Path:
     """Write the study file, or take the one that the same words have written.
 
-    ``study`` is the draft that this call's words make, ``target`` the file that the user named. The
-    first line of a file that `ask` wrote is the command that wrote it.
-
-    A file that other words wrote, and nobody edited, gives way where nothing is lost by it: while
-    nothing was drawn or sent, or where the new words only add problem sets.
+    ``study`` is the draft that this call's words make, ``target`` the file that the user named. A
+    file that `ask` wrote begins with its command; one that other words wrote is refused.
     """
     file = target or Path(f"{study.name}.yaml")
     if not file.is_file():
@@ -182,43 +176,11 @@ def find_study(study: Draft, target: Path | None) -> Path:
     command = file.read_text().partition("\n")[0]
     if command == study.command:
         return file
-    earlier = unedited_draft(file)
-    if earlier is not None:
-        layout = load_study(file).layout
-        if _adds_problem_sets(earlier, study):
-            put(file, study.text(file.absolute().parent).encode())
-            return file
-        if not _is_begun(layout):
-            # What was planned of the other study is not missing in this one.
-            for group in layout.groups():
-                layout.grid(*group).unlink(missing_ok=True)
-            put(file, study.text(file.absolute().parent).encode())
-            return file
     raise UserError(
-        f"{file} is there, of other words; its samples are in use. To go on with it: rlbhpc launch "
-        f"{file}. To change it, edit its `problem_sets` or `cluster` first. Written by: {command}"
+        f"{file} is there, of other words. To go on with it: rlbhpc launch {file}. To change it, "
+        "edit it; to ask anew, name another file with -o or remove this one. Written by: "
+        f"{command}"
     )
-
-
-def _adds_problem_sets(earlier: Draft, study: Draft) -> bool:
-    """Whether a study is an earlier one with more problem sets."""
-    if replace(study, problem_sets=earlier.problem_sets) != earlier:
-        return False
-    return set(earlier.problem_sets) <= set(study.problem_sets)
-
-
-def _is_begun(layout: Layout) -> bool:
-    """Whether anything of a study was sent to Slurm, or drawn.
-
-    A group is an arm (a model as it is sampled) and a problem set that it answers. Its samples are
-    in journals and, once sealed, in parts.
-    """
-    if any(launch.attempted_scripts for launch in list_launches(layout)):
-        return True
-    for group in layout.groups():
-        if entries(layout.journals(*group)) or entries(layout.parts(*group)):
-            return True
-    return False
 
 
 def make_results(

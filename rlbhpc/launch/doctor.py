@@ -42,9 +42,6 @@ SETTINGS: Final = (
 )  # fmt: skip
 PARTITION_LIMITS: Final = ("MaxTime", "GraceTime", "PreemptMode", "QoS")
 ASSOCIATION_COLUMNS: Final = ("Account", "QOS", "MaxSubmit", "MaxJobs")
-# Files that are made to see whether a folder lists all of them.
-PROBE_FILES: Final = 200
-PROBE_BYTES: Final = 8192
 OLDEST_PYTHON: Final = (3, 9)
 # Clocks that are further apart than this make time stamps of attempts useless.
 LARGEST_SKEW_SECONDS: Final = 5.0
@@ -184,22 +181,13 @@ def examine_python() -> Iterator[Finding]:
 
 
 def examine_containers() -> Iterator[Finding]:
-    """Findings on Apptainer or Singularity: whether one is here, and how it mounts images.
-
-    An installation with the setuid program `starter-suid` lets the kernel mount an image, which is
-    faster than FUSE.
-    """
+    """A finding on Apptainer or Singularity: which one is here."""
     for name in ("apptainer", "singularity"):
         path = shutil.which(name)
         if path is None:
             continue
         version = query(name, "--version") or "does not start"
         yield Finding(name, f"{version.strip()} at {path}")
-        # The program is PREFIX/bin/apptainer.
-        prefix = Path(path).resolve().parents[1]
-        has_setuid = any(prefix.glob(f"lib*/**/{name}/bin/starter-suid"))
-        mounter = "by the kernel (setuid)" if has_setuid else "by FUSE, slower"
-        yield Finding("images are mounted", mounter)
         return
     advice = "load its module and look again; without one, use a virtual environment"
     yield Finding("apptainer", "not here", "note", advice)
@@ -236,7 +224,10 @@ def examine_files(folder: Path) -> Iterator[Finding]:
         yield Finding(f"folder {folder}", str(error.strerror), "bad", "choose another one")
         return
     try:
-        yield from _probe_files(probe_folder)
+        yield _probe_exclusive_create(probe_folder)
+        yield _probe_clock(probe_folder)
+    except OSError as error:
+        yield Finding("writing", str(error.strerror), "bad", "keep runs on another file system")
     finally:
         shutil.rmtree(probe_folder, ignore_errors=True)
     space = os.statvfs(folder)
@@ -245,67 +236,22 @@ def examine_files(folder: Path) -> Iterator[Finding]:
     yield Finding("room", f"{free_gb:,.0f} GB, {free_files}")
 
 
-def _probe_files(folder: Path) -> Iterator[Finding]:
-    """Findings from writing small files into an empty folder.
-
-    Tried are: creating a file that must not exist, replacing a file by a rename, seeing what was
-    appended, listing many files, and the clock of the file server against that of this host.
-    `_judge` makes a finding that carries the advice only if its test failed.
-    """
+def _probe_exclusive_create(folder: Path) -> Finding:
+    """Whether a file that must not exist can be made only once: a job claims its work by that."""
+    claim = folder / "claim.0"
+    works = create_claim(claim, "first") and not create_claim(claim, "second")
     advice = "keep runs on another file system"
-    yield _try("exclusive create", _creates_exclusively, folder, advice)
-    yield _try("rename replaces whole files", _renames_whole_files, folder, advice)
-    lag_advice = "status lags behind on this file system"
-    yield _try("appends are seen at once", _shows_appends, folder, lag_advice)
-    start = time.perf_counter()
-    for number in range(PROBE_FILES):
-        (folder / f"f{number}").touch()
-    files_per_second = PROBE_FILES / (time.perf_counter() - start)
-    listed = len(list(folder.glob("f*")))
-    found = f"{listed} of {PROBE_FILES} files, {files_per_second:,.0f} made per second"
-    yield _judge("listing", found, listed == PROBE_FILES, advice)
+    return _judge("exclusive create", "yes" if works else "no", works, advice)
+
+
+def _probe_clock(folder: Path) -> Finding:
+    """How far the clock of the file server is from that of this host."""
     clock = folder / "clock"
     clock.touch()
     skew = abs(clock.stat().st_mtime - time.time())
-    skew_advice = "times of attempts from different hosts will disagree"
+    advice = "times of attempts from different hosts will disagree"
     is_small = skew < LARGEST_SKEW_SECONDS
-    yield _judge("clock against the file server", f"{skew:.1f} s", is_small, skew_advice, "note")
-
-
-def _try(what: str, probe: Callable[[Path], bool], folder: Path, advice: str) -> Finding:
-    """Whether a probe works in a folder."""
-    try:
-        works = probe(folder)
-    except OSError as error:
-        return Finding(what, str(error.strerror), "bad", advice)
-    return _judge(what, "yes" if works else "no", works, advice)
-
-
-def _creates_exclusively(folder: Path) -> bool:
-    claim = folder / "claim.0"
-    return create_claim(claim, "first") and not create_claim(claim, "second")
-
-
-def _renames_whole_files(folder: Path) -> bool:
-    """Whether a rename replaces a file in one go.
-
-    The name must show the new content at once, and a reader that has the old file open must still
-    read the old.
-    """
-    old = folder / "old"
-    new = folder / "new"
-    old.write_text("old")
-    new.write_text("new")
-    with old.open() as reader:
-        new.replace(old)
-        return old.read_text() == "new" and reader.read() == "old"
-
-
-def _shows_appends(folder: Path) -> bool:
-    log = folder / "log"
-    with log.open("ab", buffering=0) as out:
-        out.write(b"a" * PROBE_BYTES)
-        return log.stat().st_size == PROBE_BYTES
+    return _judge("clock against the file server", f"{skew:.1f} s", is_small, advice, "note")
 
 
 def _judge(what: str, found: str, is_good: bool, advice: str, verdict: Verdict = "bad") -> Finding:

@@ -32,7 +32,7 @@ from rlbhpc.launch.script import Draft, with_requested_gpus
 from rlbhpc.launch.slurm import HIDDEN, QueueRow
 from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.lineage import set_aside, untrained_models
+from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.attempt import read_attempts
@@ -76,7 +76,6 @@ def prepare(
     throttle: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
     retry_failed: bool = False,
-    retrain: bool = False,
 ) -> Prepared:
     """Plan a launch; writes the plan and the study's snapshot, and no script.
 
@@ -96,7 +95,6 @@ def prepare(
     launches = recover_launches(study.layout)
     rows = find_live_jobs(study, launches)
     running_launches = _pair_with_rows(launches, rows or ())
-    retired = _retire_models(study, running_launches) if retrain else []
     models = reject_what_jobs_would(study, site)
     _reject_second_training(running_launches, models)
     present = read_presence(study.layout, list(study.blocks()))
@@ -125,7 +123,7 @@ def prepare(
         for launch in launches:
             counted += sorted(launch.submitted_scripts)
     draft = Draft(study, plan.name, site, cluster_name, options or {}, counted=tuple(counted))
-    notes = (*retired, *(running.note for running in running_launches))
+    notes = tuple(running.note for running in running_launches)
     return Prepared(draft, plan, jobs, notes, judged)
 
 
@@ -299,16 +297,6 @@ def _pair_with_rows(
         if own_rows:
             running_launches.append(_RunningLaunch(launch, own_rows))
     return running_launches
-
-
-def _retire_models(study: Study, running_launches: Sequence[_RunningLaunch]) -> list[str]:
-    """Set aside what another recipe has trained, unless jobs may be using it; gives notes on it."""
-    if running_launches:
-        raise UserError(
-            f"{running_launches[0].note}; --retrain would move weights away under it. Wait for it,"
-            f" or end it: rlbhpc cancel {study.layout.root}"
-        )
-    return [f"set aside: {path} (can be deleted)" for path in set_aside(study, study.models)]
 
 
 def _reject_second_training(

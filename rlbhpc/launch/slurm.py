@@ -462,7 +462,7 @@ SIGNS: Final = (
      "the node has no Python 3.9 or newer at that place",
      "name one of the nodes under `python` in the cluster's file, then launch again"),
     (r"FATAL: .*(?:image|\.sif)|could not open image", "the image cannot be opened",
-     "correct `container` in the cluster's file: rlbhpc image verify FILE"),
+     "correct `container` in the cluster's file: apptainer inspect FILE"),
     (r"FATAL: +.*", "the container does not start",
      "correct `container` or `rlbhpc` in the cluster's file, then launch again"),
     (r"version `\w+_[\d.]+' not found", "the node's system is older than what is installed",

@@ -23,13 +23,6 @@ T = TypeVar("T")
 MAX_LISTED: Final = 24
 MAX_COMPARED: Final = 1_000
 
-_OTHER_MODEL: Final = "a model whose tokens are barred or favoured by hand is another model"
-# Settings of vLLM that no arm takes, and why.
-_REFUSED_SETTINGS: Final = {
-    "ignore_eos": "a response ends where the model ends it; `min_tokens` bars an early end",
-    **dict.fromkeys(("bad_words", "logit_bias", "allowed_token_ids"), _OTHER_MODEL),
-}
-
 
 def nearest(name: str, options: Iterable[str]) -> str:
     """``; did you mean …?`` when one of the options is close, else nothing."""
@@ -50,10 +43,6 @@ def listed(options: Iterable[str]) -> str:
 
 def unknown_key(key: str, allowed_keys: Collection[str]) -> str:
     """Complain about a key that is none of those that may stand in its place."""
-    is_sampling_setting = "min_tokens" in allowed_keys
-    if is_sampling_setting and key in _REFUSED_SETTINGS:
-        reason = _REFUSED_SETTINGS[key]
-        return f"no arm takes this setting of vLLM: {reason}; allowed: {listed(allowed_keys)}"
     return f"unknown key; allowed: {listed(allowed_keys)}{nearest(key, allowed_keys)}"
 
 
@@ -188,22 +177,12 @@ def _hint(value: Any, value_shape: Shape) -> str:
     if not isinstance(value, str):
         return ""
     if value_shape.core in (int, float):
-        return _number_hint(value)
+        return "; a number stands without quotes"
     if value_shape.core is bool:
         return "; YAML 1.2 has no other words for these"
     if value_shape.is_scalar:
         return nearest(value, allowed(value_shape).split(" or "))
     return ""
-
-
-def _number_hint(value: str) -> str:
-    """Say how to write a quoted text that reads like a number; empty if it reads like none."""
-    text = value.strip().replace(",", "").replace("_", "")
-    try:
-        float(text)
-    except ValueError:
-        return ""
-    return f"; write {text} without quotes" if len(text) < 30 else ""
 
 
 # Options of a recipe: values of a mapping, held against the dataclass that they are for.

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -204,10 +203,7 @@ class Draft:
 
     @property
     def command(self) -> str:
-        """The command that writes this study, as a comment: the first line of its file.
-
-        By this line a file that nobody has edited is known again.
-        """
+        """The command that writes this study, as a comment: the first line of its file."""
         options = {
             "--base": self.base.hub or self.base.folder,
             "--trained": self.trained.hub or self.trained.folder,
@@ -451,33 +447,6 @@ def write_study(draft: Draft, target: Path | None = None) -> Path:
     file = target or Path(f"{draft.name}.yaml")
     write_new(file, draft.text(file.absolute().parent))
     return file
-
-
-def unedited_draft(file: Path) -> Draft | None:
-    """Return the draft that a study file was written from; None for a file that was changed since.
-
-    The first line of such a file is the command that wrote it. The draft of that command is made
-    again, once for each size (for GPUs, for CPUs), and must give the very same text.
-    """
-    text = file.read_text()
-    # The first line of somebody's own file may be anything, such as "# Ann's study".
-    with suppress(UserError, KeyError, ValueError):
-        # Without "# rlbhpc init"; what is left are pairs of an option and its value.
-        words = shlex.split(text.partition("\n")[0])[3:]
-        options = dict(zip(words[::2], words[1::2], strict=False))
-        for size in (ON_GPUS, ON_CPUS):
-            draft = Draft(
-                base=ModelSource.read("--base", options["--base"]),
-                trained=ModelSource.read("--trained", options["--trained"]),
-                problem_sets=read_sets(options["--on"]),
-                cluster=options.get("--cluster"),
-                size=size,
-                n=int(options["--n"]) if "--n" in options else None,
-                given_prompt=options.get("--prompt"),
-            )
-            if draft.text(file.absolute().parent) == text:
-                return draft
-    return None
 
 
 def write_new(file: Path, text: str) -> None:

@@ -77,10 +77,6 @@ class Layout:
         """Return the copy of a Python file that the study brings, for its jobs."""
         return self.root / "plugins" / digest / name
 
-    def retired(self, name: str) -> Path:
-        """Return a model that gave way to one trained anew; can be deleted at any time."""
-        return self.root / "retired" / name
-
     def contents(self, digest: str) -> Path:
         """Return what the files of a model were that the study found, so that a change is seen."""
         return self.root / "contents" / f"{digest}.json"

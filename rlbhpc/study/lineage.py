@@ -531,8 +531,8 @@ class Digests:
 
 
 RETRAIN_ADVICE: Final = (
-    "give the new training another model name, or set this one aside and train anew with "
-    "`--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
+    "give the new training another model name, or move this model's folders below models/ and "
+    "training/ of the run away to train it anew"
 )
 
 
@@ -721,33 +721,3 @@ def begin_training(study: Study, model: str) -> Origin:
     if complaint is not None:
         raise UserError(complaint)
     return _begin_run(study.layout.training(model), Digests(study).training(model))
-
-
-def set_aside(study: Study, models: Iterable[str]) -> list[Path]:
-    """Move what lies on disk of trained models and is not the study's out of the way."""
-    return [
-        _retire_model(study, name)
-        for name in training_order(study, models)
-        if compare_model(study, name) is not None
-    ]
-
-
-def _retire_model(study: Study, model: str) -> Path:
-    """Move a model's training and checkpoints out of the way, and return their new folder.
-
-    Its name is the model's and that of the run that made it, with a number if it is taken.
-    """
-    layout = study.layout
-    training = read_origin(layout.training(model))
-    run = "unrecorded" if training is None else training.run[:SHOWN_DIGITS]
-    folder = layout.retired(f"{model}-{run}")
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = layout.retired(f"{model}-{run}.{number}")
-    folder.mkdir(parents=True)
-    if layout.training(model).exists():
-        layout.training(model).rename(folder / "training")
-    if layout.checkpoints(model).exists():
-        layout.checkpoints(model).rename(folder / "checkpoints")
-    return folder

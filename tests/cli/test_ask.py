@@ -15,13 +15,8 @@ from click.testing import CliRunner
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
 from rlbhpc.launch.ask import draft, find_study, make_results
-from rlbhpc.store.grid import Grid
-from rlbhpc.store.journal import JournalWriter
-from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.draft import write_study
-from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
-from rlbhpc.sweep.remember import store_study
 from tests.launch.made import Stubs
 from tests.problems import shapes
 from tests.study.folder import write_model
@@ -133,40 +128,6 @@ def test_a_slurm_that_is_away_leaves_no_file_in_the_way(
             ask_for("math500", None)
     assert not list(folder.glob("*.yaml"))
     assert load_study(ask_for("math500", "local")).file.cluster == "local"
-
-
-def test_words_that_were_planned_and_never_sent_give_way(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What sbatch refused was planned at the sizes of a cluster."""
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr("rlbhpc.launch.slurm.query", lambda *words, **more: "up")
-    file = ask_for("math500", None)
-    planned = load_study(file)
-    store_study(planned)
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    assert ask_for("math500", "local") == file
-    study = load_study(file)
-    assert study.n("base", "math500") < planned.n("base", "math500")
-    store_study(study)
-    grid = Grid.load(study.layout.grid("base", "math500"))
-    assert grid is not None and grid.n == study.n("base", "math500")
-
-
-def test_sets_are_added_where_samples_are_and_nothing_else_is_changed(folder: Path) -> None:
-    study = load_study(ask_for("math500", "local"))
-    store_study(study)
-    block = study.block("base", "math500", 0)
-    with JournalWriter(study.layout.journals("base", "math500"), "attempt") as writer:
-        key = SampleKey("base", 0, block.problems[0], 0)
-        writer.append(Sample(key, int(block.fingerprints[0]), 1, 1, 0, 3, -1.5, 2.5, "2"))
-    file = ask_for("math500,aime24", "local")
-    grown = load_study(file)
-    assert set(grown.problem_sets) == {"math500", "aime24"}
-    assert grown.block("base", "math500", 0).fingerprints.tolist() == block.fingerprints.tolist()
-    with pytest.raises(UserError, match=f"edit .*{file}|rlbhpc launch {file}"):
-        ask_for("aime24", "local")
-    assert set(load_study(file).problem_sets) == {"math500", "aime24"}
 
 
 def test_a_machine_without_torch_says_so_before_it_begins(

@@ -59,17 +59,9 @@ def test_what_a_kill_left_half_written_is_no_launch(run: Run) -> None:
         launch.Launch(study.layout.launches / "0002").jobs()
 
 
-def test_weights_are_not_moved_away_under_jobs(run: Run, stubs: Stubs) -> None:
-    path, study = run
+def test_a_throttle_of_the_call_wins(run: Run) -> None:
+    path, _ = run
     assert prepare(path, throttle=2).draft.cluster.throttle == 2
-    assert prepare(path, retrain=True).notes == ()
-    stubs.add("squeue", "echo '1_[0-3]|PENDING|Priority|ann'")
-    told = (
-        "^launch 0001 of ann is in the queue: 4 jobs, the first is 1; --retrain would move weights"
-        f" away under it. Wait for it, or end it: rlbhpc cancel {study.layout.root}$"
-    )
-    with pytest.raises(UserError, match=told):
-        prepare(path, retrain=True)
 
 
 def test_the_executor_of_this_machine_needs_no_slurm(tmp_path: Path) -> None:

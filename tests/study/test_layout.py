@@ -21,7 +21,6 @@ PATHS = {
     "models/m/step-7": HERE.checkpoint("m", 7),
     "converted/d": HERE.converted("d"),
     "plugins/d/mine.py": HERE.plugin("d", "mine.py"),
-    "retired/m-1": HERE.retired("m-1"),
     "contents/d.json": HERE.contents("d"),
     "training/m": HERE.training("m"),
     "training/m/state": HERE.states("m"),

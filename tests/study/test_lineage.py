@@ -28,7 +28,6 @@ from rlbhpc.study.lineage import (
     read_record,
     record_checkpoint,
     record_given_models,
-    set_aside,
     training_order,
     untrained_models,
 )
@@ -80,7 +79,7 @@ def test_every_verb_refuses_weights_of_another_recipe(
     with pytest.raises(UserError) as refused:
         verb.main(words, standalone_mode=False)
     text = str(refused.value)
-    assert old in text and new in text and "--retrain" in text and "another model name" in text
+    assert old in text and new in text and "another model name" in text
     assert "\n" not in text
     assert not second.layout.study.exists(), "a refused study is remembered as the last run"
 
@@ -178,29 +177,8 @@ def test_two_trainings_of_one_recipe_do_not_mix(study_file: Path) -> None:
     shutil.rmtree(study.layout.training("rl"))
     assert compare_model(study, "rl") is None, "a finished model needs no training state"
     shutil.rmtree(study.layout.checkpoint("rl", 300))
-    with pytest.raises(UserError, match=r"step 150 is of another training.*--retrain"):
+    with pytest.raises(UserError, match="step 150 is of another training"):
         untrained_models(study, ["rl"])
-
-
-def test_retraining_sets_aside_what_is_not_the_studys(study_file: Path) -> None:
-    finish(load_study(study_file))
-    study = edited(study_file)
-    (folder,) = set_aside(study, ["rl"])
-    kept = {str(path.relative_to(folder)) for path in folder.rglob("*.safetensors")}
-    assert kept == {f"checkpoints/step-{step}/model.safetensors" for step in (150, 300)}
-    assert untrained_models(study, ["rl"]) == ["rl"]
-    finish(study)
-    assert set_aside(study, ["rl"]) == [], "the same command again goes on"
-    third = edited(study_file, "1e-3", "1e-4")
-    assert set_aside(third, ["rl"]) != [folder]
-    for number in (2, 3):
-        for part, place in {
-            "training": third.layout.training("rl"),
-            "checkpoints": third.layout.checkpoints("rl"),
-        }.items():
-            shutil.copytree(folder / part, place)
-        [again] = set_aside(third, ["rl"])
-        assert again == folder.with_name(f"{folder.name}.{number}")
 
 
 def test_a_checkpoint_without_a_record_is_refused(study_file: Path) -> None:
@@ -224,21 +202,14 @@ def test_a_model_that_is_served_is_there(study_file: Path) -> None:
     check_weights(study, "rl", 150)  # nothing is there to be refused
 
 
-def test_a_training_without_a_record_is_refused_until_it_is_set_aside(study_file: Path) -> None:
+def test_a_training_without_a_record_is_refused(study_file: Path) -> None:
     study = load_study(study_file)
     state = study.layout.states("rl") / "step-10"
     state.mkdir(parents=True)
     with pytest.raises(UserError) as refused:
         begin_training(study, "rl")
-    assert str(refused.value) == (
-        f"model rl: {study.layout.training('rl')} has no record of the recipe that made it, as"
-        " `rlbhpc train` writes one; name weights that you bring as a model of their own by"
-        " `path:`, or give the new training another model name, or set this one aside and train"
-        " anew with `--retrain` (of `rlbhpc train` or `rlbhpc launch`)"
-    )
-    [folder] = set_aside(study, ["rl"])
-    assert folder == study.layout.retired("rl-unrecorded")
-    assert (folder / "training/state/step-10").is_dir()
+    assert f"{study.layout.training('rl')} has no record of the recipe" in str(refused.value)
+    shutil.rmtree(study.layout.training("rl"))
     assert begin_training(study, "rl") == begin_training(study, "rl")
 
 
