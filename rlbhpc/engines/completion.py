@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -30,17 +30,25 @@ def finish_name(code: int) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """One response to generate: prompt tokens, a seed of its own, and a tag that comes back."""
+    """One response to generate: prompt tokens, a seed of its own, and a tag that comes back.
+
+    ``max_tokens``: tokens that it may have, where that is not the sampling setting's number (0).
+    """
 
     tag: int
     prompt_ids: tuple[int, ...]
     seed: int
     images: tuple[bytes, ...] = ()
+    max_tokens: int = 0
 
     @property
     def prompt(self) -> Prompt:
         """What the model is shown: the same for every sample of a problem."""
         return self.prompt_ids, self.images
+
+
+#: Stands among requests for one that is not ready yet.
+NOT_READY: Final = Request(-1, (), 0)
 
 
 @dataclass(frozen=True)
@@ -49,11 +57,14 @@ class Completion:
 
     ``logprobs`` are those of the sampled tokens at the sampling temperature, before top-p is
     applied; ``entropies`` are full-vocabulary entropies (nats) of the same distribution. The
-    end-of-text token, where one was sampled, is included in all three arrays.
+    end-of-text token, where one was sampled, is included in all arrays. ``drawn_logprobs`` are
+    those of the distribution that the tokens were drawn from, where that is at another temperature
+    (power sampling); else empty.
 
     A response may take several turns, with results of tools between them. Then the arrays have the
-    tools' tokens too, with zeros for what was measured, ``text`` is what the model wrote last, and
-    ``trace`` tells in JSON how the response came about. It is empty for a plain response.
+    tools' tokens too, with zeros for what was measured, and ``text`` is what the model wrote last.
+    ``trace`` tells in JSON how a response of several turns or moves came about. It is empty for a
+    plain response.
     """
 
     tag: int
@@ -64,6 +75,7 @@ class Completion:
     finish: Finish
     error: str = ""
     trace: str = ""
+    drawn_logprobs: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @property
     def written_by_model(self) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rlbhpc import __version__
-from rlbhpc.engines.completion import Completion, Finish, Request
-from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion
+from rlbhpc.engines.completion import NOT_READY, Completion, Finish, Request
+from rlbhpc.engines.engine import IDLE_SECONDS, Ahead, Score, Shared, failed_completion
 from rlbhpc.engines.tokens import Tokens, before_stop
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import Prompt
@@ -257,6 +258,9 @@ class EndpointEngine:
         path = "/chat/completions" if self._chat else "/completions"
         try:
             for request in requests:
+                if request is NOT_READY:
+                    time.sleep(IDLE_SECONDS)
+                    continue
                 if request.images:
                     yield failed_completion(
                         request, "an endpoint is sent text only; the problem has images"

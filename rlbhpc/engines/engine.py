@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbhpc import plugins
-from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.completion import NOT_READY, Completion, Finish, Request
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling
 
@@ -59,9 +59,10 @@ class Engine(Protocol):
         """Yield every request's completion as it finishes, in no particular order.
 
         Requests are pulled when there is room for them, from a thread of the engine's own, so to
-        stop admitting (a drain) let ``requests`` end: what is in flight still finishes. Closing
-        the returned iterator drops what is in flight. A request that cannot be run comes back
-        with :attr:`Finish.ERROR` and the reason; it does not stop the others.
+        stop admitting (a drain) let ``requests`` end: what is in flight still finishes. Where one
+        is :data:`NOT_READY`, go on and ask again: another one may depend on what is in flight.
+        Closing the returned iterator drops what is in flight. A request that cannot be run comes
+        back with :attr:`Finish.ERROR` and the reason; it does not stop the others.
         """
         ...
 
@@ -173,21 +174,38 @@ def _plugin_engine(kind: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], plugin.value)
 
 
-def too_long(prompt_length: int, sampling: Sampling, max_length: int) -> str:
+def too_long(prompt_length: int, max_tokens: int, max_length: int) -> str:
     """Why a prompt and its longest response do not fit the model; empty if they do.
 
-    All lengths are in tokens; ``max_length`` is what the model holds of prompt and response
-    together.
+    All lengths are in tokens; ``max_tokens`` is that of the longest response, ``max_length`` what
+    the model holds of prompt and response together.
     """
     if prompt_length == 0:
         return "the prompt has no tokens"
-    if prompt_length + sampling.max_tokens <= max_length:
+    if prompt_length + max_tokens <= max_length:
         return ""
     return (
-        f"prompt of {prompt_length} tokens + max_tokens {sampling.max_tokens} exceeds the "
+        f"prompt of {prompt_length} tokens + max_tokens {max_tokens} exceeds the "
         f"{max_length} that the model can hold; lower max_tokens to at most "
         f"{max(0, max_length - prompt_length)}"
     )
+
+
+#: Seconds until an idle engine asks again for a request.
+IDLE_SECONDS: Final = 0.001
+
+
+def take_ready(requests: Iterator[Request], limit: int) -> tuple[list[Request], bool]:
+    """Take the requests that are ready, at most ``limit``; and whether more may come."""
+    ready: list[Request] = []
+    while len(ready) < limit:
+        request = next(requests, None)
+        if request is None:
+            return ready, False
+        if request is NOT_READY:
+            break
+        ready.append(request)
+    return ready, True
 
 
 def failed_completion(request: Request, error: str) -> Completion:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,15 @@ from rlbhpc.engines.distribution import (
     settle_vector_math,
     uniforms,
 )
-from rlbhpc.engines.engine import Ahead, Score, Shared, failed_completion, too_long
+from rlbhpc.engines.engine import (
+    IDLE_SECONDS,
+    Ahead,
+    Score,
+    Shared,
+    failed_completion,
+    take_ready,
+    too_long,
+)
 from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf_model import (
     Backend,
@@ -169,11 +177,12 @@ class HfEngine:
 
 
 class DrawnTokens(NamedTuple):
-    """Sampled tokens of a batch with their log-probs and the entropies of what they came from."""
+    """Sampled tokens of a batch with what :class:`Completion` has for each of them."""
 
     tokens: torch.Tensor
     logprobs: torch.Tensor
     entropies: torch.Tensor
+    drawn_logprobs: torch.Tensor | None
 
 
 class TokenHistory(NamedTuple):
@@ -204,6 +213,8 @@ def draw_tokens(
     """
     measured = log_distribution(logits, sampling.temperature)
     sampled_from = measured
+    if sampling.power is not None:
+        sampled_from = log_distribution(logits, sampling.drawing_temperature)
     if history is not None:
         penalised = penalise_logits(logits.float(), sampling, history, end_tokens)
         sampled_from = log_distribution(penalised, sampling.temperature)
@@ -214,7 +225,10 @@ def draw_tokens(
         weights = torch.softmax(sampled_from, dim=-1)
         tokens = invert(truncate_weights(weights, sampling), uniform)
     logprobs = measured.gather(-1, tokens[:, None])[:, 0]
-    return DrawnTokens(tokens, logprobs, entropy(measured))
+    drawn_logprobs = None
+    if sampling.power is not None:
+        drawn_logprobs = sampled_from.gather(-1, tokens[:, None])[:, 0]
+    return DrawnTokens(tokens, logprobs, entropy(measured), drawn_logprobs)
 
 
 def penalise_logits(
@@ -281,6 +295,7 @@ class FinishedRow(NamedTuple):
     token_ids: NDArray[np.int32]
     logprobs: NDArray[np.float32]
     entropies: NDArray[np.float32]
+    drawn_logprobs: NDArray[np.float32]
 
 
 class BatchState:
@@ -288,9 +303,10 @@ class BatchState:
 
     On the host, as int64: ``columns`` is the cache column of a row's latest token,
     ``rotary_offsets`` what to add to it for the rotary position, ``n_sampled`` the number of
-    sampled tokens, and ``is_running`` 1 or 0. Free rows below the highest running one are computed
-    along, at the start of their cache, so that the batch keeps its shape. What has an entry for
-    each token is on the device; ``hidden`` is the state that predicts a row's next token.
+    sampled tokens, ``n_allowed`` the most that it may have, and ``is_running`` 1 or 0. Free rows
+    below the highest running one are computed along, at the start of their cache, so that the batch
+    keeps its shape. What has an entry for each token is on the device; ``hidden`` is the state that
+    predicts a row's next token.
     """
 
     def __init__(self, capacity: int, backend: Backend, sampling: Sampling) -> None:
@@ -312,6 +328,7 @@ class BatchState:
         self.columns = np.zeros(capacity, np.int64)
         self.rotary_offsets = np.zeros(capacity, np.int64)
         self.n_sampled = np.zeros(capacity, np.int64)
+        self.n_allowed = np.zeros(capacity, np.int64)
         self.is_running = np.zeros(capacity, np.int64)
         per_token = (capacity, self.max_tokens)
         with self.device:
@@ -320,6 +337,9 @@ class BatchState:
             self.tokens = torch.zeros(per_token, dtype=torch.int32)
             self.logprobs = torch.zeros(per_token)
             self.entropies = torch.zeros(per_token)
+            # Only power sampling draws from another distribution than it measures.
+            drawn_per_row = 0 if sampling.power is None else self.max_tokens
+            self.drawn_logprobs = torch.zeros(capacity, drawn_per_row)
             self.in_prompt = torch.zeros(capacity, vocabulary, dtype=torch.bool)
             self.times_written = torch.zeros(capacity, vocabulary, dtype=torch.int32)
 
@@ -354,6 +374,7 @@ class BatchState:
         self.times_written[rows] = 0
         self.columns[rows] = len(prompt.hidden) - 1
         self.rotary_offsets[rows] = prompt.rotary_offset
+        self.n_allowed[rows] = [request.max_tokens or self.max_tokens for request in requests]
         self.is_running[rows] = 1
         self.requests[rows] = requests
         if self._keeps_history:
@@ -381,6 +402,8 @@ class BatchState:
         self.tokens[:n_rows].scatter_(1, positions, tokens.int())
         self.logprobs[:n_rows].scatter_(1, positions, drawn.logprobs[:, None])
         self.entropies[:n_rows].scatter_(1, positions, drawn.entropies[:, None])
+        if drawn.drawn_logprobs is not None:
+            self.drawn_logprobs[:n_rows].scatter_(1, positions, drawn.drawn_logprobs[:, None])
         is_running = self.is_running[:n_rows]
         if self._keeps_history:
             counts = self.to_device(is_running[:, None]).int()
@@ -397,6 +420,7 @@ class BatchState:
         tokens = self.tokens[rows, :longest].cpu().numpy()
         logprobs = self.logprobs[rows, :longest].cpu().numpy()
         entropies = self.entropies[rows, :longest].cpu().numpy()
+        drawn_logprobs = self.drawn_logprobs[rows, :longest].cpu().numpy()
         finished = []
         for i, row in enumerate(rows):
             n = int(self.n_sampled[row])
@@ -406,6 +430,7 @@ class BatchState:
                     token_ids=tokens[i, :n].copy(),
                     logprobs=logprobs[i, :n].copy(),
                     entropies=entropies[i, :n].copy(),
+                    drawn_logprobs=drawn_logprobs[i, :n].copy(),
                 )
             )
         self._free(rows)
@@ -414,9 +439,9 @@ class BatchState:
     def move_rows(self, sources: list[int], targets: list[int]) -> None:
         """Move running rows to free ones; each array of the state has one entry for each row."""
         for state in (
-            self.requests, self.columns, self.rotary_offsets, self.n_sampled, self.is_running,
-            self.hidden, self.uniforms, self.tokens, self.logprobs, self.entropies, self.in_prompt,
-            self.times_written,
+            self.requests, self.columns, self.rotary_offsets, self.n_sampled, self.n_allowed,
+            self.is_running, self.hidden, self.uniforms, self.tokens, self.logprobs,
+            self.entropies, self.drawn_logprobs, self.in_prompt, self.times_written,
         ):  # fmt: skip
             state[targets] = state[sources]
         self._free(sources)
@@ -466,14 +491,15 @@ class BatchSampler:
         has_more_requests = True
         while has_more_requests or state.running_rows():
             n_free = len(state.free_rows())
+            arriving: list[Request] = []
             if has_more_requests and n_free >= self.rows * MIN_FREE_SHARE:
-                arriving = list(islice(requests, n_free))
-                has_more_requests = len(arriving) == n_free
+                arriving, has_more_requests = take_ready(requests, n_free)
                 yield from self._admit(state, cache, arriving, sampling)
-            else:
+            if not arriving:
                 _shrink_batch(state, cache)
             n_rows = state.n_computed()
             if not n_rows:
+                time.sleep(IDLE_SECONDS)
                 continue
             history = None
             if sampling.penalises or sampling.min_tokens:
@@ -516,7 +542,8 @@ class BatchSampler:
         for request in requests:
             try:
                 expanded = self.backend.expand_images(request)
-                reason = too_long(len(expanded.prompt_ids), sampling, self.max_length)
+                max_tokens = request.max_tokens or sampling.max_tokens
+                reason = too_long(len(expanded.prompt_ids), max_tokens, self.max_length)
             except UserError as error:
                 reason = str(error)
             if reason:
@@ -526,7 +553,8 @@ class BatchSampler:
         for prompt, members in admitted.items():
             rows = [row for row, _ in members]
             prefilled = self._prefill(*prompt)
-            cache.ensure_columns(len(prefilled.hidden) + sampling.max_tokens, prefilled.layers)
+            longest = max(request.max_tokens or sampling.max_tokens for _, request in members)
+            cache.ensure_columns(len(prefilled.hidden) + longest, prefilled.layers)
             cache.write_prompt(state.to_device(rows), prefilled.layers)
             state.admit(rows, [request for _, request in members], prefilled)
 
@@ -540,7 +568,7 @@ def _finished_rows(
     """
     n_rows = len(drawn.tokens)
     has_ended = (drawn.tokens[:, None] == end_tokens).any(1).cpu().numpy()
-    has_ended |= state.n_sampled[:n_rows] >= state.max_tokens
+    has_ended |= state.n_sampled[:n_rows] >= state.n_allowed[:n_rows]
     return [
         row
         for row in state.running_rows()

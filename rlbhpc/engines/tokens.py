@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -134,13 +135,14 @@ class StopText:
         token_ids: NDArray[np.int32],
         logprobs: NDArray[np.float32],
         entropies: NDArray[np.float32],
+        drawn_logprobs: NDArray[np.float32] | None = None,
     ) -> Completion:
         """Make a finished response of what was sampled: its text, and why it ended.
 
-        The arrays have one entry for each token. ``self.tokens.eos`` are the model's own end
-        tokens, ``self.ends`` these and the stop tokens that were asked for; a stop token is cut
-        from the text. ``before_stop`` cuts a text at the first stop string and tells whether there
-        was one.
+        The arrays have one entry for each token; see :class:`Completion`. ``self.tokens.eos``
+        are the model's own end tokens, ``self.ends`` these and the stop tokens that were asked for;
+        a stop token is cut from the text. ``before_stop`` cuts a text at the first stop string and
+        tells whether there was one.
         """
         ids = token_ids.tolist()
         is_stopped = ids[-1] in self.ends - self.tokens.eos
@@ -149,7 +151,10 @@ class StopText:
             finish = Finish.STOP_STRING
         else:
             finish = Finish.EOS if ids[-1] in self.ends else Finish.LENGTH
-        return Completion(request.tag, token_ids, logprobs, entropies, text, finish)
+        completion = Completion(request.tag, token_ids, logprobs, entropies, text, finish)
+        if drawn_logprobs is None:
+            return completion
+        return replace(completion, drawn_logprobs=drawn_logprobs)
 
 
 def before_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:

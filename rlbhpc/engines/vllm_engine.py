@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from copy import copy
@@ -14,8 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rlbhpc.engines.completion import Completion, Request
-from rlbhpc.engines.engine import VLLM_MEMORY, Ahead, Score, failed_completion, too_long
+from rlbhpc.engines.completion import NOT_READY, Completion, Request
+from rlbhpc.engines.engine import (
+    IDLE_SECONDS,
+    VLLM_MEMORY,
+    Ahead,
+    Score,
+    failed_completion,
+    too_long,
+)
 from rlbhpc.engines.folder import context_length, sees
 from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
@@ -149,17 +157,20 @@ class VllmEngine:
 
         # A thread of its own begins with the first GPU.
         torch.cuda.set_device(self._device)
+        extras = sampling.extras()
+        extras.pop("power", None)
         params = _scoring_params(
-            temperature=sampling.temperature,
+            temperature=sampling.drawing_temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            # For the worker's own sampler: whether nothing is cut away.
-            extra_args={"whole": sampling.draws_from_all_tokens},
+            # For the worker's own sampler: whether nothing is cut away, and whether what is drawn
+            # from is not what is measured.
+            extra_args={"whole": sampling.draws_from_all_tokens, "power": bool(sampling.power)},
             skip_clone=True,
             stop=sampling.stop,
-            **sampling.extras() | {"stop_token_ids": sorted(stop.ends)},
-            # Asks the worker's sampler to measure.
-            logprobs=1,
+            **extras | {"stop_token_ids": sorted(stop.ends)},
+            # Asks the worker's sampler to measure: one number less than it measures of a token.
+            logprobs=1 if sampling.power is None else 2,
         )
 
         def make_vllm_request(request: Request) -> tuple[Any, SamplingParams]:
@@ -167,11 +178,13 @@ class VllmEngine:
             prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
             if request.images:
                 prompt["multi_modal_data"] = {"image": list(decoded_images.get(request.images))}
-            reason = too_long(len(request.prompt_ids), sampling, self.max_length)
+            max_tokens = request.max_tokens or sampling.max_tokens
+            reason = too_long(len(request.prompt_ids), max_tokens, self.max_length)
             if reason:
                 raise UserError(reason)
             # A copy, since vLLM checks new settings, which takes 20 times as long.
             request_params = copy(params)
+            request_params.max_tokens = max_tokens
             request_params.extra_args = {**params.extra_args, "seed": request.seed}
             return prompt, request_params
 
@@ -181,7 +194,8 @@ class VllmEngine:
                 continue
             # Only vLLM knows how many tokens an image is, and it cuts responses short for them.
             prompt_length = len(output.prompt_token_ids or ())
-            reason = too_long(prompt_length, sampling, self.max_length)
+            max_tokens = request.max_tokens or sampling.max_tokens
+            reason = too_long(prompt_length, max_tokens, self.max_length)
             if reason:
                 yield failed_completion(request, reason)
             else:
@@ -205,7 +219,7 @@ class VllmEngine:
             while True:
                 while len(running) < max_admitted:
                     text = next(texts, None)
-                    if text is None:
+                    if text is None or text is NOT_READY:
                         break
                     name = str(next(self._count))
                     try:
@@ -215,8 +229,11 @@ class VllmEngine:
                     else:
                         self._collect_raw_logprobs(engine, request)
                         running[name] = text
-                if not running:
+                if not running and text is None:
                     return
+                if not running:
+                    time.sleep(IDLE_SECONDS)
+                    continue
                 for output in engine.step():
                     yield running.pop(output.request_id), output
         finally:
@@ -343,7 +360,8 @@ def _scoring_params(*, stop: tuple[str, ...] = (), **settings: Any) -> SamplingP
 
 def _make_completion(request: Request, output: RequestOutput, stop: StopText) -> Completion:
     response = output.outputs[0]
-    measured = np.frombuffer(response.logprobs, np.float32).reshape(-1, 2)
+    n_tokens = len(response.token_ids)
+    measured = np.frombuffer(response.logprobs, np.float32).reshape(n_tokens, -1)
     return stop.complete(request, np.asarray(response.token_ids, np.int32), *measured.T.copy())
 
 

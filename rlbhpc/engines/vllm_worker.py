@@ -46,13 +46,18 @@ class MeasuringSampler(Sampler):
         Both belong to the distribution at the sampling temperature, before anything is cut away.
         Rows that draw from the full distribution are drawn here, by the random number of their
         seed; for others vLLM samples. A batch without log-probs, such as a trial run, is vLLM's
-        alone.
+        alone. In power sampling they are those of temperature 1, and the log-prob with which the
+        token was drawn comes behind them.
         """
         if sampling_metadata.max_num_logprobs is None:
             return super().forward(logits, sampling_metadata, *args, **kwargs)
         requests = self._batch_requests()
         # All requests of a batch come from one call of our engine, so they share their settings.
-        is_untruncated = requests[0].sampling_params.extra_args["whole"]
+        extra_args = requests[0].sampling_params.extra_args
+        is_untruncated = extra_args["whole"]
+        model_logprobs = None
+        if extra_args["power"]:  # drawn at another temperature than the model's own
+            model_logprobs = torch.log_softmax(logits.float(), dim=-1)
         temperature = sampling_metadata.temperature
         scaled = logits.float()
         if is_untruncated:  # nothing else reads the logits
@@ -71,8 +76,12 @@ class MeasuringSampler(Sampler):
             output = super().forward(logits, without_logprobs, *args, **kwargs)
             tokens = output.sampled_token_ids[:, 0].long()
             logprobs = log_softmax_at(tokens[:, None], scaled, weights)
-        entropies = special.entr(weights).sum(-1)
-        output.logprobs_tensors = pack_measurements(tokens, logprobs[:, 0], entropies)
+        if model_logprobs is None:
+            measured = (logprobs[:, 0], special.entr(weights).sum(-1))
+        else:
+            model_logprob = model_logprobs.gather(1, tokens[:, None])[:, 0]
+            measured = (model_logprob, entropy(model_logprobs), logprobs[:, 0])
+        output.logprobs_tensors = pack_measurements(tokens, *measured)
         return output
 
     def draw_truncated(
@@ -121,17 +130,15 @@ class MeasuringSampler(Sampler):
         return pack_measurements(token_ids, torch.cat(logprobs), torch.cat(entropies))
 
 
-def pack_measurements(
-    ids: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor
-) -> LogprobsTensors:
-    """Log-prob and entropy of each token, where vLLM expects the log-probs of two tokens.
+def pack_measurements(ids: torch.Tensor, *measurements: torch.Tensor) -> LogprobsTensors:
+    """Log-prob, entropy, … of each token, where vLLM expects the log-probs of several tokens.
 
-    So both travel with the token through vLLM's own structures. The ids and ranks are fillers.
+    So they travel with the token through vLLM's own structures. The ids and ranks are fillers.
     """
-    two_ids = ids[:, None].expand(-1, 2).int()
-    measured = torch.stack((logprobs, entropies), dim=1)
+    repeated_ids = ids[:, None].expand(-1, len(measurements)).int()
+    measured = torch.stack(measurements, dim=1)
     ranks = torch.zeros_like(ids)
-    return LogprobsTensors(two_ids, measured, ranks)
+    return LogprobsTensors(repeated_ids, measured, ranks)
 
 
 def log_softmax_at(

@@ -143,6 +143,13 @@ SAMPLE_VARIABLES: Final = (
 #: Numbers of a sample's trace, by the sampling setting that gives them. Only groups that were
 #: sampled so have them.
 TRACED: Final = {
+    "power": (
+        _variable(
+            "n_tokens_drawn", SAMPLES, "i4", "tokens drawn for the sample, rejected included"
+        ),
+        _variable("n_moves", SAMPLES, "i4", "proposed moves"),
+        _variable("n_moves_accepted", SAMPLES, "i4", "moves that were accepted"),
+    ),
     "turns": (
         _variable("n_turns", SAMPLES, "i4", "turns that the model wrote"),
         _variable("n_tool_calls", SAMPLES, "i4", "calls of tools, failed ones included"),

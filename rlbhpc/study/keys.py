@@ -34,6 +34,18 @@ class Turns:
 
 
 @dataclass(frozen=True)
+class Power:
+    """How samples of p^alpha are drawn; see :mod:`rlbhpc.engines.power`.
+
+    ``moves`` are tried each time that the response has grown by ``block`` tokens.
+    """
+
+    alpha: float
+    moves: int
+    block: int
+
+
+@dataclass(frozen=True)
 class Sampling:
     """One sampling setting; the part of an arm that an engine needs.
 
@@ -43,7 +55,7 @@ class Sampling:
     ``min_p``, ``top_k`` and ``top_p`` decide what may be drawn. ``stop_token_ids`` end a response
     as the model's own end tokens do. Log-probs and entropies are of the temperature alone, before
     any of these. With ``turns`` a response may call tools, and ``max_tokens`` counts what the model
-    writes in all its turns.
+    writes in all its turns. With ``power`` tokens are drawn at temperature 1/alpha instead.
     """
 
     temperature: float
@@ -58,6 +70,12 @@ class Sampling:
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     turns: Turns | None = None
+    power: Power | None = None
+
+    @property
+    def drawing_temperature(self) -> float:
+        """Temperature at which an engine draws tokens."""
+        return self.temperature if self.power is None else 1 / self.power.alpha
 
     @property
     def penalises(self) -> bool:
@@ -68,7 +86,7 @@ class Sampling:
     @property
     def draws_from_all_tokens(self) -> bool:
         """Whether any token may be drawn, with the probability that the temperature gives it."""
-        changed_settings = self.extras().keys() - {"stop_token_ids", "turns"}
+        changed_settings = self.extras().keys() - {"stop_token_ids", "turns", "power"}
         return self.temperature > 0 and self.top_p == 1 and not changed_settings
 
     def extras(self) -> dict[str, Any]:
@@ -200,6 +218,11 @@ def sample_seed(study_seed: int, key: SampleKey) -> int:
     is the same sample.
     """
     return _hash_to_63_bits([study_seed, *key])
+
+
+def follow_up_seed(seed: int, number: int) -> int:
+    """Seed of one request of a sample that takes several: a hash of its seed and a number."""
+    return _hash_to_63_bits([seed, number])
 
 
 def fingerprint(request: Mapping[str, Any]) -> int:

@@ -48,6 +48,8 @@ ENTRY_WORDS: Final = {
     "prompts": "prompt",
     "registered sets": "registered problem set",
 }
+#: Engines that measure what power sampling needs of each token.
+POWER_ENGINES: Final = ("hf", "vllm")
 MAX_MODEL_CHAIN: Final = 50
 _PATH_WIDTH: Final = 200
 
@@ -91,6 +93,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     _check_folders(tree, study)
     _check_steps(tree, study)
     _check_lengths(tree, study)
+    _check_power(tree, study)
     study = replace(study, digests=_digest_models(tree, study))
     log.debug("study %s, set %s: hash %s, run %s", path, overrides, study.hash, study.layout.root)
     return study
@@ -430,6 +433,16 @@ def _check_length(node: Node, max_tokens: int, model: str, limit: int | None) ->
             f"found {max_tokens}; model {model} holds {limit:,} tokens, prompt and response"
             " together"
         )
+
+
+def _check_power(tree: Node, study: Study) -> None:
+    """Refuse power sampling where the engine does not measure what it needs of each token."""
+    for name, arm in study.file.arms.items():
+        if arm.power is not None and study.engine(name) not in POWER_ENGINES:
+            _entries(tree, "arms")[name].entries["power"].fail(
+                f"engine {study.engine(name)} does not tell with what probability it drew a token;"
+                f" allowed: {', '.join(POWER_ENGINES)}"
+            )
 
 
 def context_length(study: Study, model: str, steady: bool = False) -> int | None:

@@ -35,7 +35,7 @@ from rlbhpc.study.fields import (
     Words,
     reject_repeats,
 )
-from rlbhpc.study.keys import Sampling, Turns
+from rlbhpc.study.keys import Power, Sampling, Turns
 
 # Training recipes: which algorithm, on which data, with which settings.
 
@@ -404,6 +404,17 @@ class TurnsEntry(Entry):
     """End each result with the number of turns that are left."""
 
 
+class PowerEntry(Entry):
+    """Samples of p^alpha, whose moves accept or reject another end of the response."""
+
+    alpha: Annotated[float, Field(gt=0, le=100)]
+    """The power; 1 leaves the model as it is."""
+    moves: Annotated[int, Field(ge=1, le=10_000)]
+    """Moves to try each time that the response has grown by a block."""
+    block: Annotated[int, Field(ge=1, le=10_000_000)] = 192
+    """Tokens by which it grows."""
+
+
 class MoreSampling(Entry):
     """Sampling settings that are off unless they are set; names and meaning are vLLM's."""
 
@@ -426,6 +437,10 @@ class MoreSampling(Entry):
     """Tokens that end a response beside the model's own end tokens."""
     turns: TurnsEntry | None = None
     """Let responses call tools, and go on with the results; `max_tokens` is then for all turns."""
+    power: PowerEntry | None = None
+    """Sample from a power of the model's probabilities. It goes with temperature 1 and settings
+    that leave all tokens, with `hf` or `vllm`.
+    """
 
 
 class SamplingDefaults(MoreSampling):
@@ -491,6 +506,8 @@ class ArmEntry(MoreSampling):
             switched["turns"] = Turns(
                 **self.turns.model_dump() | {"tools": tuple(self.turns.tools)}
             )
+        if self.power is not None:
+            switched["power"] = Power(**self.power.model_dump())
         return Sampling(
             float(self.temperature),
             float(self.top_p),
@@ -506,6 +523,17 @@ class ArmEntry(MoreSampling):
             raise ValueError("`min_tokens` goes without `stop`, which may end a response earlier")
         if (self.min_tokens or 0) > self.max_tokens:
             raise ValueError(f"`min_tokens` {self.min_tokens} is more than `max_tokens`")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_under_power(self) -> ArmEntry:
+        """Refuse settings under which the acceptance of power sampling would not be exact."""
+        draws_whole = self.temperature == 1 and self.sampling().draws_from_all_tokens
+        if self.power and (self.stop or self.turns or not draws_whole):
+            raise ValueError(
+                "`power` needs temperature 1 and top_p 1, and goes without `stop`, `turns`, "
+                "`min_tokens`, penalties and other cuts; its moves are exact for the whole distribution alone"
+            )
         return self
 
 

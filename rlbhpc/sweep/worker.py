@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final
 
 from rlbhpc.engines.completion import Completion, Finish, Request
+from rlbhpc.engines.driver import draw
 from rlbhpc.engines.engine import Engine
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
@@ -209,7 +210,7 @@ def _sample_arm(
     while arm_queue.is_open:
         log.debug("arm %s: a round begins", arm)
         failed: list[tuple[SampleRequest, Request]] = []
-        for completion in job.drain.within(engine.generate(requests(), sampling)):
+        for completion in job.drain.within(draw(engine, requests(), sampling)):
             sample_request, request = pending.pop(completion.tag)
             if completion.finish is Finish.ERROR:
                 log.debug("arm %s: a request failed: %s", arm, completion.error)
@@ -232,7 +233,7 @@ def _sample_arm(
 def _retry_alone(engine: Engine, request: Request, sampling: Sampling) -> Completion:
     """Try a request that failed by itself; the last failure if it fails every time."""
     for _ in range(_MAX_TRIES - 1):
-        (completion,) = engine.generate([request], sampling)
+        (completion,) = draw(engine, [request], sampling)
         if completion.finish is not Finish.ERROR:
             return completion
     return completion

@@ -23,7 +23,6 @@ from rlbhpc.engines.engine import (
     too_long,
 )
 from rlbhpc.errors import UserError
-from rlbhpc.study.keys import Sampling
 
 
 @pytest.mark.engine
@@ -139,7 +138,7 @@ def test_counts_from_one_on_and_none_at_all_are_settings() -> None:
 def test_a_prompt_and_its_longest_response_have_to_fit(
     prompt: int, max_tokens: int, why: str
 ) -> None:
-    assert too_long(prompt, Sampling(1.0, 1.0, max_tokens), 64) == why
+    assert too_long(prompt, max_tokens, 64) == why
 
 
 @pytest.mark.parametrize("kind", [Completion, Request, Score, Kind])
