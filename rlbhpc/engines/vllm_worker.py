@@ -77,10 +77,10 @@ class MeasuringSampler(Sampler):
             tokens = output.sampled_token_ids[:, 0].long()
             logprobs = log_softmax_at(tokens[:, None], scaled, weights)
         if model_logprobs is None:
-            measured = (logprobs[:, 0], special.entr(weights).sum(-1))
+            measured = [logprobs[:, 0], special.entr(weights).sum(-1)]
         else:
             model_logprob = model_logprobs.gather(1, tokens[:, None])[:, 0]
-            measured = (model_logprob, entropy(model_logprobs), logprobs[:, 0])
+            measured = [model_logprob, entropy(model_logprobs), logprobs[:, 0]]
         output.logprobs_tensors = pack_measurements(tokens, *measured)
         return output
 

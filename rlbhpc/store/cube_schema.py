@@ -144,9 +144,7 @@ SAMPLE_VARIABLES: Final = (
 #: sampled so have them.
 TRACED: Final = {
     "power": (
-        _variable(
-            "n_tokens_drawn", SAMPLES, "i4", "tokens drawn for the sample, rejected included"
-        ),
+        _variable("n_tokens_drawn", SAMPLES, "i4", "tokens drawn, rejected ones included"),
         _variable("n_moves", SAMPLES, "i4", "proposed moves"),
         _variable("n_moves_accepted", SAMPLES, "i4", "moves that were accepted"),
     ),

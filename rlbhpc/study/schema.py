@@ -532,7 +532,7 @@ class ArmEntry(MoreSampling):
         if self.power and (self.stop or self.turns or not draws_whole):
             raise ValueError(
                 "`power` needs temperature 1 and top_p 1, and goes without `stop`, `turns`, "
-                "`min_tokens`, penalties and other cuts; its moves are exact for the whole distribution alone"
+                "penalties and other cuts; its moves are exact for the whole distribution alone"
             )
         return self
 
