@@ -123,7 +123,7 @@ def _forecast(
             _print_forecast(each)
     if memory_bytes:
         for each in forecasts:
-            refuse_what_cannot_fit(study, each, memory_bytes)
+            refuse_what_cannot_fit(each, memory_bytes)
     return DONE
 
 

@@ -157,7 +157,7 @@ def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
         ranks = max(1, cluster.train.gpus * cluster.train.nodes)
         memory_bytes = cluster.gpu_memory * BYTES_PER_GIB
         for name in models:
-            refuse_what_cannot_fit(study, forecast(study, name, ranks, memory_bytes), memory_bytes)
+            refuse_what_cannot_fit(forecast(study, name, ranks, memory_bytes), memory_bytes)
     _try_own_verifiers(study)
     try_own_rewards(study, models)
     return models

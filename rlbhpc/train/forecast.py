@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -377,7 +376,6 @@ def _saved_tensor_bytes(policy: Policy, settings: Settings, batch: MicroBatch) -
 # ZeRO stage and offload, from the least to the most that is given up.
 ZERO_OF_ONE_RANK: Final[tuple[tuple[int, bool], ...]] = ((0, False), (0, True))
 ZERO_OF_RANKS: Final[tuple[tuple[int, bool], ...]] = ((2, False), (3, False), (3, True))
-MAX_RANKS: Final = 1024
 
 
 def forecast(study: Study, model: str, ranks: int, limit: int = 0) -> Forecast:
@@ -442,78 +440,15 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
     )
 
 
-def refuse_what_cannot_fit(study: Study, foretold: Forecast, limit: int) -> None:
-    """Refuse a training that ``limit`` bytes are too few for, and name the nearest that fits.
-
-    ``foretold`` is the forecast of the training; ``limit`` is the memory of a rank's GPU.
-    """
+def refuse_what_cannot_fit(foretold: Forecast, limit: int) -> None:
+    """Refuse a training that ``limit`` bytes, the memory of a rank's GPU, are too few for."""
     reason = foretold.shortfall(limit)
-    if not reason:
-        return
-    changes = nearest_that_fits(study, foretold, limit)
-    if changes is None:
-        advice = "Nothing that could be set makes it fit; take a smaller model or larger GPUs"
-    else:
-        listed = ", ".join(f"{name}: {json.dumps(value)}" for name, value in changes.items())
-        advice = f"The nearest setting that fits: {{{listed}}} under the recipe's `options`"
-        if "ranks" in changes:
-            advice += " (`ranks` are GPUs that share the training)"
-    raise UserError(f"model {foretold.model}: {reason}. {advice}")
-
-
-def nearest_that_fits(study: Study, foretold: Forecast, limit: int) -> dict[str, Any] | None:
-    """Settings to change for a training to fit, the mildest first; None if nothing helps.
-
-    Changes are added one by one until the training fits into ``limit`` bytes a rank.
-    """
-    start = Settings(**foretold.settings)
-
-    def fits(changes: Mapping[str, Any]) -> bool:
-        options = dict(changes)
-        ranks = options.pop("ranks", foretold.ranks)
-        changed = forecast_with(study, foretold.model, replace(start, **options), ranks)
-        return not changed.shortfall(limit)
-
-    changes: dict[str, Any] = {}
-    for name, value in _memory_savers(start, foretold, limit):
-        changes[name] = value
-        if fits(changes):
-            break
-    else:  # not even all changes together are enough
-        return None
-    # Milder changes that turned out to be of no use are taken back.
-    for name in list(changes):
-        without = {key: value for key, value in changes.items() if key != name}
-        if without and fits(without):
-            changes = without
-    if "zero_stage" in changes and start.offload:
-        changes["offload"] = True  # a recipe that names a stage has neither chosen for it
-    return changes
-
-
-def _memory_savers(settings: Settings, foretold: Forecast, limit: int) -> Iterator[tuple[str, Any]]:
-    """Changes of settings that make a rank hold less, in the order in which they cost.
-
-    ``foretold.handed`` are the bytes of vLLM's own weights; ``micro_tokens`` is the size of a
-    micro-batch; ZeRO stage 3 divides everything among the ranks; ``offload`` moves the optimiser to
-    the host's memory.
-    """
-    if foretold.handed:
-        # Its cache and its own buffers take a tenth more, and a little of any GPU.
-        yield "rollout_memory", round(min(0.9, 1.1 * foretold.handed / limit + 0.02), 2)
-    if not settings.recompute:
-        yield "recompute", True
-    if settings.micro_tokens > settings.max_tokens:
-        yield "micro_tokens", settings.max_tokens
-    if settings.zero_stage < 3 and foretold.ranks > 1:
-        yield "zero_stage", 3
-    if not settings.offload:
-        yield "offload", True
-    ranks = foretold.ranks
-    while ranks < MAX_RANKS:
-        ranks *= 2
-        yield "zero_stage", 3
-        yield "ranks", ranks
+    if reason:
+        raise UserError(
+            f"model {foretold.model}: {reason}. Set `rollout_memory`, `recompute: true`, a smaller "
+            "`micro_tokens`, `zero_stage: 3` or `offload: true` under the recipe's `options`, or "
+            "share the training among more GPUs"
+        )
 
 
 def settings_for_this_device(study: Study, model: str) -> Settings:
@@ -527,7 +462,7 @@ def settings_for_this_device(study: Study, model: str) -> Settings:
         return settings_of(_recipe_of(study, model), study.last_step(model))
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     foretold = forecast(study, model, ranks, limit)
-    refuse_what_cannot_fit(study, foretold, limit)
+    refuse_what_cannot_fit(foretold, limit)
     return Settings(**foretold.settings)
 
 

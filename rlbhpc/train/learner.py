@@ -18,7 +18,6 @@ from rlbhpc.engines.distribution import settle_vector_math
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import (
-    MAX_K3,
     MAX_LOG_RATIO,
     Algorithm,
     Cells,
@@ -323,7 +322,7 @@ class Learner:
                 "tokens": counted.sum(),
                 "actor/pg_loss": (policy_loss * weights[:, None]).sum(),
                 **self._clipping_sums(cells, old, counted),
-                **self._penalty_sums(penalty, counted),
+                "actor/kl_loss": (penalty * counted).sum(),
                 **self._mismatch_sums(old, sampler, correction, counted),
             }
         return (token_losses * weights[:, None]).sum(), sums
@@ -356,14 +355,6 @@ class Learner:
             "actor/ppo_kl": ((old - cells.logp) * counted).sum(),
         }
 
-    def _penalty_sums(self, penalty: Tensor, counted: Tensor) -> Sums:
-        """The reference penalty, and how many tokens stand at its bound."""
-        is_clamped = (penalty >= MAX_K3) & (self.settings.kl_kind == "k3")
-        return {
-            "actor/kl_loss": (penalty * counted).sum(),
-            "actor/kl_clamped": (is_clamped * counted).sum(),
-        }
-
     def _mismatch_sums(
         self, old: Tensor, sampler: Tensor, correction: Tensor, counted: Tensor
     ) -> Sums:
@@ -381,8 +372,6 @@ class Learner:
         return {
             # k3 of the sampler against the trainer: never negative, 0 if they agree.
             "rollout_corr/kl": ((torch.expm1(log_ratio) - log_ratio) * counted).sum(),
-            # E[ρ²] − 1: what the mismatch adds to the variance of importance weights.
-            "rollout_corr/chi2_token": (torch.expm1(2 * log_ratio) * counted).sum(),
             "rollout_corr/capped_fraction": (is_capped * counted).sum(),
             "rollout_corr/masked_fraction": ((correction == 0) * counted).sum(),
         }

@@ -7,7 +7,6 @@ only the micro-batches of the update are shared out.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -22,7 +21,7 @@ from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.sweep.process import Drain, Interrupted
 from rlbhpc.train import checkpoint
 from rlbhpc.train import deepspeed_engine as ds
-from rlbhpc.train.algorithms.algorithm import Batch, Store, explained_variance
+from rlbhpc.train.algorithms.algorithm import Batch, Store
 from rlbhpc.train.batch import Rollout
 from rlbhpc.train.dynamics import Logs, Progress
 from rlbhpc.train.learner import Learner, PolicyScorer, Update
@@ -110,7 +109,7 @@ class Trainer:
         lessons = collected.lessons
         batch = make_batch(lessons, run.settings.max_tokens, self.scorer)
         update = self._prepare_update(batch, lessons)
-        metrics = collected.metrics | self._learn_from(update, batch)
+        metrics = collected.metrics | self._learn_from(update)
         algorithm.after_step(self.step, batch, store)
         if learner.reference is not None and algorithm.renews_reference(self.step):
             learner.renew_reference()
@@ -188,11 +187,10 @@ class Trainer:
             returns=None if returns is None else returns.float(),
         )
 
-    def _learn_from(self, update: Update, batch: Batch) -> dict[str, float]:
+    def _learn_from(self, update: Update) -> dict[str, float]:
         """Take one optimiser step per mini-batch and epoch; return the mean of their metrics.
 
-        ``update`` has all responses of the step with their advantages; ``batch`` is the same before
-        the advantages were computed.
+        ``update`` has all responses of the step with their advantages.
         """
         size = self.run.settings.responses_per_update
         metrics: dict[str, list[float]] = {}
@@ -201,13 +199,7 @@ class Trainer:
                 mini_batch = update.select(slice(start, start + size))
                 for name, value in self.learner.update(mini_batch, self.step).items():
                     metrics.setdefault(name, []).append(value)
-        means = {name: sum(values) / len(values) for name, values in metrics.items()}
-        if update.values is not None and update.returns is not None:
-            # How well the critic foresaw the rewards, before it learnt from them.
-            share = explained_variance(update.values, update.returns, batch.mask)
-            if not math.isnan(share):
-                means["critic/vf_explained_var"] = share
-        return means
+        return {name: sum(values) / len(values) for name, values in metrics.items()}
 
 
 def reject_mixed_modalities(run: Run) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlbhpc.engines.hf_model import IMAGE_MODELS, read_config
+from rlbhpc.engines.hf_model import read_config
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
@@ -126,17 +126,8 @@ def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -
 
 
 def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
-    """Put the problems of a recipe into its prompt template and tokenise them.
-
-    Images that the model can't see are refused.
-    """
+    """Put the problems of a recipe into its prompt template and tokenise them."""
     template = study.prompts[recipe.prompt or ""]
     problems = study.problems(recipe.problems or "")
-    with_images = [problem.id for problem in problems if problem.images]
-    if with_images and image_processor_of(tokens.folder) is None:
-        raise UserError(
-            f"{with_images[0]} has images, which the model in {tokens.folder} cannot be shown; "
-            f"train one of {', '.join(sorted(IMAGE_MODELS))}"
-        )
     tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(problem, tokens.encode(render(template, problem))) for problem in problems)

@@ -31,8 +31,6 @@ from rlbhpc.verify.verdict import Status, Verdict
 SOUND_RULES = ("steps", "expression")
 # Characters of an error that are shown.
 MAX_CAUSE_LENGTH = 300
-# First parameters of TRL's rewards, which get all responses at once.
-_BATCH_PARAMETERS = {"prompts", "completions", "completion_ids"}
 
 
 @dataclass(frozen=True)
@@ -211,8 +209,7 @@ def _weighted_reward(name: str, given: float | Mapping[str, float]) -> WeightedR
 def _check_options(name: str, signature: inspect.Signature, options: Mapping[str, float]) -> None:
     """Refuse an option that the function does not have, and a function that takes no response.
 
-    The first parameter of a reward function is the judged response; the others are its options. A
-    function whose parameters are named like those of TRL's rewards wants all responses at once.
+    The first parameter of a reward function is the judged response; the others are its options.
     """
     allowed = list(signature.parameters)[1:]
     for option, value in options.items():
@@ -222,14 +219,11 @@ def _check_options(name: str, signature: inspect.Signature, options: Mapping[str
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise UserError(f"reward {name}: {option}: found {shown(value)}; allowed: 0 to 1")
     try:
-        arguments = signature.bind(None, **options).arguments
-        takes_one_response = _BATCH_PARAMETERS.isdisjoint(arguments)
+        signature.bind(None, **options)
     except TypeError:
-        takes_one_response = False
-    if not takes_one_response:
         raise UserError(
             f"reward {name}: its parameters are {signature}; it is called as reward(judged)"
-        )
+        ) from None
 
 
 def _find_function(name: str) -> Callable[..., float]:

@@ -164,8 +164,6 @@ def collect(
         metrics |= {f"kept/{name}": value for name, value in describe(lessons).items()}
     if algorithm.refills:
         metrics |= {"rollout/refills": float(n_refills), "rollout/prompts": float(n_groups)}
-    if sampler.n_shortened:
-        metrics["rollout/shortened"] = float(sampler.n_shortened)
     return Collected(sampled, lessons, sampler.cursor, metrics)
 
 
@@ -240,8 +238,7 @@ def _select_lessons(run: Run, rollouts: list[Rollout], batch: Batch, store: Stor
 class StepSampler:
     """Samples the prompts of one training step, shared out over all ranks.
 
-    ``cursor`` counts the prompts drawn so far in the whole run; ``n_shortened`` counts tasks that
-    were asked in a shorter wording.
+    ``cursor`` counts the prompts drawn so far in the whole run.
     """
 
     def __init__(self, run: Run, engine: Engine, step: int, cursor: int, drain: Drain) -> None:
@@ -251,7 +248,6 @@ class StepSampler:
         was asked to stop.
         """
         self.cursor = cursor
-        self.n_shortened = 0
         self._run = run
         self._engine = engine
         self._step = step
@@ -268,16 +264,14 @@ class StepSampler:
         """Sample the rounds of tasks that an algorithm makes itself, and return its lessons.
 
         ``rounds`` is a generator: it yields tasks, is sent the judged responses to them, and
-        returns the lessons, the responses to learn from. ``shorter`` has other wordings of a task,
-        each with less in it. A task that the model could not be asked comes back as an error
-        without text.
+        returns the lessons, the responses to learn from. A task that the model could not be asked
+        comes back as an error without text.
         """
+        ask = self._run.ask
+        assert ask is not None
         tasks = next(rounds)
         while True:
-            prompts = []
-            for number, problem in enumerate(tasks.problems):
-                shorter = tasks.shorter[number] if tasks.shorter else ()
-                prompts.append(self._longest_prompt_that_fits([problem, *shorter]))
+            prompts = [ask(problem) for problem in tasks.problems]
             rollouts = self._sample_on_all_ranks(prompts, tasks.samples)
             unasked = [r for r in rollouts if r.verdict.status is Status.ERROR and not r.text]
             if rollouts and len(unasked) == len(rollouts):
@@ -288,21 +282,6 @@ class StepSampler:
             except StopIteration as end:
                 lessons: list[Rollout] = end.value
                 return lessons
-
-    def _longest_prompt_that_fits(self, wordings: Sequence[Problem]) -> Prompt:
-        """The first wording that the model can hold beside its response, or the last one.
-
-        ``wordings`` ask the same task, the longest first; ``ask`` puts one into the recipe's
-        prompt.
-        """
-        assert self._run.ask is not None
-        room = self._engine.max_length - self._run.settings.max_tokens
-        for problem in wordings:
-            prompt = self._run.ask(problem)
-            if len(prompt.ids) <= room:
-                break
-        self.n_shortened += prompt.problem is not wordings[0]
-        return prompt
 
     def _sample_on_all_ranks(self, prompts: Sequence[Prompt], samples: int) -> list[Rollout]:
         """Sample prompts on all ranks; every rank gets all rollouts, in the order of the prompts.

@@ -121,12 +121,9 @@ class Settings:
                 )
         rollout = self.prompts_per_step * self.samples_per_prompt
         if self.mini_batch and rollout % self.mini_batch:
-            divisors = [d for d in range(1, rollout + 1) if rollout % d == 0]
-            nearest = min(divisors, key=lambda d: abs(d - self.mini_batch))
             raise UserError(
                 f"mini_batch: found {self.mini_batch}, which does not divide the rollout of "
-                f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses; "
-                f"the nearest that does is {nearest}"
+                f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses"
             )
 
     @property

@@ -26,7 +26,7 @@ RECIPE: dict[str, Any] = {
     },
 }  # fmt: skip
 # These refuse to train where nothing is ever solved, and are right.
-NEED_SUCCESS = {"dapo", "prorl", "success-gate"}
+NEED_SUCCESS = {"dapo", "prorl"}
 # Voting on answers needs some, and random weights state none: there the first letter is the answer.
 LETTER_VERIFIER = """
 from rlbhpc.verify.verdict import Status, Verdict

@@ -125,8 +125,7 @@ def test_a_penalty_that_is_allowed_does_something(name: str) -> None:
         ("prorl", "renew_every", 0), ("prorl", "overlong_buffer", -1), ("rlpr", "ema", 7.0),
         ("rlpr", "format_weight", 5.0), ("rlpr", "max_refills", -1), ("rlpr", "filter_from", 0),
         ("absolute-zero", "references", -1), ("absolute-zero", "tries", 0),
-        ("absolute-zero", "buffer", 0), ("success-gate", "gate", 1.0),
-        ("success-gate", "max_refills", -1), ("unlikeliness", "rank_beta", 2.0),
+        ("absolute-zero", "buffer", 0), ("unlikeliness", "rank_beta", 2.0),
         ("negative", "positive", -0.1), ("on-policy-distillation", "kl_beta", 0.0),
     ],
 )  # fmt: skip

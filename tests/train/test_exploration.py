@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,28 +191,25 @@ def test_unlikeliness_of_what_has_no_reward_has_none() -> None:
     assert math.isnan(out[0]) and out[1] == pytest.approx(1 - 0.4), "ranked among what is scored"
 
 
-def test_the_gate_leaves_out_groups_without_success() -> None:
-    given = batch([1, 0, 0, 0, 1, 1], 2, [0] * 6)
+def test_the_gate_teaches_a_problem_up_to_its_first_success() -> None:
     gate = make_algorithm("success-gate")
-    assert gate.select(given, {}).tolist() == [True, True, False, False, True, True]
-    half = make_algorithm("success-gate", gate=0.5).select(given, {}).tolist()
-    assert half == [False] * 4 + [True] * 2
+    first = replace(batch([1, 0, 0, 0, math.nan, 1], 2, [0] * 6), problems=[*"aabbcc"])
+    store: dict[str, Any] = {}
+    rewards = gate.reward(first, store)
+    assert rewards.nan_to_num(-1).tolist() == [1, 0, 0, 0, -1, 1], "nothing was solved before"
+    gate.after_step(1, first, store)
+    again = replace(batch([1, 0, 1, 0, math.nan, 1], 2, [0] * 6), problems=[*"aabbcc"])
+    rewards = gate.reward(again, json.loads(json.dumps(store)))
+    assert rewards.nan_to_num(-1).tolist() == [0, 0, 1, 0, -1, 0], "b alone is still unsolved"
+    gate.after_step(2, again, store)
+    assert gate.reward(again, store).nan_to_num(0).tolist() == [0] * 6
 
 
-@pytest.mark.parametrize(
-    ("name", "rewards", "chosen"),
-    [
-        ("dapo", [1, 1, math.nan, 0, 1, math.nan], [False] * 3 + [True, True, False]),
-        ("prorl", [1, 1, math.nan, 0, 1, math.nan], [False] * 3 + [True, True, False]),
-        ("success-gate", [1, math.nan, math.nan, 0, 1, 0], [True, False, False] + [False] * 3),
-    ],
-)
-def test_what_could_not_be_scored_does_not_count_as_wrong(
-    name: str, rewards: list[float], chosen: list[bool]
-) -> None:
-    given = batch(rewards, 3, [0] * 6)
-    options = {"gate": 0.5} if name == "success-gate" else {}
-    assert make_algorithm(name, **options).select(given, {}).tolist() == chosen
+@pytest.mark.parametrize("name", ["dapo", "prorl"])
+def test_what_could_not_be_scored_does_not_count_as_wrong(name: str) -> None:
+    given = batch([1, 1, math.nan, 0, 1, math.nan], 3, [0] * 6)
+    chosen = make_algorithm(name).select(given, {}).tolist()
+    assert chosen == [False] * 3 + [True, True, False]
 
 
 def test_a_teacher_scores_every_token() -> None:

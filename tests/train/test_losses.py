@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rlbhpc.train.algorithms.algorithm import (
-    explained_variance,
     log_ratios,
     off_policy_weights,
     reference_penalty,
@@ -209,19 +208,6 @@ def test_value_loss(value: float, clip: float, expected: float) -> None:
     """Of a critic that had said 0.2 where 0.7 was due; the worse of value and clipped value."""
     values = torch.tensor([value, 0.2, 0.7])
     assert float(PPO(value_clip=clip).critic_loss(*values)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("values", "share"),
-    [([0.0, 0, 1, 1], 1.0), ([0.3, 0.3, 0.3, 0.3], 0.0), ([0.25, 0.25, 0.75, 0.75], 0.75)],
-)
-def test_explained_variance_is_of_the_tokens_alone(values: list[float], share: float) -> None:
-    returns = torch.tensor([[0.0, 0, 1, 1, 99]])
-    mask = torch.tensor([[True, True, True, True, False]])
-    padded = torch.tensor([[*values, 7.0]])
-    assert explained_variance(padded, returns, mask) == pytest.approx(share)
-    for same in (torch.ones(1, 5), 1 + torch.arange(5)[None] * 1e-8):
-        assert math.isnan(explained_variance(padded.double(), same.double(), mask))
 
 
 def test_per_token_weight_of_short_and_long_responses() -> None:

@@ -15,13 +15,12 @@ from rlbhpc.engines.completion import Finish
 from rlbhpc.engines.tiny import SPECIAL, make_tiny_model
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, UserError
-from rlbhpc.problems.problem import Problem
 from rlbhpc.study.load import load_study
-from rlbhpc.study.schema import Recipe, Teacher
+from rlbhpc.study.schema import Teacher
 from rlbhpc.study.study import Study
 from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, PolicyScorer
-from rlbhpc.train.prepare import _read_prompts, prepare
+from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import settings_of
 from rlbhpc.train.sft import _teacher_lessons, learning_pairs
 from rlbhpc.verify.verdict import Status
@@ -126,15 +125,3 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
     )
     with pytest.raises(UserError, match=r"^teacher base: \S+ has images, and sft shows none$"):
         next(_teacher_lessons(cast(Study, pictured), Teacher(arm="base")))
-
-
-def test_a_model_that_cannot_be_shown_images_is_not_asked_about_them(study: Study) -> None:
-    folder = study.folder("base", 0)
-    problem = Problem("toy/1", {"question": "?"}, "4", "math", images=(b"x",))
-    shown = SimpleNamespace(prompts={"p": None}, problems=lambda _: [problem])
-    with pytest.raises(UserError) as refused:
-        _read_prompts(cast(Study, shown), Recipe(algorithm="grpo", prompt="p"), Tokens(folder))
-    assert str(refused.value) == (
-        f"toy/1 has images, which the model in {folder} cannot be shown; train one of qwen2_5_vl, "
-        "qwen2_vl"
-    )

@@ -138,20 +138,10 @@ def test_groups_are_filtered_by_a_moving_threshold() -> None:
     assert store == {"usual": pytest.approx(0.9 * 0.3 + 0.1 * 0.15)}
 
 
-def test_agreement_with_the_hidden_verifier_is_told() -> None:
-    given = batch(["7", "7", "1", "1"], Letters([], []))
-    rewards = torch.tensor([0.9, 0.4, 0.4, 0.1])
-    metrics = make_algorithm("rlpr").measure(given, rewards, {"usual": 0.4})
-    assert metrics == {"rlpr/threshold": 0.2, "rlpr/auc": pytest.approx((4 - 0.5) / 4)}
-
-
-@pytest.mark.parametrize("correct", [True, False])
-def test_nothing_is_told_of_agreement_where_all_are_alike(correct: bool) -> None:
+def test_the_threshold_of_groups_is_told() -> None:
     given = batch(["7", "7"], Letters([], []))
-    given = replace(given, correct=torch.tensor([correct, correct]))
-    assert make_algorithm("rlpr").measure(given, torch.tensor([0.9, 0.4]), {}).keys() == {
-        "rlpr/threshold"
-    }
+    metrics = make_algorithm("rlpr").measure(given, torch.tensor([0.9, 0.4]), {"usual": 0.4})
+    assert metrics == {"rlpr/threshold": 0.2}
 
 
 @pytest.mark.parametrize("debias", [True, False])

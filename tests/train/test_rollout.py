@@ -138,34 +138,7 @@ def test_a_step_of_which_no_task_can_be_asked_is_refused() -> None:
         run = replace(run, judge=Judge(lambda *_: Verdict(Status.ERROR), lambda judged: math.nan))
         sampler = StepSampler(run, engine, 5, 7, drain)
         assert sampler.play_rounds(rounds()) == []
-        assert (sampler.cursor, sampler.n_shortened) == (9, 0)
-
-
-@pytest.mark.parametrize(
-    ("room", "length", "shortened"), [(8, 8, 0), (7, 6, 1), (5, 4, 1), (3, 4, 1)]
-)
-def test_a_task_is_asked_in_the_longest_way_that_the_model_can_hold(
-    room: int, length: int, shortened: int
-) -> None:
-    """``room`` tokens are left to prompts; a task without another way is asked as it is."""
-    ways = [Problem(f"toy/{n}", {"question": "?" * n}, "4", "math") for n in (8, 6, 4)]
-    judge = Judge(lambda *_: Verdict(Status.RIGHT), lambda judged: 1.0)
-    run = replace(
-        run_of(judge, "absolute-zero"),
-        ask=lambda problem: Prompt(problem, (3,) * len(problem.fields["question"])),
-    )
-    engine = Odd()
-    engine.max_length = room + run.settings.max_tokens
-    init_ranks()
-
-    def rounds() -> Rounds:
-        return (yield Round([ways[0], ways[0]], shorter=[ways[1:], []]))
-
-    with Drain() as drain:
-        sampler = StepSampler(run, cast(Engine, engine), 5, 0, drain)
-        lessons = sampler.play_rounds(rounds())
-    assert [len(lesson.response.prompt_ids) for lesson in lessons] == [length, 8]
-    assert sampler.n_shortened == shortened
+        assert sampler.cursor == 9
 
 
 def test_a_task_that_does_not_fit_is_the_users_mistake_unless_training_made_it() -> None:

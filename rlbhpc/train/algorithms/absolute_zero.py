@@ -43,11 +43,10 @@ class AbsoluteZero(ReinforcePP):
     Zhao et al. 2025 (arXiv 2505.03335). A step has as many proposals as solutions of each of
     three types, a sixth of ``prompts_per_step`` each, one response a prompt. A proposal is a
     program with an input (deduction, abduction), or inputs with a message for a known program
-    (induction), shown ``references`` of what is in the buffer, or as many as the model can hold
-    beside a response; ``rollout/shortened`` counts proposals that were shown fewer. The mean reward
-    of ``tries`` solutions is how hard it is. Without its form a response gets −1; a proposal that
-    is not valid and a wrong solution get −.5. A valid task that always or never is solved gets
-    ``trivial``: 0 as the paper says, −.5 in its code.
+    (induction), shown ``references`` of what is in the buffer. A prompt that the model cannot hold
+    teaches nothing. The mean reward of ``tries`` solutions is how hard a task is. Without its form
+    a response gets −1; a proposal that is not valid and a wrong solution get −.5. A valid task that
+    always or never is solved gets ``trivial``: 0 as the paper says, −.5 in its code.
 
     Buffers begin with the recipe's problems. Valid triplets enter, whatever they are worth, if a
     try of them could be judged, up to ``buffer``; solvers get the newest first and fill up at
@@ -119,10 +118,7 @@ class AbsoluteZero(ReinforcePP):
             requests += [
                 self._ask_for_triplet(kind, rng, store, number) for number in range(tasks_per_kind)
             ]
-        proposals = yield Round(
-            problems=[wordings[0] for wordings in requests],
-            shorter=[wordings[1:] for wordings in requests],
-        )
+        proposals = yield Round(requests)
         valid: dict[int, Triplet] = {}
         for number, proposal in enumerate(proposals):
             if proposal.correct:
@@ -178,28 +174,20 @@ class AbsoluteZero(ReinforcePP):
 
     def _ask_for_triplet(
         self, kind: Kind, rng: np.random.Generator, store: Store, number: int
-    ) -> list[Problem]:
-        """Wordings that ask for a new task, each with fewer references than the one before.
+    ) -> Problem:
+        """Ask for a new task, with references drawn from the buffer ``store[kind]``.
 
-        A triplet is a program with its inputs and outputs. The references are triplets drawn from
-        the buffer ``store[kind]``; the first wording that the model can hold is asked. Induction
-        has one wording alone: it asks for inputs to one known program. ``number`` tells the tasks
-        of a step apart.
+        A reference is a triplet: a program with its inputs and outputs. Induction shows one known
+        program and asks for inputs. ``number`` tells the tasks of a step apart.
         """
         if kind == "induction":
             pool = store["deduction"] + store["abduction"]
-            return [
-                make_proposing_task(
-                    PROGRAM_TASKS, kind, [pool[int(rng.integers(len(pool)))]], number
-                )
-            ]
-        size = min(self.references, len(store[kind]))
-        chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
-        references = [store[kind][i] for i in chosen]
-        return [
-            make_proposing_task(PROGRAM_TASKS, kind, references[:count], number)
-            for count in range(size, -1, -1)
-        ]
+            shown = [pool[int(rng.integers(len(pool)))]]
+        else:
+            size = min(self.references, len(store[kind]))
+            chosen = rng.choice(len(store[kind]), size, replace=False).tolist()
+            shown = [store[kind][i] for i in chosen]
+        return make_proposing_task(PROGRAM_TASKS, kind, shown, number)
 
     def _add_to_buffer(self, buffer: list[Triplet], new_triplets: Sequence[Triplet]) -> None:
         """Append the triplets that are not in a buffer yet, and drop the oldest above its size."""

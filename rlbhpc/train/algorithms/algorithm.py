@@ -23,8 +23,6 @@ from rlbhpc.train.settings import Settings
 
 # Beyond this a log-ratio says only "far away"; exp() would overflow long before it mattered.
 MAX_LOG_RATIO = 20.0
-# Returns that differ less than this are equal but for rounding.
-ROUNDING_VARIANCE = 1e-12
 # The largest k3 of a token: verl's `kl_penalty` clamps it there.
 MAX_K3 = 10.0
 
@@ -116,15 +114,10 @@ class Batch(Signals):
 
 @dataclass(frozen=True)
 class Round:
-    """Tasks to sample, each so many times.
-
-    ``shorter`` has, if anything, for each of them the ways to ask it with less shown, the longest
-    first: the first that the model can hold is asked.
-    """
+    """Tasks to sample, each so many times."""
 
     problems: Sequence[Problem]
     samples: int = 1
-    shorter: Sequence[Sequence[Problem]] = ()
 
 
 Rounds = Generator[Round, "list[Rollout]", "list[Rollout]"]
@@ -440,8 +433,7 @@ def reference_penalty(logp: Tensor, ref_logp: Tensor, kind: Literal["k2", "k3"])
     k2 = Δ²/2, k3 = e^{−Δ} − 1 + Δ. As a term of the loss only k2 has the gradient of the reverse KL
     on on-policy samples; k3's is that of the forward KL, and that of k1 = Δ, which belongs into the
     reward, is 0. k3 is computed from Δ within ±20 and is at most 10, both as verl does: in float32
-    it is infinite from −89 on. A token at either bound has no gradient;
-    ``actor/kl_clamped`` counts them.
+    it is infinite from −89 on. A token at either bound has no gradient.
     """
     delta = logp - ref_logp
     if kind == "k2":
@@ -488,17 +480,3 @@ def responses_in_band(old: Tensor, sampler: Tensor, mask: Tensor, band: Sequence
     ratio = log_mean.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = band
     return (ratio >= low) & (ratio <= high)
-
-
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 − Var(R − V) / Var(R) over the masked tokens: 0 for a constant critic, 1 for a perfect one.
-
-    The value loss cannot tell how good a critic is: it rises with the returns' own variance, which
-    RL changes. With λ = 1 the returns are the rewards; below, they hold the critic's own values and
-    a critic may explain itself. NaN where all returns are the same to rounding.
-    """
-    total_variance = float(returns[mask].double().var(correction=0))
-    if total_variance <= ROUNDING_VARIANCE:
-        return float("nan")
-    residuals = (returns - values)[mask].double()
-    return 1 - float(residuals.var(correction=0)) / total_variance

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, zeros_like
 
 from rlbhpc.study.complaints import Share, Weight, Whole
@@ -25,8 +24,6 @@ from rlbhpc.train.algorithms.algorithm import (
     scored_where,
     spread,
 )
-
-SuccessShare = Annotated[float, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -242,21 +239,28 @@ class Unlikeliness(GRPO):
 
 @dataclass(frozen=True)
 class SuccessGate(GRPO):
-    r"""GRPO on groups of which a share of more than ``gate`` is right; others are drawn anew.
+    r"""GRPO on problems that no earlier step has solved; all others get reward 0.
 
-    .. math:: \mathrm{take}(g) = [\, \bar c_g > \mathrm{gate} \,]
+    .. math:: r_i' = r_i \, 1[\text{no right response to the problem before this step}]
 
-    One side of DAPO's dynamic sampling (arXiv 2503.14476): with ``gate: 0`` it leaves out the
-    groups without any success and keeps those that are all right. Whatever shaping there is
-    (length, format) can then not be learnt where nothing is solved. Not a published method of its
-    own: an arm that tells what zero-success groups do to a boundary.
+    Yuan et al. 2026 (arXiv 2606.15455): a problem that was solved once in a few rollouts is nearly
+    saturated at large k, and more updates on it only narrow the model. The step of a problem's
+    first success still learns from it.
     """
 
-    gate: SuccessShare = 0.0
-    max_refills: Whole = 10
+    def reward(self, batch: Batch, store: Store) -> Tensor:
+        """Take the reward off problems that were solved before, shape (B,).
 
-    LEARNS_FROM: ClassVar[str] = "a group with a right response"
+        A group of equal rewards has advantage 0. What could not be scored stays NaN.
+        """
+        solved = set(store.get("solved", ()))
+        is_open = torch.tensor([problem not in solved for problem in batch.problems])
+        return batch.rewards * is_open
 
-    def select(self, batch: Batch, store: Store) -> Tensor:
-        """Take the groups that passed."""
-        return scored_where(batch, lambda right, groups: group_mean(right, groups) > self.gate)
+    def after_step(self, step: int, batch: Batch, store: Store) -> None:
+        """Note the problems that this step has solved."""
+        solved = set(store.get("solved", ()))
+        for problem, is_right in zip(batch.problems, batch.correct.tolist(), strict=True):
+            if is_right:
+                solved.add(problem)
+        store["solved"] = sorted(solved)

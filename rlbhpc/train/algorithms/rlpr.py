@@ -117,19 +117,8 @@ class RLPR(GRPO):
                 store["usual"] = sum(means) / len(means)
 
     def measure(self, batch: Batch, rewards: Tensor, store: Store) -> dict[str, float]:
-        """Tell the threshold, and how well the reward agrees with the verifier that it replaces.
-
-        ``rlpr/threshold`` is the least deviation of rewards that a group must have to be learnt
-        from. ``rlpr/auc`` is the probability that a right response has more reward than a wrong
-        one, where a tie counts half.
-        """
-        right, wrong = rewards[batch.correct], rewards[~batch.correct]
-        metrics = {"rlpr/threshold": self.std_beta * store.get("usual", 0.0)}
-        if len(right) and len(wrong):
-            # 1, 0 or −1 for each pair: whether the right response has more, as much or less reward.
-            order = torch.sign(right[:, None] - wrong)
-            metrics["rlpr/auc"] = float((order + 1).mean()) / 2
-        return metrics
+        """Tell the least deviation of rewards that a group must have to be learnt from."""
+        return {"rlpr/threshold": self.std_beta * store.get("usual", 0.0)}
 
     def is_tidy(self, text: str) -> bool:
         """Whether each tag stands once, in order, and nothing before ``<think>``.
