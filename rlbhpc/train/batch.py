@@ -41,12 +41,20 @@ class PromptImages:
 class Response:
     """One response to train on: the very token ids that were sampled, never re-tokenised.
 
-    An image of the prompt is as many tokens as the model sees of it.
+    An image of the prompt is as many tokens as the model sees of it. ``model_mask`` tells which of
+    ``token_ids`` the model wrote, None for all of them. The others are a tool's: the model reads
+    them, and nothing is predicted or learnt there.
     """
 
     prompt_ids: tuple[int, ...]
     token_ids: NDArray[np.int32]
     prompt_images: PromptImages | None = None
+    model_mask: NDArray[np.bool_] | None = None
+
+    @property
+    def model_ids(self) -> NDArray[np.int32]:
+        """Tokens that the model wrote: those that are scored and learnt."""
+        return self.token_ids if self.model_mask is None else self.token_ids[self.model_mask]
 
     @property
     def prompt(self) -> Prompt:
@@ -103,7 +111,8 @@ class MicroBatch:
     batch that are packed here. The model reads ``input_ids`` and ``positions``, shape (1, cells),
     or (3, 1, cells) where there are images. The output at ``predicting_cells`` predicts
     ``targets``, the response tokens, one response after the other; responses to one prompt share
-    the cell of its last token. ``lengths`` counts the tokens of each response.
+    the cell of its last token. A tool's tokens are read and are no targets. ``lengths`` counts the
+    targets of each response.
 
     A row of ``attention_rows`` lists the cells of one whole prompt and response, which attention
     sees together. Rows of similar length form one tensor (responses, width), padded on the right,
@@ -185,12 +194,14 @@ def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) ->
     chosen = [responses[i] for i in indices]
     for response in chosen:
         sequence.append_response(response)
-    # As many as the response has tokens: the prompt's last cell, then all of the response's.
-    predicting_cells = [
-        cells[-len(response.token_ids) :]
-        for response, cells in zip(chosen, sequence.response_cells, strict=True)
-    ]
-    targets = np.concatenate([response.token_ids for response in chosen])
+    predicting_cells = []
+    for response, cells in zip(chosen, sequence.response_cells, strict=True):
+        # As many as the response has tokens: the prompt's last cell, then all of the response's.
+        preceding_cells = cells[-len(response.token_ids) :]
+        if response.model_mask is not None:
+            preceding_cells = preceding_cells[response.model_mask]
+        predicting_cells.append(preceding_cells)
+    targets = np.concatenate([response.model_ids for response in chosen])
     attention_rows = _pad_in_groups(sequence.response_cells)
     # A prompt's cells are the same in all its rows, and padding repeats a row's last cell, so the
     # first slot in which a cell occurs is always a true one.
@@ -204,7 +215,7 @@ def pack_responses(responses: Sequence[Response], indices: NDArray[np.int64]) ->
         positions=torch.as_tensor(positions[:, None] if sequence.images else positions[:1]),
         predicting_cells=torch.as_tensor(np.concatenate(predicting_cells)),
         targets=torch.as_tensor(targets.astype(np.int64)),
-        lengths=torch.as_tensor(np.array([len(response.token_ids) for response in chosen])),
+        lengths=torch.as_tensor(np.array([len(response.model_ids) for response in chosen])),
         attention_rows=tuple(torch.as_tensor(rows) for rows in attention_rows),
         row_slots=torch.as_tensor(row_slots),
         # The empty array is there because nothing at all cannot be concatenated.

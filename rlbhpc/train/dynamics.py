@@ -40,7 +40,7 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
     all_rewards = np.array([rollout.reward for rollout in rollouts])
     is_scored = ~np.isnan(all_rewards)
     rewards = all_rewards[is_scored] if is_scored.any() else all_rewards
-    lengths = np.array([len(rollout.response.token_ids) for rollout in rollouts])
+    lengths = np.array([len(rollout.response.model_ids) for rollout in rollouts])
     is_correct = np.array([rollout.correct for rollout in rollouts])
     groups = np.array([rollout.group for rollout in rollouts])
     # For each group, which of the rollouts belong to it.
@@ -117,7 +117,7 @@ class Logs:
                 "text": rollout.text,
                 "correct": rollout.correct,
                 "reward": None if math.isnan(rollout.reward) else rollout.reward,
-                "tokens": len(rollout.response.token_ids),
+                "tokens": len(rollout.response.model_ids),
                 "truncated": rollout.truncated,
             }
             self._examples.append(step, row)
@@ -151,7 +151,7 @@ class Logs:
                 "group": rollout.group,
                 "verdict": int(verdict.status),
                 "answer": answer_id(verdict.canonical) if verdict.canonical else -1,
-                "n_tokens": len(rollout.response.token_ids),
+                "n_tokens": len(rollout.response.model_ids),
                 "logprob_sum": float(rollout.sampler_logprobs.sum(dtype="float64")),
                 "entropy_sum": rollout.entropy_sum,
                 "reward": reward,

@@ -65,7 +65,7 @@ class Update:
     @property
     def lengths(self) -> Tensor:
         """Tokens of each response, shape (B,)."""
-        return torch.tensor([len(response.token_ids) for response in self.responses])
+        return torch.tensor([len(response.model_ids) for response in self.responses])
 
     @property
     def has_advantage(self) -> Tensor:
@@ -154,7 +154,7 @@ class Learner:
         ``forward`` gives the numbers of one micro-batch, flat. Each rank runs its own micro-batches
         and leaves the other responses at 0, so a sum over ranks completes the array.
         """
-        longest = max(len(response.token_ids) for response in responses)
+        longest = max(len(response.model_ids) for response in responses)
         scores = torch.zeros(len(responses), longest)
         for batch, is_real in self._micro_batches(responses):
             batch_scores = batch.pad_by_response(forward(batch).float()).cpu()
@@ -407,7 +407,7 @@ class Learner:
         This is supervised training. ``loss_of`` gives a micro-batch's share of that mean;
         ``is_real`` is False for a stand-in that only keeps this rank in step with the others.
         """
-        n_tokens = sum(len(response.token_ids) for response in responses)
+        n_tokens = sum(len(response.model_ids) for response in responses)
 
         def loss_of(batch: MicroBatch, is_real: bool) -> tuple[Tensor, Sums]:
             loss = -self.policy(batch, 1.0).logprobs.sum() * is_real / n_tokens

@@ -181,7 +181,7 @@ def make_batch(rollouts: Sequence[Rollout], max_tokens: int, scorer: Scorer) -> 
         correct=torch.tensor([r.correct for r in rollouts]),
         answers=[r.verdict.canonical for r in rollouts],
         groups=torch.tensor([r.group for r in rollouts]),
-        lengths=torch.tensor([len(r.response.token_ids) for r in rollouts]),
+        lengths=torch.tensor([len(r.response.model_ids) for r in rollouts]),
         max_tokens=max_tokens,
         problems=[r.problem for r in rollouts],
         golds=[r.gold for r in rollouts],

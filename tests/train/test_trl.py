@@ -23,7 +23,10 @@ from tests.train.trl_sizes import GROUP, LONGEST, PROMPTS, RATE, STEPS
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 # TRL's loss by name, and the aggregation that it is here.
-CASES = {"grpo": "sequence", "dapo": "token", "dr_grpo": "constant", "rloo": "sequence"}
+CASES = {
+    "grpo": "sequence", "dapo": "token", "dr_grpo": "constant", "rloo": "sequence",
+    "grpo+tools": "sequence", "dapo+tools": "token",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +54,23 @@ def algorithm(case: str) -> Algorithm:
     return make_algorithm("grpo", "trl", aggregation=CASES[case])
 
 
-def update(algorithm: Algorithm, rows: list[tuple[list[int], list[int], float]]) -> Update:
-    responses = [Response(tuple(p), np.array(ids, np.int32)) for p, ids, _ in rows]
+def update(
+    algorithm: Algorithm, rows: list[tuple[list[int], list[int], float, list[int]]]
+) -> Update:
+    responses = [
+        Response(tuple(prompt), np.array(ids, np.int32), None, np.array(mask, bool))
+        for prompt, ids, _, mask in rows
+    ]
+    lengths = [len(response.model_ids) for response in responses]
     signals = Signals(
-        rewards=torch.tensor([reward for _, _, reward in rows], dtype=torch.float64),
+        rewards=torch.tensor([reward for _, _, reward, _ in rows], dtype=torch.float64),
         groups=torch.arange(len(rows)) // GROUP,
-        lengths=torch.tensor([len(ids) for _, ids, _ in rows]),
+        lengths=torch.tensor(lengths),
     )
     return Update(
         responses=responses,
         advantages=algorithm.advantages(signals).float(),
-        sampler_logprobs=pad_rows([np.zeros(len(ids), np.float32) for _, ids, _ in rows]),
+        sampler_logprobs=pad_rows([np.zeros(length, np.float32) for length in lengths]),
         kept=torch.ones(len(rows), dtype=torch.bool),
     )
 
@@ -81,6 +90,7 @@ def test_five_steps_end_at_the_same_weights(model: Path, tmp_path: Path, case: s
     assert len(found["seen"]) == STEPS
     for step, rows in enumerate(found["seen"], 1):
         assert len(rows) == GROUP * PROMPTS
+        assert ("+tools" in case) == any(0 in mask for *_, mask in rows)
         learner.update(update(ours, rows), step)
     ended = dict(learner.named_weights())
     apart, moved = [], []
