@@ -243,7 +243,7 @@ def needs_wide_supervisor(program: str) -> bool:
 class Supervisor:
     """One supervisor process (:mod:`rlbhpc.verify.sandbox.supervisor`) and the channel to it."""
 
-    def __init__(self, tier: Tier, wide: bool, preload: str = "") -> None:
+    def __init__(self, tier: Tier, wide: bool, preload: str = "", *, nursery: bool = False) -> None:
         """Start a supervisor process and wait until it is ready; else raise :class:`SandboxError`.
 
         A supervisor forks, confines and watches one child per program. ``tier``: how tightly it
@@ -277,6 +277,7 @@ class Supervisor:
             "wide": wide,
             "packages": [str(Path(numpy.origin).parent)] if numpy and numpy.origin else [],
             "preload": preload,
+            "nursery": nursery,
             "path": [entry for entry in sys.path if entry] if preload else [],
             "temporary_folders": [os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm"],
             "seccomp": tier.seccomp,
@@ -321,7 +322,7 @@ class Supervisor:
         request = {
             "run": run, "cpu": limits.cpu, "wall": limits.wall,
             "longest_wall": limits.longest_wall, "memory": limits.memory,
-            "threads": limits.threads,
+            "threads": limits.threads, "is_session": False,
         }  # fmt: skip
         takes_result = job.mode is not Mode.MAIN
         with RunPipes(job_file, stdin_file, limits, takes_result) as pipes:

@@ -47,6 +47,7 @@ class Mode(StrEnum):
 
     MAIN = "main"
     CALL = "call"
+    SESSION = "session"
 
 
 class Shape(StrEnum):

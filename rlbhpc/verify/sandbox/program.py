@@ -6,6 +6,7 @@ by the parent: not the exit status, not what is written to the result descriptor
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import fcntl
@@ -16,6 +17,7 @@ import marshal
 import os
 import signal
 import stat
+import struct
 import sys
 import threading
 import time
@@ -325,9 +327,76 @@ def _flush_streams() -> None:
             stream.flush()
 
 
+#: What stands before a block of a session: its length, and its processor seconds.
+BLOCK_HEAD: Final = struct.Struct("<If")
+
+
+def _run_session(job: dict[str, Any], calls: list[bytes]) -> None:
+    """Run blocks of code as they come, each with the names that those before have left.
+
+    A block comes on standard input, behind :data:`BLOCK_HEAD`, its length and the processor seconds
+    after which it is interrupted; programs see an empty input. When it has run, the result gets a
+    byte: 0, or 1 if it failed, in which case its output has the traceback.
+    """
+    blocks = os.fdopen(os.dup(_STDIN), "rb")
+    os.dup2(_NULL, _STDIN)
+    module = types.ModuleType("__main__")
+    namespace = module.__dict__
+    namespace.update(__builtins__=builtins, __file__=FILE_NAME, __name__="__main__")
+    sys.modules["__main__"] = module
+    signal.signal(signal.SIGPROF, _raise_timeout)
+    while head := blocks.read(BLOCK_HEAD.size):
+        length, seconds = BLOCK_HEAD.unpack(head)
+        code = blocks.read(length).decode()
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        succeeded = _run_block(code, namespace)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _flush_streams()
+        os.write(_RESULT, b"0" if succeeded else b"1")
+
+
+class _OutOfTime(BaseException):
+    """A block took too much processor time. No ``except Exception`` of it catches this."""
+
+
+def _raise_timeout(signal_number: int, frame: object) -> None:
+    raise _OutOfTime
+
+
+def _run_block(code: str, namespace: dict[str, Any]) -> bool:
+    """Run a block, and print the value of its last statement if that is an expression.
+
+    What it raises is printed with the lines of the block alone, so that the output is the same on
+    every machine. Returns whether it raised nothing.
+    """
+    lines = code.splitlines(keepends=True)
+    linecache.cache[FILE_NAME] = (len(code), None, lines, FILE_NAME)
+    try:
+        tree = ast.parse(code, FILE_NAME)
+        last = tree.body[-1] if tree.body else None
+        if isinstance(last, ast.Expr):
+            tree.body.pop()
+        exec(compile(tree, FILE_NAME, "exec"), namespace)  # noqa: S102
+        if isinstance(last, ast.Expr):
+            expression = compile(ast.Expression(last.value), FILE_NAME, "eval")
+            value = eval(expression, namespace)  # noqa: S307
+            if value is not None:
+                print(repr(value))
+        return True
+    except _OutOfTime:
+        print("TimeoutError: the code takes too much processor time", file=sys.stderr)
+    except BaseException as error:
+        report = traceback.TracebackException.from_exception(error)
+        own_frames = [frame for frame in report.stack if frame.filename == FILE_NAME]
+        report.stack = traceback.StackSummary.from_list(own_frames)
+        print("".join(report.format(chain=False)), end="", file=sys.stderr)
+    return False
+
+
 _RUNNERS: Final[dict[str, Callable[[dict[str, Any], list[bytes]], None]]] = {
     "main": _run_main,
     "call": lambda job, calls: run_calls(job, calls, _RESULT),
+    "session": _run_session,
 }
 
 

@@ -127,6 +127,8 @@ def _thread_state(tasks: int, thread: str) -> str:
 # Seconds between looks at a running program: often enough to keep a budget to a few hundredths,
 # seldom enough to cost nothing.
 _LOOK_SECONDS: Final = 0.02
+# In a session, which mostly waits for its next call, and of which hundreds are open.
+_SESSION_LOOK_SECONDS: Final = 0.5
 # On a node that hides processes, a run that was pushed off the processor so many times more often
 # than it gave it up was starved rather than asleep.
 _STARVED_SWITCHES: Final = 10
@@ -240,6 +242,7 @@ class Watch:
         or signal, and the resources that it used.
         """
         kill_cause: Cause | None = None
+        look_seconds = _SESSION_LOOK_SECONDS if request["is_session"] else _LOOK_SECONDS
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.register(self._control, select.POLLIN)
@@ -249,7 +252,7 @@ class Watch:
                 code = os.waitstatus_to_exitcode(wait_status)
                 cause = self._ending_cause(kill_cause, code, usage, request)
                 return cause, (-code if cause is Cause.SIGNAL else code), usage
-            events = dict(poll.poll(_LOOK_SECONDS * 1000))
+            events = dict(poll.poll(look_seconds * 1000))
             if self._wake in events:
                 with suppress(BlockingIOError):
                     os.read(self._wake, CHUNK_BYTES)
@@ -482,6 +485,28 @@ def _serve(control: socket.socket, watch: Watch) -> None:
             control.send(json.dumps(watch.run(request, descriptors)).encode())
 
 
+def _fork_supervisors(control: socket.socket) -> socket.socket:
+    """Fork a supervisor for each socket that the verifier sends, and return in these alone.
+
+    They share the memory of the library that was loaded. Returns the socket to the verifier of the
+    new supervisor. When the verifier goes away, this process ends.
+    """
+    gc.collect()
+    gc.freeze()
+    # The kernel buries supervisors that have ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    control.send(json.dumps({"scratch": ""}).encode())
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, CHUNK_BYTES, 1)
+        if not message:
+            sys.exit()
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return socket.socket(fileno=descriptors[0])
+        os.close(descriptors[0])
+
+
 def main(channel: int) -> NoReturn:
     """Run the supervisor on an inherited socket, given by its descriptor.
 
@@ -495,6 +520,8 @@ def main(channel: int) -> NoReturn:
     confine.set_limits({resource.RLIMIT_NOFILE: confine.MAX_OPEN_FILES, resource.RLIMIT_CORE: 0})
     try:
         _load_library(settings)
+        if settings["nursery"]:
+            control = _fork_supervisors(control)
         confinement = _enter_tier(settings, control)
     except OSError as error:
         control.send(json.dumps({"failed": str(error)}).encode())
