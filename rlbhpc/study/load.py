@@ -35,6 +35,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import Digests, file_digest, model_config, stated_length, steady_length
 from rlbhpc.study.schema import PromptEntry, StudyFile
 from rlbhpc.study.study import Study, load_problems
+from rlbhpc.study.tools import OWN_TOOLS, find_tool
 from rlbhpc.study.tree import Node, is_file, is_folder, load_tree, shown
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     _check_steps(tree, study)
     _check_lengths(tree, study)
     _check_power(tree, study)
+    _check_turns(tree, study)
     study = replace(study, digests=_digest_models(tree, study))
     log.debug("study %s, set %s: hash %s, run %s", path, overrides, study.hash, study.layout.root)
     return study
@@ -445,6 +447,35 @@ def _check_power(tree: Node, study: Study) -> None:
             )
 
 
+def _check_turns(tree: Node, study: Study) -> None:
+    """Refuse unknown tools, and tools that can't be called or that the prompt doesn't tell of."""
+    for name, arm in study.file.arms.items():
+        if arm.turns is None:
+            continue
+        node = _entries(tree, "arms")[name].entries["turns"]
+        if study.engine(name) == "endpoint":
+            node.fail(
+                "an endpoint takes no token ids, of which an episode is made; take hf or vllm"
+            )
+        for reference in arm.turns.tools:
+            is_known = reference in (*OWN_TOOLS, *plugins.installed("tools"))
+            if not is_known and not plugins.is_file(reference):
+                near = nearest(reference, OWN_TOOLS)
+                node.fail(
+                    f"no tool {reference!r}{near}; allowed: {', '.join(OWN_TOOLS)}, or a file"
+                )
+        prompt = study.file.prompts.get(arm.prompt)
+        if (
+            prompt
+            and prompt.chat
+            and arm.turns.format == "chat"
+            and prompt.tools != arm.turns.tools
+        ):
+            node.fail(
+                f"prompts.{arm.prompt}.tools must name the same tools, or the model is not told"
+            )
+
+
 def context_length(study: Study, model: str, steady: bool = False) -> int | None:
     """Return the maximum tokens of prompt and response of a model; None if nothing says it.
 
@@ -600,11 +631,15 @@ def _prompt_text(entry: PromptEntry, template: Prompt, shots: list[Shot], file: 
     folder = file.models[entry.chat].path
     if folder is None or "{step}" in folder:
         raise UserError(f"model {entry.chat} has no folder of its own to read a chat format from")
+    settings = {}
+    if entry.tools:
+        settings["tools"] = [find_tool(reference).schema for reference in entry.tools]
     if entry.thinking is None:
-        text = render_chat(Path(folder), messages)
+        text = render_chat(Path(folder), messages, **settings)
     else:
-        text = render_chat(Path(folder), messages, enable_thinking=entry.thinking)
-        if text == render_chat(Path(folder), messages, enable_thinking=not entry.thinking):
+        text = render_chat(Path(folder), messages, enable_thinking=entry.thinking, **settings)
+        other = render_chat(Path(folder), messages, enable_thinking=not entry.thinking, **settings)
+        if text == other:
             raise UserError(
                 f"the chat format of model {entry.chat} cannot switch thinking; leave out"
                 " `thinking`"
@@ -614,7 +649,7 @@ def _prompt_text(entry: PromptEntry, template: Prompt, shots: list[Shot], file: 
     return text
 
 
-def render_chat(folder: Path, messages: list[dict[str, str]], **settings: bool) -> str:
+def render_chat(folder: Path, messages: list[dict[str, Any]], **settings: Any) -> str:
     """Return messages in a model's own chat format, ending where its answer begins.
 
     ``folder`` is the model's, ``settings`` go to its template (such as ``enable_thinking``). The
@@ -633,13 +668,14 @@ def render_chat(folder: Path, messages: list[dict[str, str]], **settings: bool) 
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False)
+    environment.filters["tojson"] = lambda value, **options: json.dumps(
+        value, **{"ensure_ascii": False} | options
+    )
     environment.globals["raise_exception"] = raise_exception
     try:
         template = environment.from_string(source)
-        text: str = template.render(
-            messages=messages, add_generation_prompt=True, **special_tokens, **settings
-        )
+        settings = {"add_generation_prompt": True, **special_tokens, **settings}
+        text: str = template.render(messages=messages, **settings)
     except (TemplateError, TypeError, ArithmeticError, RecursionError) as error:
         raise UserError(f"{folder}: its chat format refuses this prompt: {error}") from None
     return text

@@ -373,6 +373,8 @@ class PromptEntry(Entry):
     """The system turn; needs `chat`."""
     thinking: bool | None = None
     """Switch thinking on or off where the chat format can; needs `chat`."""
+    tools: list[PluginName] | None = None
+    """Tools that the chat format tells of, as `turns.tools` of the arm has them; needs `chat`."""
     shots: Shots | None = None
     """Worked examples before the question."""
 
@@ -383,6 +385,8 @@ class PromptEntry(Entry):
             raise ValueError(
                 "`system` and `thinking` belong to a chat format; name a model in `chat`"
             )
+        if self.chat is None and self.tools is not None:
+            raise ValueError("`tools` belong to a chat format; name a model in `chat`")
         if self.chat is None and self.shots is None:
             raise ValueError("give `chat`, `shots` or both; a template alone can be named itself")
         return self

@@ -25,6 +25,7 @@ from typing import Final
 from rlbhpc.engines.completion import Completion, Finish, Request
 from rlbhpc.engines.driver import draw
 from rlbhpc.engines.engine import Engine
+from rlbhpc.engines.episode import Tools
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.prompts import render
@@ -39,6 +40,7 @@ from rlbhpc.sweep.judge import Judge, SampleRequest
 from rlbhpc.sweep.load import load_engine, reject_unseen_images
 from rlbhpc.sweep.plan import Plan, Shard, Span, read_presence
 from rlbhpc.sweep.process import Drain, Progress, devices, shares
+from rlbhpc.verify.tools import open_tools
 from rlbhpc.verify.verdict import Status
 
 log = logging.getLogger(__name__)
@@ -152,7 +154,8 @@ def work(job: Work, shard: Shard) -> int:
                 _check_prompts(job, engine, arm, of_arm)
             with Recorder(judge, layout.journals, attempt.name, note_stored) as recorder:
                 for arm, arm_queue in arm_queues.items():
-                    _sample_arm(job, engine, recorder, arm, arm_queue)
+                    with open_tools(job.study.arms[arm].sampling) as tools:
+                        _sample_arm(job, engine, recorder, arm, arm_queue, tools)
         finally:
             if not job.drain.abandoned:
                 engine.close()
@@ -179,14 +182,19 @@ def _check_prompts(job: Work, engine: Engine, arm: str, queues: Sequence[Problem
 
 
 def _sample_arm(
-    job: Work, engine: Engine, recorder: Recorder, arm: str, arm_queue: ArmQueue
+    job: Work,
+    engine: Engine,
+    recorder: Recorder,
+    arm: str,
+    arm_queue: ArmQueue,
+    tools: Tools | None,
 ) -> None:
     """Sample all of one arm, then what failed, each request alone.
 
     ``arm_queue`` hands out the keys of the samples to draw, or None while no problem may have more
     under way. ``recorder`` verifies and stores completions in another thread. ``pending`` holds
     what is under way by its tag, by which a completion is matched to its request. ``job.drain``
-    says when to stop.
+    says when to stop. ``tools``: what responses may call, if the arm has turns.
 
     Where problems stop after some right samples, nobody knows yet which have enough when all of
     them have as many samples under way as they may. Then the engine finishes those, and the next
@@ -210,7 +218,7 @@ def _sample_arm(
     while arm_queue.is_open:
         log.debug("arm %s: a round begins", arm)
         failed: list[tuple[SampleRequest, Request]] = []
-        for completion in job.drain.within(draw(engine, requests(), sampling)):
+        for completion in job.drain.within(draw(engine, requests(), sampling, tools)):
             sample_request, request = pending.pop(completion.tag)
             if completion.finish is Finish.ERROR:
                 log.debug("arm %s: a request failed: %s", arm, completion.error)
@@ -220,7 +228,7 @@ def _sample_arm(
         for sample_request, request in failed:
             if job.drain.requested:
                 return
-            recorder.put(sample_request, _retry_alone(engine, request, sampling))
+            recorder.put(sample_request, _retry_alone(engine, request, sampling, tools))
         # The next round needs the verdicts of this one.
         while arm_queue.is_open and not job.drain.abandoned:
             if arm_queue.wait_until_stored(_WAIT_SECONDS):
@@ -230,10 +238,12 @@ def _sample_arm(
             return
 
 
-def _retry_alone(engine: Engine, request: Request, sampling: Sampling) -> Completion:
+def _retry_alone(
+    engine: Engine, request: Request, sampling: Sampling, tools: Tools | None
+) -> Completion:
     """Try a request that failed by itself; the last failure if it fails every time."""
     for _ in range(_MAX_TRIES - 1):
-        (completion,) = draw(engine, [request], sampling)
+        (completion,) = draw(engine, [request], sampling, tools)
         if completion.finish is not Finish.ERROR:
             return completion
     return completion
