@@ -10,7 +10,6 @@ are a table: :mod:`rlbhpc.verify.answer.statements`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.record import ends_in_box
@@ -50,11 +49,11 @@ def extract(response: str, finish: str = "") -> Extracted | None:
         text = _after_thinking(turn)
     if text is None:
         return None
-    return _read_ending_box(text) or _read_whole(text, finish)
+    return _read_spoken(text, finish)
 
 
-def _read_whole(text: str, finish: str) -> Extracted | None:
-    """Return the answer that the strongest rule finds in a text, or None.
+def _read_spoken(text: str, finish: str) -> Extracted | None:
+    """Return the answer that the strongest rule finds in a response without its thoughts, or None.
 
     ``finish`` says how the response ended; ``"length"`` is one that was cut. ``first_task`` cuts
     off the next task that a model sets itself after its answer. ``_find_statement`` finds a box, a
@@ -116,58 +115,9 @@ class Box(NamedTuple):
 
 
 _MAX_JOINED_BOXES: Final = 16
-# A box whose braces nest four deep at most; its alternatives begin differently, so it is linear.
-_PLAIN: Final = r"[^{}\\]++|\\."
-_NESTED: Final = rf"\{{(?:{_PLAIN}|\{{(?:{_PLAIN}|\{{(?:{_PLAIN})*+\}})*+\}})*+\}}"
-_FLAT_BOX: Final = re.compile(rf"\\boxed\{{((?:{_PLAIN}|{_NESTED})*+)\}}", re.DOTALL)
 _FILLED_BOX: Final = re.compile(r"boxed\{[^}]")
-_EARLIER_BOX: Final = re.compile("box")
 _BOX_NAME: Final = re.compile(r"\\f?boxed|\\fbox")
 _BOX_OR_BRACE: Final = re.compile(r"\\f?boxed\s*\{|\\fbox\s*\{|\\.|[{}]", re.DOTALL)
-
-
-def _read_ending_box(text: str) -> Extracted | None:
-    """Return the answer where one box stands last and nothing else can matter, else None.
-
-    A quick way, since nearly every response ends so; None only means that the full search must
-    decide. ``_separator_of_boxes`` says whether an earlier box belongs to the answer,
-    ``find_opening`` whether another task begins before the box, ``_may_hold_answer`` whether the
-    text behind it may replace it. The last box is searched from the end, and only two loops in C
-    run over the rest: for an earlier box, which a regex finds sooner than ``in``.
-    """
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return None
-    end = text.find("}", start) + 1
-    # Without a closing brace, the brace as content leaves the matter to the regex.
-    content = text[start + len("\\boxed{") : end - 1] if end else "{"
-    if "{" in content or "\\" in content:
-        match = _FLAT_BOX.match(text, start)
-        if match is None:
-            return None
-        content, end = match[1], match.end()
-    if not content or content.isspace() or "box" in content:
-        return None
-    if _EARLIER_BOX.search(text, 0, start) is not None:
-        between = text[text.rfind("}", 0, start) + 1 : start]
-        if _separator_of_boxes(between) is not None:
-            return None
-    if find_opening(text[:start]) is not None or _may_hold_answer(text[end:]):
-        return None
-    return _answer_of_box(text, Box(content.strip(), start, end))
-
-
-@lru_cache(maxsize=4096)
-def _may_hold_answer(behind_box: str) -> bool:
-    """Whether the text behind a box may hold another answer.
-
-    Few endings are written again and again, such as a full stop and the end of a formula.
-    """
-    if any(sign in behind_box for sign in ("box", "####", "\nA:", "answer")):
-        return True
-    # A brace too many may close a box around the last one.
-    has_open_box = behind_box.count("}") > behind_box.count("{")
-    return has_open_box or find_opening(behind_box) is not None
 
 
 def find_last_box(text: str) -> Box | None:
