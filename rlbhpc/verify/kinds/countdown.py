@@ -1,15 +1,16 @@
-"""Countdown, exactly: own parser, whole and rational numbers, every given number exactly once.
+"""Countdown, exactly: whole and rational numbers, every given number exactly once.
 
 An answer is an arithmetic expression (``(11-5)*3+7``, with or without ``= 25`` or the chain
 ``= 18 + 7 = 25`` after it, in any of the signs and brackets that models write) or a
 worked trace, one step a line (``11-5=6``, ``6*3=18``, ``18+7=25``), in which each step takes two of
-the numbers that are left and puts its result in their place. Nothing is evaluated by Python, work
-is linear in the length of the response, and hostile text (deep parentheses, endless digits) is
-refused before any arithmetic.
+the numbers that are left and puts its result in their place. Python parses what it is shown and
+never evaluates it, work is linear in the length of the response, and hostile text (endless digits)
+is refused before any arithmetic.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -50,7 +51,7 @@ def verify(gold: str, response: str, problem: Problem | None = None) -> Verdict:
     """
     task = _parse_task(gold)
     answer = distinct(response)
-    if not _DIGIT.search(answer):
+    if not _NUMBER.search(answer):
         return Verdict(Status.NO_ANSWER, answer, rule="no answer")
     canonical_answer = answer
     try:
@@ -138,8 +139,7 @@ def _last_steps(text: str) -> str:
 
 # --- signs and brackets --------------------------------------------------------------------------
 
-_DIGIT: Final = re.compile("[0-9]")
-_TOKEN: Final = re.compile(r"[0-9]+|[-+*/()]")
+_NUMBER: Final = re.compile("[0-9]+")
 _ONLY_TOKENS: Final = re.compile(r"[0-9+*/() -]*")
 _STEP: Final = re.compile(r"(-?[0-9]+)([-+*/])(-?[0-9]+)=(-?[0-9]+)")
 # The signs that models write, and what may stand around an answer without being part of it.
@@ -223,82 +223,52 @@ def _expression_reaches_target(line: str, task: Task) -> bool:
     sides = [_IMPLIED_PRODUCT.sub("*", side) for side in line.split("=")]
     if not _ONLY_TOKENS.fullmatch("".join(sides)):
         raise _WrongAnswerError("not arithmetic")
-    tokens_of_sides: list[list[str]] = [_TOKEN.findall(side) for side in sides]
     given_numbers = sorted(map(str, task.numbers))
     # Compared as text first: int() of a very long number is slow, and it can't be one of these.
-    numbers_of_sides = [sorted(filter(str.isdigit, tokens)) for tokens in tokens_of_sides]
+    numbers_of_sides = [sorted(_NUMBER.findall(side)) for side in sides]
     if given_numbers not in numbers_of_sides:
         raise _WrongAnswerError("numbers")
-    if any(len(token) > _MAX_NUMBER_DIGITS for tokens in tokens_of_sides for token in tokens):
+    if any(len(number) > _MAX_NUMBER_DIGITS for numbers in numbers_of_sides for number in numbers):
         raise _WrongAnswerError("arithmetic")
-    expression = tokens_of_sides[numbers_of_sides.index(given_numbers)]
-    value = _evaluate(expression, task.operations)
+    value = _evaluate(sides[numbers_of_sides.index(given_numbers)], task.operations)
     operations_with_sign = task.operations + "-"  # a result may be negative
-    for tokens in tokens_of_sides:
-        if _evaluate(tokens, operations_with_sign) != value:
+    for side in sides:
+        if _evaluate(side, operations_with_sign) != value:
             raise _WrongAnswerError("arithmetic")
     return value == task.target
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
 
-_NEGATION: Final = "negation"
-_PRECEDENCE: Final = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, _NEGATION: 3}
-_LOWEST_PRECEDENCE: Final = 1
+_SIGNS: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
+}  # fmt: skip
 
 
-def _evaluate(tokens: Sequence[str], allowed_operations: str) -> _Number:
-    """Return the value of an expression, by two stacks: no recursion, so no depth is too deep.
+def _evaluate(expression: str, allowed_operations: str) -> _Number:
+    """Return the exact value of an expression of digits, signs and parentheses.
 
-    ``expects_operand``: a number or an opening parenthesis must come next, and a minus is a
-    negation. Operations wait in ``pending`` for their right operand. Before a weaker or equal
-    operation, a closing parenthesis or the end, ``_apply_pending`` computes those that bind at
-    least as strongly.
+    Python only parses it; ``_value_of`` computes.
     """
-    values: list[_Number] = []
-    pending: list[str] = []  # operations and open parentheses
-    expects_operand = True
-    for token in tokens:
-        if expects_operand and token == "(":
-            pending.append(token)
-        elif expects_operand and token == "-" and "-" in allowed_operations:
-            pending.append(_NEGATION)
-        elif expects_operand and token.isdigit():
-            values.append(int(token))
-            expects_operand = False
-        elif not expects_operand and token == ")":
-            _apply_pending(values, pending, _LOWEST_PRECEDENCE, allowed_operations)
-            if not pending:
-                raise _WrongAnswerError("not arithmetic")
-            pending.pop()
-        elif not expects_operand and token in "+-*/":
-            _apply_pending(values, pending, _PRECEDENCE[token], allowed_operations)
-            pending.append(token)
-            expects_operand = True
-        else:
-            raise _WrongAnswerError("not arithmetic")
-    if expects_operand or "(" in pending:
+    try:
+        tree = ast.parse(expression, mode="eval")
+        return _value_of(tree.body, allowed_operations)
+    except (SyntaxError, RecursionError, MemoryError):  # deep parentheses raise any of them
+        raise _WrongAnswerError("not arithmetic") from None
+
+
+def _value_of(node: ast.expr, allowed_operations: str) -> _Number:
+    """Return the exact value of a parsed expression; a minus before it is an operation as well."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _compute("-", 0, _value_of(node.operand, allowed_operations), allowed_operations)
+    sign = _SIGNS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+    if not isinstance(node, ast.BinOp) or sign is None:
         raise _WrongAnswerError("not arithmetic")
-    _apply_pending(values, pending, _LOWEST_PRECEDENCE, allowed_operations)
-    return values[0]
-
-
-def _apply_pending(
-    values: list[_Number], pending: list[str], precedence: int, allowed_operations: str
-) -> None:
-    """Apply the last pending operations that bind at least as strongly, in place.
-
-    ``values`` and ``pending`` are stacks of operands and of operations. An open parenthesis has
-    precedence 0, so that nothing before it is applied.
-    """
-    while pending and _PRECEDENCE[pending[-1]] >= precedence:
-        operation = pending.pop()
-        right = values.pop()
-        if operation == _NEGATION:
-            values.append(-right)
-        else:
-            left = values.pop()
-            values.append(_compute(operation, left, right, allowed_operations))
+    left = _value_of(node.left, allowed_operations)
+    right = _value_of(node.right, allowed_operations)
+    return _compute(sign, left, right, allowed_operations)
 
 
 def _compute(operation: str, left: _Number, right: _Number, allowed_operations: str) -> _Number:
