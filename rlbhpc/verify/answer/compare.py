@@ -42,7 +42,6 @@ from rlbhpc.verify.answer.value import (
     Words,
     free_names,
     is_label,
-    is_name,
     multiply,
     number_node,
     option_letter,
@@ -68,9 +67,6 @@ def compare(gold: Value, answer: Value, tolerance: Tolerance = EXACT) -> str:
     Raises :class:`Undecided` if neither could be established; :class:`UnreadSideError` where a side
     could not be read.
     """
-    if isinstance(gold, Based) and isinstance(answer, Unread):
-        has_same_digits = gold.digits == answer.text.replace(" ", "")
-        return "digits, base left out" if has_same_digits else DIFFERENT
     if isinstance(gold, Unread) or isinstance(answer, Unread):
         raise UnreadSideError("unread")
     if isinstance(answer, Choice) or isinstance(gold, Choice):
@@ -99,10 +95,8 @@ def _may_name_same(gold: Named, answer: Named) -> bool:
     gold_name, name = gold.name, answer.name
     simple_ops = {Op.SYMBOL, Op.UNKNOWN_FUNCTION}
     if not {gold_name.op, name.op} <= simple_ops:
-        # |x| = 3 is no x = 3, and xy = 6 no x = 6; but y(x) = 2x is y = 2x.
-        if gold_name == name or not (_is_computed(gold_name) or _is_computed(name)):
-            return True
-        return _applies_to_variable(gold) or _applies_to_variable(answer)
+        # |x| = 3 is no x = 3, and xy = 6 no x = 6.
+        return gold_name == name or not (_is_computed(gold_name) or _is_computed(name))
     if gold_name.op is not name.op:
         # A graph may be called y, or by its function's own name; else a number is no function.
         is_gold_letter = gold_name.op is Op.SYMBOL
@@ -119,32 +113,9 @@ def _is_computed(name: Node) -> bool:
     return is_combined and all(letter.islower() for letter in free_names(name))
 
 
-def _applies_to_variable(named: Named) -> bool:
-    """Whether ``y(x)``, read as a product, is a function of the variable in its value."""
-    if named.name.op is not Op.MULTIPLY or not isinstance(named.value, Quantity):
-        return False
-    return not free_names(named.name.args[1]).isdisjoint(free_names(named.value.tree))
-
-
 def _is_other_letter(gold_name: str, name: str) -> bool:
-    """Whether two names are two letters, or one letter with two indices: ``a_1`` and ``a_2``.
-
-    Indices that are both letters, as in ``a_n`` and ``a_k``, do not differ: such an index is a
-    variable that each writer chooses. Names of several letters are only labels.
-    """
-    if len(gold_name) == len(name) == 1:
-        return gold_name != name
-    gold_letter, gold_index = _letter_and_index(gold_name)
-    letter, index = _letter_and_index(name)
-    if letter != gold_letter or index == gold_index or not index or not gold_index:
-        return False
-    return not (index.isalpha() and gold_index.isalpha())
-
-
-def _letter_and_index(name: str) -> tuple[str, str]:
-    """Cut ``a_n`` into ``a`` and ``n``."""
-    letter, _, index = name.partition("_")
-    return letter, index
+    """Whether two names are two letters; names of several letters are only labels."""
+    return len(gold_name) == len(name) == 1 and gold_name != name
 
 
 def _may_rename_arguments(gold_name: Node, answer: Named) -> bool:
@@ -191,9 +162,8 @@ def _value_of(value: Value) -> Value:
 def _with_gold_variables(gold_name: Node, answer: Named) -> Value:
     """Return the value of an answer such as ``f(x) = x²`` in the variable of the gold's ``f(n)``.
 
-    A name's ``args`` are the function's arguments. The index of a sequence is a variable as well:
-    ``a_k`` beside a gold ``a_n``. ``_letter_and_index`` cuts ``a_n`` into ``a`` and ``n``. A value
-    that is no expression, or has another number of arguments, stays as it is.
+    A name's ``args`` are the function's arguments. A value that is no expression, or has another
+    number of arguments, stays as it is.
     """
     value, name = answer.value, answer.name
     if not isinstance(value, Quantity) or len(gold_name.args) != len(name.args):
@@ -203,10 +173,6 @@ def _with_gold_variables(gold_name: Node, answer: Named) -> Value:
         for gold_variable, variable in zip(gold_name.args, name.args, strict=True)
         if gold_variable.op is variable.op is Op.SYMBOL
     }
-    _, gold_index = _letter_and_index(str(gold_name.value))
-    _, index = _letter_and_index(str(name.value))
-    if len(gold_index) == len(index) == 1 and gold_index.isalpha() and index.isalpha():
-        replacements[index] = symbol_node(gold_index)
     return Quantity(substitute(value.tree, replacements), value.unit, value.literal)
 
 
@@ -279,7 +245,7 @@ def _has_own_names(items: Sequence[Value]) -> bool:
     names = set()
     for item in items:
         if isinstance(item, Named):
-            letter, _ = _letter_and_index(str(item.name.value))
+            letter = str(item.name.value).partition("_")[0]
             names.add((letter, item.name.args))
     return len(names) == len(items)
 
@@ -545,27 +511,6 @@ def _compare_words(gold: Words, answer: Words, _: Tolerance) -> str:
     return "text" if gold.text == answer.text.removesuffix(" wins") else DIFFERENT
 
 
-def _compare_word_with_letters(
-    gold: Words | Quantity, answer: Words | Quantity, _: Tolerance
-) -> str:
-    r"""Compare a text with the letters of a product: ``\text{ab}`` beside ``ab``."""
-    letters = _letters_of(gold)
-    return "text" if letters and letters == _letters_of(answer) else DIFFERENT
-
-
-def _letters_of(value: Words | Quantity) -> str:
-    """Return a text, or the letters of a product of names; nothing for another expression."""
-    if isinstance(value, Words):
-        return value.text
-    return _spell(value.tree).lower() if value.unit is None and is_name(value.tree) else ""
-
-
-def _spell(name: Node) -> str:
-    if name.op is Op.MULTIPLY:
-        return "".join(map(_spell, name.args))
-    return str(name.value).removeprefix("bar ")  # a segment
-
-
 def _compare_choices(gold: Value, answer: Value, tolerance: Tolerance) -> str:
     """Return the rule by which an answer chooses the gold's option, or ``""``.
 
@@ -609,8 +554,6 @@ _COMPARISONS_OF_TYPES: Final[tuple[tuple[tuple[type, ...], tuple[type, ...], _Co
     ((Ratio,), (Quantity,), _compare_ratio_with_quotient),
     ((Quantity,), (Ratio,), _compare_ratio_with_quotient),
     ((Words,), (Words,), _compare_words),
-    ((Words,), (Quantity,), _compare_word_with_letters),
-    ((Quantity,), (Words,), _compare_word_with_letters),
 )
 _COMPARISONS: Final[dict[tuple[type, type], _Comparison]] = {
     types: comparison

@@ -29,7 +29,6 @@ from rlbhpc.verify.answer.value import (
     Node,
     Op,
     add,
-    contains_node,
     divide,
     multiply,
     negate,
@@ -67,7 +66,7 @@ _FRACTION_SHAPES: Final = (
 
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}", "|_": "_|", "|^": "^|"}
 _SIGNS: Final = frozenset(map(mark, ("+", "-", "+-", "-+")))
-_GROUP_OPENINGS: Final = frozenset(map(mark, ("(", "{", "[", "|(", "|")))
+_GROUP_OPENINGS: Final = frozenset(map(mark, ("(", "{", "[", "|")))
 _TWO_SIGNS: Final = ("+-", "-+")
 _TRIGONOMETRIC: Final = frozenset("sin cos tan cot sec csc sinh cosh tanh coth".split())
 _INVERSE_NAMES: Final = {"asin": "arcsin", "acos": "arccos", "atan": "arctan"}
@@ -203,20 +202,16 @@ class _Parser:
     def factor_follows(self) -> bool:
         """Whether the next token begins a factor without any sign before it, as in ``2x``.
 
-        ``peek(n)`` is the token n places on, as kind and text; -1 is the last one taken. The keys
-        of ``_CLOSING`` are the opening brackets. ``|(`` is a bar known to open an absolute value; a
-        plain bar opens one only while none is open. A word in capitals is a segment such as ``AB``.
+        The keys of ``_CLOSING`` are the opening brackets. A bar opens an absolute value only while
+        none is open. A word in capitals is a segment such as ``AB``.
         """
         kind, text = self.peek()
         if kind is Kind.NUMBER:
-            # Two numbers side by side are no product, but n2^n and (n+1)2 are.
-            previous = self.peek(-1)
-            if previous.kind is Kind.SYMBOL:
-                return self.peek(1) == _POWER_SIGN or previous.text == "i"
-            return previous in (CLOSE_PARENTHESIS, _FACTORIAL_SIGN)
+            # Two numbers side by side are no product, but (n-2) 2^n is one.
+            return self.peek(-1) == CLOSE_PARENTHESIS
         if kind is Kind.MARK:
             is_opening_bar = text == "|" and not self.open_bars
-            return text in _CLOSING or text == "|(" or is_opening_bar
+            return text in _CLOSING or is_opening_bar
         is_segment = kind is Kind.WORD and text.isupper()
         return is_segment or kind in (Kind.SYMBOL, Kind.FUNCTION)
 
@@ -276,8 +271,8 @@ class _Parser:
         """Read the smallest whole: a number, a name, a function, or what brackets enclose.
 
         ``take`` returns the next token, a kind and a text, and moves on. ``_CLOSING`` maps each
-        opening bracket to its closing one; ``|_`` opens a floor, ``|^`` a ceiling, ``|(`` and ``|``
-        an absolute value. A word in capitals is a segment such as ``AB`` and becomes one symbol.
+        opening bracket to its closing one; ``|_`` opens a floor, ``|^`` a ceiling, ``|`` an
+        absolute value. A word in capitals is a segment such as ``AB`` and becomes one symbol.
         """
         kind, text = self.take()
         if kind is Kind.NUMBER:
@@ -290,7 +285,7 @@ class _Parser:
             return symbol_node(text + self.read_subscript())
         if kind is not Kind.MARK:
             raise Unreadable(f"{text!r} in an expression")
-        if text in ("|(", "|"):
+        if text == "|":
             return self.read_absolute_value()
         if text not in _CLOSING:
             raise Unreadable(f"{text!r} in an expression")
@@ -301,16 +296,14 @@ class _Parser:
         return Node(Op.CEILING, (node,)) if text == "|^" else node
 
     def read_absolute_value(self) -> Node:
-        r"""Read what stands between the bar that was taken and the next one.
+        """Read what stands between the bar that was taken and the next one.
 
-        While ``open_bars`` is not 0, a plain bar closes. ``|)`` is a bar known to close, from
-        ``\right|``.
+        While ``open_bars`` is not 0, a bar closes.
         """
         self.open_bars += 1
         node = self.read_sum()
         self.open_bars -= 1
-        if not (self.accept(mark("|)")) or self.accept(_BAR)):
-            raise Unreadable("open absolute value")
+        self.expect(_BAR)
         return Node(Op.ABSOLUTE, (node,))
 
     # --- numbers ---------------------------------------------------------------------------------
@@ -452,7 +445,7 @@ class _Parser:
         evaluate are refused.
         """
         if name == "frac":
-            return _fraction(self.read_atom(), self.read_atom())
+            return divide(self.read_atom(), self.read_atom())
         if name == "binom":
             return Node(Op.CHOOSE, (self.read_atom(), self.read_atom()))
         if name == "sqrt":
@@ -516,7 +509,7 @@ class _Parser:
         """Read a group, or the factors that stand side by side up to the next sign or function.
 
         So ``sin 2x + 1`` has the argument ``2x``. ``_GROUP_OPENINGS`` are the brackets that begin a
-        group. A division belongs to the argument only if that holds a π.
+        group.
         """
         if self.peek() in _GROUP_OPENINGS:
             return self.read_atom()
@@ -524,10 +517,6 @@ class _Parser:
         node = self.read_factor()
         while self.peek().kind is Kind.SYMBOL or self.peek() in (_FRAC, _SQRT, OPEN_PARENTHESIS):
             node = multiply(node, self.read_factor())
-        is_divided = self.peek() == _DIVISION_SIGN and self.peek(1).kind is Kind.NUMBER
-        if is_divided and contains_node(node, PI):  # sin 2pi/3
-            self.take()
-            node = divide(node, self.read_factor())
         return negate(node) if is_negative else node
 
 
@@ -542,25 +531,3 @@ def _repeating_decimal(digits: str, period: str) -> Fraction:
     decimal_count = len(digits.partition(".")[2])
     nines = int("9" * len(period) + "0" * decimal_count)
     return Fraction(digits) + Fraction(int(period), nines)
-
-
-def _fraction(top: Node, bottom: Node) -> Node:
-    """Return a fraction, or the symbol that a derivative such as ``dy/dx`` is.
-
-    ``dy`` was read as a product of ``d`` and ``y``; ``_is_differential`` knows such a d. In
-    ``d/dx`` nothing stands behind the upper d: that asks for a derivative, which nothing here
-    takes.
-    """
-    if bottom.op is Op.MULTIPLY and _is_differential(bottom.args[0]):
-        if _is_differential(top):
-            raise Unreadable("a derivative to be taken")
-        if top.op is Op.MULTIPLY and _is_differential(top.args[0]):
-            # Any text will do that is the same for the same derivative.
-            return symbol_node(f"d{top.args[1:]}/d{bottom.args[1:]}")
-    return divide(top, bottom)
-
-
-def _is_differential(node: Node) -> bool:
-    """Whether a factor is the d of a derivative, or a power of it."""
-    base = node.args[0] if node.op is Op.POWER else node
-    return base == symbol_node("d")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from rlbhpc.verify.answer.value import table_lines, unit_named
+from rlbhpc.verify.answer.value import table_lines
 
 
 class Kind(StrEnum):
@@ -143,8 +143,6 @@ _DIGIT_GROUPS: Final = re.compile(
     r"(?<![\d.,_^])\d{1,3}(?:(?:,\s?\\!\s?|\s?\{\s*(?:,|\\,)\s*\}|\\[,;: ]|~| )\d{3})+(?![\d])"
 )
 _NO_DIGITS: Final = re.compile(r"[^\d]+")
-_DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
-_ROW_GAP: Final = re.compile(r"(\\\\)\s*\[-?[\d.]+\s*(?:pt|em|ex|mm|cm)\]")
 _DOUBLED_BACKSLASH: Final = re.compile(r"\\\\(?=[A-Za-z])")
 _VECTOR: Final = r"\\(?:vec|mathbf|boldsymbol|bm)"
 _REWRITES: Final = tuple(
@@ -165,24 +163,15 @@ _REWRITES: Final = tuple(
 def _normalize(text: str) -> str:
     """Return an answer's text with all settled that a token at a time could not show.
 
-    That is bold type around all of it, a dollar sign that means money, doubled backslashes, and
-    commas and blanks in numbers: ``10{,}080`` is 10080, while a lone ``3{,}5`` has a decimal comma.
+    That is a dollar sign that means money, doubled backslashes, and commas and blanks in numbers:
+    ``10{,}080`` is 10080.
     """
-    if text.startswith("**") and text.endswith("**"):
-        text = text.strip("*")
     if text[:1] == "$" and text[1:2].isdigit() and text.count("$") == 1:
         text = f"\\{text}"  # money, and no formula
-    if text.endswith("\\") and not text.endswith("\\\\"):
-        text = text[:-1]  # a backslash-blank whose blank was trimmed
-    if "\\\\" in text:
-        text = _ROW_GAP.sub(r"\1", text)
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED_BACKSLASH.sub(r"\\", text)
     text = text.replace("{}^\\circ", "^\\circ")
-    if text.count("{,}") > 1:
-        text = text.replace("{,}", ",")
     text = _DIGIT_GROUPS.sub(lambda groups: _NO_DIGITS.sub("", groups[0]), text)
-    text = _DECIMAL_COMMA.sub(".", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return text.replace("np.", "")  # as Minerva writes np.arcsin
@@ -351,7 +340,7 @@ class _Lexer:
         ``_group_end`` is the position after the brace that closes a group.
         """
         if name in ("left", "right"):
-            return self.read_delimiter(name, text, position)
+            return position + 1 if text[position : position + 1] == "." else position
         if name in _STYLES or name.isspace():
             return position
         if name in _INVISIBLE:
@@ -371,13 +360,6 @@ class _Lexer:
         else:
             self.append(Kind.UNKNOWN, "\\" + name)
         return position
-
-    def read_delimiter(self, side: str, text: str, position: int) -> int:
-        r"""Read what ``\left`` and ``\right`` stand before: a bar that opens or closes, or none."""
-        delimiter = text[position : position + 1]
-        if delimiter == "|":
-            self.append(Kind.MARK, "|(" if side == "left" else "|)")
-        return position + 1 if delimiter in ("|", ".") else position
 
     def read_environment(self, macro: str, text: str, position: int) -> int:
         r"""Append the begin or the end of an environment; return the position after its name.
@@ -399,8 +381,8 @@ class _Lexer:
         r"""Append the content of ``\text{…}`` as words; return the position after it.
 
         ``name`` is the macro (``text``, ``mathrm``, …), ``position`` the one after it, ``depth``
-        how many such texts are open. A lone letter in ``\mathrm`` is a symbol, or a unit if it
-        stands behind a number. A text that holds a formula in dollar signs is read as mathematics.
+        how many such texts are open. A text that holds a formula in dollar signs is read as
+        mathematics.
         """
         while text[position : position + 1] in (" ", "*"):
             position += 1
@@ -410,22 +392,16 @@ class _Lexer:
         content = text[position + 1 : end].removesuffix("}")
         if content in FUNCTION_NAMES or content in _BARE_COMMANDS:
             self.read_letters(content, is_prose=False)
-        elif name == "mathrm" and len(content) == 1 and content.isalpha():
-            self.append(Kind.WORD if self.is_unit_symbol(content) else Kind.SYMBOL, content)
+        elif name == "mathrm" and content in _UPRIGHT_SYMBOLS:
+            self.append(Kind.SYMBOL, content)
         else:
             is_prose = _DOLLAR.search(content) is None
             self.read(content, is_prose, depth + 1)
         return end
 
-    def is_unit_symbol(self, letter: str) -> bool:
-        r"""Whether ``\mathrm{m}`` is metres, as it is behind a number."""
-        if not self.tokens or letter in "ei":
-            return False
-        previous = self.tokens[-1]
-        is_behind_number = previous.kind is Kind.NUMBER or previous == CLOSE_BRACE
-        return is_behind_number and unit_named(letter) is not None
 
-
+# Letters that some writers set upright, and no units.
+_UPRIGHT_SYMBOLS: Final = frozenset("ei")
 # A formula within a text: \text{$x$ or $y$}; \$ is money.
 _DOLLAR: Final = re.compile(r"(?<!\\)\$")
 _BRACE: Final = re.compile(r"\\.|[{}]", re.DOTALL)

@@ -132,19 +132,6 @@ class _ExactEvaluation:
             raise Undecided("factorial too large")
         return Fraction(math.factorial(int(number)))
 
-    def choose(self, total: Fraction, chosen: Fraction) -> Fraction | None:
-        """Return the binomial coefficient ``total`` over ``chosen``; None unless both are counts.
-
-        ``bits_left`` is how many bits may still be produced: a larger result is refused before it
-        is computed.
-        """
-        if total.denominator != 1 or chosen.denominator != 1 or total < 0 or chosen < 0:
-            return None
-        factor_count = min(chosen, total - chosen)
-        if factor_count * total.numerator.bit_length() > self.bits_left:
-            raise Undecided("binomial too large")
-        return Fraction(math.comb(int(total), int(chosen)))
-
 
 _EXACT_OPERATIONS: Final[dict[Op, Callable[..., Fraction | None]]] = {
     Op.ADD: _ExactEvaluation.add,
@@ -157,7 +144,6 @@ _EXACT_OPERATIONS: Final[dict[Op, Callable[..., Fraction | None]]] = {
     Op.POWER: _ExactEvaluation.power,
     Op.ROOT: _ExactEvaluation.root,
     Op.FACTORIAL: _ExactEvaluation.factorial,
-    Op.CHOOSE: _ExactEvaluation.choose,
 }
 
 
@@ -278,14 +264,6 @@ class _Evaluation:
         exponent = self.divide(self.mp.mpf(1), degree)
         return self.noting_complex(self.mp.power(radicand, exponent), radicand)
 
-    def real(self, value: Any) -> Any:
-        if self.mp.im(value) != 0:
-            raise Undecided("not real")
-        return self.mp.re(value)
-
-    def floor(self, value: Any) -> Any:
-        return self.mp.floor(self.real(self.bounded(value, _MAX_PERIODIC)))
-
     def factorial(self, number: Any) -> Any:
         argument = self.bounded(number + 1, _MAX_GAMMA)
         if self.mp.isint(argument) and self.mp.re(argument) <= 0:
@@ -317,7 +295,6 @@ class _Evaluation:
         exponential does. ``noting_complex`` passes a value on, and notes if real numbers made it
         complex.
         """
-        """Return the value of a function such as sin or log."""
         argument = args[0]
         if name in ("ln", "log", "lg"):
             logarithm = self.logarithm(argument)
@@ -348,8 +325,6 @@ _OPERATIONS: Final[dict[Op, Callable[..., Any]]] = {
     Op.DEGREES: lambda evaluation, degrees: degrees * evaluation.mp.pi / 180,
     Op.POWER: _Evaluation.power,
     Op.ROOT: _Evaluation.root,
-    Op.FLOOR: _Evaluation.floor,
-    Op.CEILING: lambda evaluation, value: -evaluation.floor(-value),
     Op.FACTORIAL: _Evaluation.factorial,
     Op.CHOOSE: _Evaluation.choose,
 }
@@ -377,25 +352,20 @@ def value_in_100_digits(node: Node) -> Any:
 # --- agreement at a point ------------------------------------------------------------------------
 
 _SAME_DIGITS: Final = _100_DIGITS.mpf(10) ** -80
-# Sizes below which a value is compared again with more digits: it may be zero.
-_TINY_IN_30_DIGITS: Final = 1e-15
+# Size below which a value is compared again with more digits: it may be zero.
 _TINY_IN_100_DIGITS: Final = 1e-80
-_CLEAR_GAP_IN_30_DIGITS: Final = 1e-3
 _CLEAR_GAP_IN_100_DIGITS: Final = 1e-40
 _SHRUNK_TO_ZERO: Final = _100_DIGITS.mpf(10) ** -50
 
 
 def agree_at(left: Node, right: Node, point: Point) -> bool:
-    """Whether two trees have one value at a point, judged at 30 digits, then at 100 and 200.
+    """Whether two trees have one value at a point, judged at 100 digits, then at 200.
 
     A *point* gives each variable a value. ``_gap_and_size`` returns how far the two values are
-    apart and the larger of their sizes. At 30 digits only a clear difference counts; equal means
-    equal to 80 digits, for which terms that nearly cancel need 200. Raises :class:`Undecided` where
-    a side is undefined, or leaves the reals of its own.
+    apart and the larger of their sizes. Equal means equal to 80 digits, for which terms that nearly
+    cancel need 200. Raises :class:`Undecided` where a side is undefined, or leaves the reals of its
+    own.
     """
-    gap, size = _gap_and_size(left, right, _30_DIGITS, point)
-    if size > _TINY_IN_30_DIGITS and gap > size * _CLEAR_GAP_IN_30_DIGITS:
-        return False
     gap, size = _gap_and_size(left, right, _100_DIGITS, point)
     if gap <= size * _SAME_DIGITS:
         return True
@@ -453,15 +423,12 @@ def _differ_in_reals(left: Node, right: Node, point: Point) -> bool:
 # constants. A point where a side leaves the reals says nothing.
 
 _BRANCHING_FUNCTIONS: Final = frozenset("ln log lg arcsin arccos arctan arccot".split())
-_PERIODIC_FUNCTIONS: Final = frozenset("sin cos tan cot sec csc".split())
 _COUNTING_LETTERS: Final = frozenset("nmkNMKpqjl")
 _COUNTS: Final = range(3, 40)
 # Small enough for probabilities and for arguments of an arcsine, and large enough for x > 100.
 _SCALES: Final = tuple(map(Fraction, ("1/3", "1/10", "1/50", "7", "40", "300")))
 _MAGNITUDES: Final = tuple(Fraction(13, 11) * Fraction(10) ** power for power in range(-3, 8))
 _BESIDE_A_LANDMARK: Final = tuple(map(Fraction, ("0", "-1/3", "2/7", "-1", "1")))
-_TURNS: Final = tuple(Fraction(11 * step, 13) for step in range(1, 9))  # all around a circle
-_MAX_CONSTANTS: Final = 12
 _MAX_EVALUATIONS: Final = 20_000  # of single nodes, in all
 _FEWEST_POINTS: Final = 20
 _FEWEST_AGREEMENTS: Final = 2
@@ -483,8 +450,6 @@ def are_identical(left: Node, right: Node) -> bool:
         values = exact_value(left), exact_value(right)
         return values[0] == values[1] if None not in values else agree_at(left, right, {})
     for node in (left, right):
-        if contains_op(node, Op.FLOOR, Op.CEILING):
-            raise Undecided("a step of a variable")
         if "z" in names and contains_op(node, Op.ABSOLUTE):
             raise Undecided("the size of a variable that may be complex")
     return _agree_somewhere(left, right, names) and _agree_on_branches(left, right, names)
@@ -606,21 +571,11 @@ def _signed_points(names: list[str]) -> list[Point]:
 
 
 def _landmarks(left: Node, right: Node) -> list[Fraction]:
-    """Return the numbers beside which a branch may begin: constants, products, quotients, turns.
-
-    They come from the constants in both expressions, and the middles between two of these count as
-    well. *Turns* are angles around a circle, for periodic functions.
-    """
+    """Return the numbers beside which a branch may begin: constants and the middles between two."""
     parts = [*walk(left), *walk(right)]
     numbers = {abs(part.value) for part in parts if isinstance(part.value, Fraction)}
     constants = sorted(number for number in numbers if 0 < number <= 10**9)
-    pairs = list(product(constants[:_MAX_CONSTANTS], repeat=2))
-    combined = {a / b for a, b in pairs} | {a * b for a, b in pairs} | set(constants)
-    between = [(low + high) / 2 for low, high in pairwise(constants)]
-    is_periodic = any(part.value in _PERIODIC_FUNCTIONS for part in parts)
-    turns = _TURNS if is_periodic else ()
-    # The smallest products and quotients are enough.
-    return [*constants, *between, *turns, *sorted(combined)[: 3 * _MAX_CONSTANTS]]
+    return [*constants, *((low + high) / 2 for low, high in pairwise(constants))]
 
 
 def _points_beside(landmarks: list[Fraction], names: list[str]) -> Iterator[Point]:

@@ -7,14 +7,12 @@ as ``apples``, and it is a dimension of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from typing import Final
 
-from rlbhpc.verify.answer.grammar import Unreadable, parse, parse_if_readable, parse_number
+from rlbhpc.verify.answer.grammar import Unreadable, parse, parse_if_readable
 from rlbhpc.verify.answer.lexer import (
-    CLOSE_PARENTHESIS,
-    OPEN_BRACE,
-    OPEN_PARENTHESIS,
     Kind,
     Token,
     Tokens,
@@ -34,17 +32,15 @@ from rlbhpc.verify.answer.value import (
 )
 
 _MAX_UNIT_WORDS: Final = 5
-_MAX_UNIT_EXPONENT: Final = 9
-_MAX_THING_WORDS: Final = 3  # "of sugar": more words say more than what is measured
+_MAX_EXPONENT_CHARS: Final = 2
 
 # --- units ---------------------------------------------------------------------------------------
 
 # Words around a unit that say nothing of its size.
 _EMPTY_WORDS: Final = frozenset(
     "a an the each total exactly whole more long tall wide high deep old away apart in all "
-    "altogether every".split()
+    "altogether every integer integers number numbers value values".split()
 )
-_NEUTRAL_UNITS: Final = frozenset("unit units integer integers number numbers value values".split())
 _POWER_WORDS: Final = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 # Plurals without an s; and words with one that count nothing.
 _IRREGULAR_PLURALS: Final = frozenset(
@@ -59,11 +55,6 @@ _FALSE_PLURALS: Final = frozenset(
     "hundreds thousands millions billions trillions lakhs crores "
     "guess is was has as us yes".split()
 )
-_ARTICLES: Final = frozenset("the a an this that these those his her their its our my".split())
-# What is measured holds none of these: "of feed until noon".
-_CLAUSE_WORDS: Final = frozenset(
-    "until before after while each instead except unless only at first he she it they".split()
-)
 # Anywhere before or after a noun they change what the number means.
 NUMBER_CHANGING_WORDS: Final = frozenset(
     "is are was be not no point pi half third quarter fourth fifth sixth seventh eighth ninth "
@@ -73,10 +64,7 @@ NUMBER_CHANGING_WORDS: Final = frozenset(
     "eighty ninety dozen score gross hundred thousand million mil billion trillion lakh crore "
     "but or if than equals fails percent".split()
 )
-# Signs that make another number of what stands before them, or deny it.
-_NUMBER_CHANGING_SIGNS: Final = frozenset("百千万亿半多余或不非以上下倍成分打双")
-_CURRENCY_SIGNS: Final = frozenset("$€£¥₹")
-_JOINING_MARKS: Final = frozenset(map(mark, ("*", ".", "-", "{", "}")))
+_JOINING_MARKS: Final = frozenset(map(mark, ("*", ".", "-", "{", "}", "(", ")")))
 
 
 class _NotAUnitError(Exception):
@@ -89,173 +77,122 @@ def read_unit(tokens: Tokens, counts_one: bool = False) -> Unit | None:
     None for tokens that are no unit; no dimensions for words that say nothing ("square units").
     ``counts_one`` says that the number is 1, so that a noun may stand in the singular.
     """
-    reader = _UnitReader(tokens, counts_one)
+    reader = _UnitReader(counts_one)
     try:
-        return reader.read()
+        reader.read(tokens)
     except _NotAUnitError:
         return None
+    factor = Fraction(1)
+    exponents: Counter[str] = Counter()
+    for unit, exponent in reader.powers:
+        factor *= unit.factor**exponent
+        for dimension, power in unit.dimensions:
+            exponents[dimension] += power * exponent
+    # A dimension whose exponent is 0 has cancelled out.
+    dimensions = sorted((name, exponent) for name, exponent in exponents.items() if exponent)
+    return Unit(factor, tuple(dimensions))
 
 
 class _UnitReader:
-    """The product of units that was read so far; of a run of nouns the last one counts."""
+    """Collects the powers of units whose product is read; of a run of nouns the last one counts."""
 
-    def __init__(self, tokens: Tokens, counts_one: bool) -> None:
+    def __init__(self, counts_one: bool) -> None:
         """Begin with no unit read.
 
-        ``counts_one``: the number is 1, so that a noun may stand in the singular. ``factor`` and
-        ``exponents``: the unit so far, a number times powers of dimensions. ``is_grouped``: within
-        parentheses. ``nouns``: a run of words for what is counted, as in ``red marbles``.
-        ``last_unit`` and ``last_exponent``: what a ``^2`` that follows would raise.
+        ``counts_one``: the number is 1, so that a noun may stand in the singular. ``powers``: each
+        unit with its exponent. ``noun``: the last word for what is counted, as in ``red marbles``,
+        until a unit or the end follows.
         """
-        self.tokens = tokens
-        self.position = 0
         self.counts_one = counts_one
-        self.factor = Fraction(1)
-        self.exponents: dict[str, int] = {}
+        self.powers: list[tuple[Unit, int]] = []
         self.direction = 1  # -1 below the fraction bar
-        self.is_grouped = False
         self.power = 1  # 2 behind "square"
-        self.nouns: list[str] = []
-        self.last_unit: Unit | None = None
-        self.last_exponent = 0
+        self.noun = ""
 
-    def read(self) -> Unit:
-        """Read all tokens and return their unit: a factor times powers of dimensions.
-
-        A dimension whose power is 0 has cancelled out.
-        """
-        while self.position < len(self.tokens):
-            token = self.tokens[self.position]
-            self.position += 1
-            self.read_token(token)
-        self.multiply_by_noun()
-        dimensions = sorted((name, power) for name, power in self.exponents.items() if power)
-        return Unit(self.factor, tuple(dimensions))
+    def read(self, tokens: Tokens) -> None:
+        """Read all tokens into ``powers``."""
+        position = 0
+        while position < len(tokens):
+            token = tokens[position]
+            position += 1
+            if token.text == "^":
+                position = self.read_exponent(tokens, position)
+            else:
+                self.read_token(token)
+        self.add_noun()
 
     def read_token(self, token: Token) -> None:
-        """Multiply by the unit that a token names, or note what it says of the next one.
+        """Add the unit that a token names, or note what it says of the next one.
 
         ``direction`` is -1 behind ``/`` and ``per``, ``power`` is 2 behind ``square``. A word that
-        is no unit is a noun, which counts things (``red marbles``): it waits in ``nouns``, for the
-        last of a run counts. A word that changes the number (``half``, ``million``) is in no unit.
+        is no unit is a noun, which counts things (``red marbles``). A word that changes the number
+        (``half``, ``million``) is in no unit.
         """
         word = token.text.lower()
         unit = unit_named(token.text)
-        if unit is None and word in NUMBER_CHANGING_WORDS:
+        if unit is not None:
+            self.add(unit)
+        elif word in NUMBER_CHANGING_WORDS:
             raise _NotAUnitError
-        if token.text in ("/", "per"):
-            self.multiply_by_noun()
-            self.direction, self.is_grouped = -1, False
-        elif token in (OPEN_PARENTHESIS, CLOSE_PARENTHESIS):
-            self.is_grouped = token == OPEN_PARENTHESIS
-        elif token.text == "^":
-            self.read_exponent()
-        elif token.text in _POWER_WORDS:
-            self.power = _POWER_WORDS[token.text]
-        elif word in ("of", "for"):
-            self.skip_measured_thing()
-        elif word in _NEUTRAL_UNITS:
-            self.multiply_by(DIMENSIONLESS)
-        elif unit is None and word in _EMPTY_WORDS:
+        elif word in ("/", "per"):
+            self.add_noun()
+            self.direction = -1
+        elif word in _POWER_WORDS:
+            self.power = _POWER_WORDS[word]
+        elif word in ("unit", "units"):
+            self.add(DIMENSIONLESS)
+        elif word in _EMPTY_WORDS:
             self.power = 1
-        elif unit is not None:
-            self.multiply_by(unit)
-        elif token.text in _CURRENCY_SIGNS:
-            self.multiply_by(single_dimension(token.text))
         elif token.kind in (Kind.WORD, Kind.SYMBOL, Kind.FUNCTION):
-            self.nouns.append(word)
+            self.noun = word
         elif token not in _JOINING_MARKS:
             raise _NotAUnitError
 
-    def read_exponent(self) -> None:
-        """Read ``2`` or ``{-2}`` behind ``^`` and raise the last unit.
-
-        The unit was already multiplied once, so that one less is to be added.
-        """
+    def read_exponent(self, tokens: Tokens, position: int) -> int:
+        """Raise the last unit to ``2`` or ``{-2}`` at a position; return the position behind it."""
         digits = ""
-        while self.position < len(self.tokens) and not digits.lstrip("-"):
-            token = self.tokens[self.position]
-            self.position += 1
-            digits += "" if token == OPEN_BRACE else token.text
-        if self.last_unit is None or not digits.lstrip("-").isdigit():
+        while position < len(tokens) and not digits.lstrip("-"):
+            digits += tokens[position].text.lstrip("{")
+            position += 1
+        if not self.powers or not digits.lstrip("-").isdigit() or len(digits) > _MAX_EXPONENT_CHARS:
             raise _NotAUnitError
-        exponent = int(digits)
-        if abs(exponent - 1) >= _MAX_UNIT_EXPONENT:
-            raise _NotAUnitError
-        self.multiply(self.last_unit, self.last_exponent * (exponent - 1))
+        unit, exponent = self.powers.pop()
+        self.powers.append((unit, exponent * int(digits)))
+        return position
 
-    def skip_measured_thing(self) -> None:
-        """Skip ``of sugar``: what is measured, which is no part of the unit.
-
-        It stands last, behind a unit or a noun, in at most three words. None of them may begin a
-        clause (``until``) or change the number (``half``); then these tokens are no unit.
-        """
-        tail = self.tokens[self.position :]
-        kinds = (Kind.WORD, Kind.SYMBOL, Kind.FUNCTION)
-        words = [token.text.lower() for token in tail if token.kind in kinds]
-        things = [word for word in words if word not in _ARTICLES]
-        is_plain = len(words) == len(tail) and _CLAUSE_WORDS.isdisjoint(words)
-        is_measured = bool(self.nouns) or self.last_unit is not None
-        if not is_plain or not NUMBER_CHANGING_WORDS.isdisjoint(words) or not is_measured:
-            raise _NotAUnitError
-        if not 0 < len(things) <= _MAX_THING_WORDS:
-            raise _NotAUnitError
-        self.position = len(self.tokens)
-
-    def multiply_by_noun(self) -> None:
-        """Multiply by the last noun of a run such as ``red marbles``, which must count something.
+    def add_noun(self) -> None:
+        """Add the last noun of a run such as ``red marbles``, which must count something.
 
         A noun is a dimension of its own, ``#marble``. Above the fraction bar it is a plural, unless
         the number is 1; below it, ``per marble``, the singular is usual.
         """
-        if not self.nouns:
+        if not self.noun:
             return
-        noun = self.nouns[-1]
         is_numerator = self.direction > 0
-        if is_numerator and not (self.counts_one or _counts_things(noun)):
+        if is_numerator and not self.counts_one and not _counts_things(self.noun):
             raise _NotAUnitError
-        if noun in _FALSE_PLURALS or not noun.isalpha():
+        if self.noun in _FALSE_PLURALS:
             raise _NotAUnitError
-        self.multiply_by(single_dimension(f"#{_singular(noun)}"))
+        self.add(single_dimension(f"#{_singular(self.noun)}"))
 
-    def multiply_by(self, unit: Unit) -> None:
-        """Multiply by a unit in the direction and the power that were read before it.
-
-        ``direction`` is -1 behind a fraction bar, ``power`` is 2 behind ``square``. Both are for
-        one unit, but within parentheses (``is_grouped``) the direction stays.
-        """
-        self.nouns.clear()
-        self.last_unit, self.last_exponent = unit, self.direction * self.power
-        self.multiply(unit, self.last_exponent)
-        self.power = 1
-        if not self.is_grouped:
-            self.direction = 1
-
-    def multiply(self, unit: Unit, exponent: int) -> None:
-        self.factor *= unit.factor**exponent
-        for dimension, power in unit.dimensions:
-            self.exponents[dimension] = self.exponents.get(dimension, 0) + power * exponent
+    def add(self, unit: Unit) -> None:
+        """Add a unit in the direction and the power that were read before it."""
+        self.powers.append((unit, self.direction * self.power))
+        self.direction, self.power = 1, 1
+        self.noun = ""
 
 
 def _counts_things(noun: str) -> bool:
-    """Whether a noun is a plural, or a word in Chinese that neither changes nor denies a number.
-
-    ``_FALSE_PLURALS`` end in s and count nothing, such as ``halves``, ``times`` and ``equals``.
-    """
-    if "\u4e00" <= noun[0] <= "\u9fff":
-        return _NUMBER_CHANGING_SIGNS.isdisjoint(noun)
+    """Whether a noun is a plural; ``_FALSE_PLURALS`` such as ``halves`` count nothing."""
     has_plural_ending = (
         len(noun) > 3 and noun.endswith("s") and not noun.endswith(("ss", "us", "is"))
     )
-    return noun in _IRREGULAR_PLURALS or (has_plural_ending and noun not in _FALSE_PLURALS)
+    return noun in _IRREGULAR_PLURALS or has_plural_ending
 
 
 def _singular(noun: str) -> str:
     """Cut a plural ending off, roughly: only equality of two nouns depends on it."""
-    if noun.endswith("ies") and len(noun) > 4:
-        return noun[:-3] + "y"
-    is_plural = noun.endswith("s") and not noun.endswith("ss") and len(noun) > 3
-    return noun[:-1] if is_plural else noun
+    return noun[:-3] + "y" if noun.endswith("ies") else noun.removesuffix("s")
 
 
 # --- expressions with a unit ---------------------------------------------------------------------
@@ -284,21 +221,13 @@ def read_plain_quantity(tokens: Tokens) -> Quantity | None:
 def read_quantity(tokens: Tokens) -> Quantity:
     """Read an expression and its unit; :class:`Unreadable` if some token has no place.
 
-    ``_read_minutes_of_arc`` knows angles such as ``22° 30'``. ``_split_currency`` takes out a
-    currency sign, ``_split_unit`` a unit at the end; each returns the tokens that are left, and the
-    unit or None. A unit without dimensions (``units``) says nothing. ``_decimal_literal`` is the
-    number as it was written.
+    ``_split_currency`` takes out a currency sign, ``_split_unit`` a unit at the end; each returns
+    the tokens that are left, and the unit or None. A unit without dimensions (``units``) says
+    nothing. ``_decimal_literal`` is the number as it was written.
     """
-    angle = _read_minutes_of_arc(tokens)
-    if angle is not None:
-        return angle
     number_tokens, unit = _split_currency(tokens)
     if unit is None:
         number_tokens, unit = _split_unit(tokens)
-    elif number_tokens and number_tokens[-1].kind is Kind.WORD:
-        number_tokens, written_unit = _split_unit_words(number_tokens)
-        if written_unit is not None and written_unit.dimensions not in ((), unit.dimensions):
-            raise Unreadable("two units")
     if unit is not None and not unit.dimensions:
         unit = None
     return Quantity(parse(number_tokens), unit, _decimal_literal(number_tokens))
@@ -318,23 +247,6 @@ def _decimal_literal(tokens: Tokens) -> str:
     is_mantissa = mantissa.replace(".", "", 1).isdigit()
     is_exponent = not exponent or exponent.lstrip("+-").isdigit()
     return sign + literal if is_mantissa and is_exponent else ""
-
-
-def _read_minutes_of_arc(tokens: Tokens) -> Quantity | None:
-    r"""Read ``22^\circ 30'`` and ``22^\circ 30' 15''`` as degrees; None for all else.
-
-    ``shape`` is the text of the tokens with an n for each number. A minute is a 60th of a degree, a
-    second a 60th of that.
-    """
-    if mark("'") not in tokens:
-        return None
-    relevant = [token for token in tokens if token.text not in ("{", "}", "^")]
-    shape = "".join("n" if kind is Kind.NUMBER else text for kind, text in relevant)
-    if shape not in ("ndegn'", "ndegn'n''"):
-        return None
-    parts = [parse_number(token.text) for token in relevant if token.kind is Kind.NUMBER]
-    degrees = sum((part / 60**index for index, part in enumerate(parts)), Fraction(0))
-    return Quantity(number_node(degrees), DEGREE)
 
 
 def _split_currency(tokens: Tokens) -> tuple[Tokens, Unit | None]:

@@ -38,7 +38,6 @@ from rlbhpc.verify.answer.quantity import (
 from rlbhpc.verify.answer.relations import (
     Chain,
     interval_between,
-    is_empty,
     read_chain,
     union_of,
 )
@@ -49,7 +48,6 @@ from rlbhpc.verify.answer.value import (
     Interval,
     Items,
     Matrix,
-    Named,
     Op,
     Quantity,
     Ratio,
@@ -61,8 +59,6 @@ from rlbhpc.verify.answer.value import (
     contains_op,
     multiply,
     number_node,
-    option_letter,
-    symbol_name,
 )
 from rlbhpc.verify.answer.words import read_words, without_domain, without_prose
 
@@ -75,7 +71,6 @@ _SEMICOLON: Final = mark(";")
 _NEXT_ROW: Final = mark("\\\\")
 _NEXT_CELL: Final = mark("&")
 _BAR: Final = mark("|")
-_PLUS_MINUS: Final = mark("+-")
 _ELEMENT_OF: Final = Token(Kind.RELATION, "in")
 _TO: Final = Token(Kind.WORD, "to")
 _ITEM_SEPARATORS: Final = (COMMA, _SEMICOLON, _NEXT_ROW)
@@ -86,7 +81,6 @@ _GROUPINGS: Final = {
     "(": Grouping.TUPLE, "[": Grouping.BRACKET, "<(": Grouping.ANGLE, "\\{": Grouping.SET,
 }  # fmt: skip
 _HALF_OPEN_BRACKETS: Final = (("(", "]"), ("[", ")"))
-_ROW_ENVIRONMENTS: Final = frozenset("cases dcases aligned align gathered split rcases".split())
 _MATRIX_ENVIRONMENTS: Final = frozenset("matrix pmatrix bmatrix Bmatrix array smallmatrix".split())
 
 
@@ -135,23 +129,20 @@ class _Reader:
     def read_trimmed(self, tokens: Tokens) -> Value:
         """Read tokens that no punctuation surrounds, the most frequent forms first.
 
-        In turn: a plain expression, a LaTeX environment, words of a known meaning ("no solution"),
-        a set by a condition (``x | x > 2``), several values, one value. ``without_domain`` cuts ``,
-        k ∈ ℤ`` off. ``Words`` are text without such a meaning.
+        In turn: a plain expression, a matrix, words of a known meaning ("no solution"), several
+        values, one value. ``without_domain`` cuts ``, k ∈ ℤ`` off. ``Words`` are text without such
+        a meaning.
         """
         if not any(separator in tokens for separator in _ITEM_SEPARATORS):
             plain_quantity = read_plain_quantity(tokens)
             if plain_quantity is not None:
                 return _with_both_signs(plain_quantity)
         if tokens[0].kind is Kind.BEGIN and closes_at_end(tokens):
-            return self.read_environment(tokens)
+            return _read_matrix(tokens)
         words = read_words(tokens)
         if words is not None and not isinstance(words, Words):
             return words
         tokens = without_domain(tokens)
-        condition = self.read_condition(tokens)
-        if condition is not None:
-            return condition
         pieces, separators = split_at(tokens, *_ITEM_SEPARATORS, *_ITEM_WORDS)
         filled_pieces = [piece for piece in pieces if piece]
         if len(filled_pieces) > 1:
@@ -162,7 +153,7 @@ class _Reader:
         """Read a chain of relations, or one value where none stands outside of brackets.
 
         ``split_at`` splits at the relation signs and returns the sides and the signs. A hedge such
-        as "under" beside a number makes a side a bound, and no value.
+        as "not" beside a number makes a side a bound, and no value.
         """
         relations = {token for token in tokens if token.kind is Kind.RELATION}
         sides, signs = split_at(tokens, *relations)
@@ -170,7 +161,7 @@ class _Reader:
             return self.read_single(tokens)
         has_number = any(token.kind is Kind.NUMBER for token in sides[0])
         if has_number and not HEDGES.isdisjoint(texts_of(sides[0])):
-            raise Unreadable("a bound")  # "under 2 + 3 = 5"
+            raise Unreadable("a bound")  # "not 2 + 3 = 5"
         return read_chain(Chain(sides, list(texts_of(signs))), self.read)
 
     # --- one value -------------------------------------------------------------------------------
@@ -227,9 +218,9 @@ class _Reader:
     def read_bracketed(self, tokens: Tokens) -> Value | None:
         """Read what one pair of brackets encloses: a point, an interval, a set; None for all else.
 
-        Parentheses around one value say nothing, and ``(±1, 2)`` is two points. Brackets of two
-        kinds make a half-open interval. Whether ``(1, 2)`` is a point or an open interval only a
-        comparison can tell, so it stays ``Items``: the values and the kind of bracket.
+        Parentheses around one value say nothing. Brackets of two kinds make a half-open interval.
+        Whether ``(1, 2)`` is a point or an open interval only a comparison can tell, so it stays
+        ``Items``: the values and the kind of bracket.
         """
         first, last = tokens[0].text, tokens[-1].text
         if first not in _GROUPINGS or not closes_at_end(tokens):
@@ -241,8 +232,6 @@ class _Reader:
         if len(pieces) == 1:
             return self.read(inner) if first == "(" else None
         items = tuple(self.read(piece) for piece in pieces)
-        if _PLUS_MINUS in inner and any(isinstance(item, Items) for item in items):
-            return _both_points(items)
         if (first, last) in _HALF_OPEN_BRACKETS:
             if len(items) != 2:
                 raise Unreadable("brackets of two kinds")
@@ -260,14 +249,11 @@ class _Reader:
         condition = self.read_condition(inner)
         if condition is not None:
             return condition
-        members: list[Value] = []
-        for piece in split_at(inner, *_ITEM_SEPARATORS)[0]:
-            value = self.read(piece)
-            if isinstance(value, Items) and value.grouping is Grouping.SET:
-                raise Unreadable("a set of sets")
-            is_list = isinstance(value, Items) and value.grouping is Grouping.LIST
-            members += value.items if is_list and isinstance(value, Items) else [value]
-        return Items(Grouping.SET, tuple(members))
+        pieces, _ = split_at(inner, *_ITEM_SEPARATORS)
+        members = [self.read(piece) for piece in pieces]
+        if any(isinstance(member, Items) and member.grouping is Grouping.SET for member in members):
+            raise Unreadable("a set of sets")
+        return Items(Grouping.SET, tuple(_flatten(members)))
 
     def read_condition(self, tokens: Tokens) -> Value | None:
         """Read ``x | x > 2`` and ``x ∈ ℝ : x > 2``, the inside of a set, as the interval it is.
@@ -289,31 +275,13 @@ class _Reader:
             raise Unreadable("set by a condition")
         return replace(value, name="")  # the name is bound: any other would do
 
-    # --- rows of an environment ------------------------------------------------------------------
-
-    def read_environment(self, tokens: Tokens) -> Value:
-        r"""Read one environment from its beginning to its end: a matrix, or one value a row.
-
-        ``_NEXT_ROW`` is the token of ``\\``. ``_NEXT_CELL`` is that of ``&``, which only aligns
-        rows here.
-        """
-        if tokens[0].text not in _ROW_ENVIRONMENTS:
-            return _read_matrix(tokens)
-        rows = []
-        for row in split_at(tokens[1:-1], _NEXT_ROW)[0]:
-            content = [token for token in row if token != _NEXT_CELL]
-            if content:
-                rows.append(content)
-        return self.read_several(rows, [])
-
     # --- several values --------------------------------------------------------------------------
 
     def read_several(self, pieces: Sequence[Tokens], separators: Sequence[Token]) -> Value:
         """Read values that commas and words separate, as one value.
 
-        ``separators`` are the tokens between the pieces. With "or", intervals form a union, and
-        letters a text such as "a or b". Without it, two inequalities for one variable are one
-        interval, their intersection. All others are a list.
+        ``separators`` are the tokens between the pieces. With "or", intervals form a union. All
+        others are a list.
         """
         if len(pieces) > _MAX_ITEMS:
             raise Unreadable("too many items")
@@ -321,62 +289,18 @@ class _Reader:
         words = {separator.text.lower() for separator in separators}
         if "or" in words and all(isinstance(value, Interval | Region) for value in values):
             return union_of(values)
-        letters = [symbol_name(value) or option_letter(value) for value in values]
-        if "or" in words and all(letters):
-            return Words(" or ".join(sorted(letters)))
-        joined = None if "or" in words else _intersection(values)
-        return joined or Items(Grouping.LIST, tuple(_flattened(values)))
+        return Items(Grouping.LIST, tuple(_flatten(values)))
 
 
-def _flattened(values: Sequence[Value]) -> list[Value]:
-    """Return the values with each list among them replaced by its members.
-
-    ``x = ±3`` is such a list within a list. ``Items`` are several values, and their ``grouping``
-    says whether they are a list, a set or a bracket: only a list is replaced. ``Named`` is a value
-    with its name, which each member gets: ``x = 3`` and ``x = -3``.
-    """
+def _flatten(values: Sequence[Value]) -> list[Value]:
+    """Return the values with each list among them, such as ``±3``, replaced by its members."""
     members: list[Value] = []
     for value in values:
-        content = value.value if isinstance(value, Named) else value
-        if not isinstance(content, Items) or content.grouping is not Grouping.LIST:
-            members.append(value)
-        elif isinstance(value, Named):
-            members += [Named(value.name, item) for item in content.items]
+        if isinstance(value, Items) and value.grouping is Grouping.LIST:
+            members += value.items
         else:
-            members += content.items
+            members.append(value)
     return members
-
-
-def _intersection(values: Sequence[Value]) -> Interval | None:
-    """Return ``x > 2, x < 5`` as one interval; None for anything else.
-
-    The interval of an inequality has its variable as ``name``, and None as the end that is
-    infinite. There must be two for one variable, bounded on different sides.
-    """
-    half_lines = [value for value in values if isinstance(value, Interval) and value.name]
-    if len(half_lines) != 2 or len(values) != 2 or half_lines[0].name != half_lines[1].name:
-        return None
-    # The one that is bounded below comes first.
-    lower, upper = sorted(half_lines, key=lambda half_line: half_line.low is None)
-    if lower.low is None or upper.high is None or lower.high or upper.low:
-        return None
-    interval = replace(lower, high=upper.high, high_closed=upper.high_closed)
-    return None if is_empty(interval) else interval
-
-
-def _both_points(items: Sequence[Value]) -> Items:
-    """Return ``(±1, 2)`` as a list of two points: ``(1, 2)`` and ``(-1, 2)``.
-
-    ``items`` are the coordinates. One with ``±`` was read as two values; the first of each pair
-    belong to one point, the second to the other.
-    """
-    coordinates = [item.items if isinstance(item, Items) else (item, item) for item in items]
-    if any(len(values) != 2 for values in coordinates):
-        raise Unreadable("a list within a point")
-    points = [
-        Items(Grouping.TUPLE, point, is_point=True) for point in zip(*coordinates, strict=True)
-    ]
-    return Items(Grouping.LIST, tuple(points))
 
 
 def _with_both_signs(quantity: Quantity) -> Value:

@@ -17,7 +17,7 @@ from rlbhpc.verify.answer.lexer import (
     Tokens,
     split_at,
 )
-from rlbhpc.verify.answer.numeric import Undecided, approximate, exact_value
+from rlbhpc.verify.answer.numeric import exact_value
 from rlbhpc.verify.answer.value import (
     INFINITY,
     Grouping,
@@ -94,20 +94,9 @@ def union_of(values: Sequence[Value]) -> Region:
     return Region(tuple(parts), names[0] if names else "")
 
 
-def is_empty(interval: Interval) -> bool:
-    """Whether no number lies between the ends of an interval, of which None is infinite."""
-    if interval.low is None or interval.high is None:
-        return False
-    try:
-        return approximate(interval.low).real >= approximate(interval.high).real
-    except Undecided as error:
-        raise Unreadable("end of an interval") from error
-
-
 # --- chains --------------------------------------------------------------------------------------
 
 _ASCENDING_SIGNS: Final = {"<": "<", "<=": "<=", ">": "<", ">=": "<="}
-_IMPLICATIONS: Final = ("=>", "<=>")
 
 
 class Chain(NamedTuple):
@@ -121,17 +110,14 @@ def read_chain(chain: Chain, read_value: ReadValue) -> Value:
     """Return the value of a chain that was split into its sides at top level: ``x = 6/2 = 3``.
 
     A chain has sides, which are tokens, and the signs between them. ``read_value`` reads tokens as
-    a value of any kind. Of an implication (``=>``) only what follows counts; ``~`` is ≈. Equalities
-    give a value, which may have a name, or an equation; ``in`` and inequalities of one variable an
-    interval.
+    a value of any kind; ``~`` is ≈. Equalities give a value, which may have a name, or an equation;
+    ``in`` and inequalities of one variable an interval.
     """
     sides, signs = chain
-    implications = [index for index, sign in enumerate(signs) if sign in _IMPLICATIONS]
-    if implications:
-        start = implications[-1] + 1
-        return _read_rest(Chain(sides[start:], signs[start:]), read_value)
     if "~" in signs:
-        return _read_rest(_deciding_part(chain), read_value)
+        deciding = _deciding_part(chain)
+        has_relation = bool(deciding.signs)
+        return read_chain(deciding, read_value) if has_relation else read_value(deciding.sides[0])
     if set(signs) == {"="}:
         return _read_equality(sides, read_value)
     if signs[-1] == "in" and set(signs[:-1]) <= {"="}:
@@ -139,12 +125,8 @@ def read_chain(chain: Chain, read_value: ReadValue) -> Value:
     if set(signs) <= set(_ASCENDING_SIGNS):
         return _read_inequality([parse(side) for side in sides], signs)
     if signs == ["!="]:
-        return _read_inequation(parse(sides[0]), parse(sides[1]))
+        return Relation(("!=",), (parse(sides[0]), parse(sides[1])))
     raise Unreadable(f"relation {' '.join(signs)}")
-
-
-def _read_rest(chain: Chain, read_value: ReadValue) -> Value:
-    return read_chain(chain, read_value) if chain.signs else read_value(chain.sides[0])
 
 
 def _deciding_part(chain: Chain) -> Chain:
@@ -292,12 +274,3 @@ def _half_line(left: Node, right: Node, sign: str) -> Interval | None:
         end = None if left == negate(INFINITY) else left
         return Interval(end, None, is_closed and end is not None, False, str(right.value))
     return None
-
-
-def _read_inequation(left: Node, right: Node) -> Value:
-    """Read ``x ≠ 2`` as all numbers but one."""
-    for variable, excluded in ((left, right), (right, left)):
-        if variable.op is Op.SYMBOL and not free_names(excluded):
-            parts = (Interval(None, excluded), Interval(excluded, None))
-            return Region(parts, str(variable.value))
-    return Relation(("!=",), (left, right))

@@ -21,7 +21,7 @@ from rlbhpc.verify.answer.value import OPTION_LETTERS, Choice, Value, Words, sym
 from rlbhpc.verify.kinds.math import distinct as distinct
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "choice-6"
+FINGERPRINT: Final = "choice-7"
 
 
 def verify(gold: str, response: str, problem: Problem | None = None, finish: str = "") -> Verdict:

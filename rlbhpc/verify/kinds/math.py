@@ -26,7 +26,7 @@ from rlbhpc.verify.answer.value import DEGREE, PERCENT, Grouping, Items, Quantit
 from rlbhpc.verify.registry import NO_ANSWER
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = f"math-16 mpmath-{importlib.metadata.version('mpmath')}"
+FINGERPRINT: Final = f"math-17 mpmath-{importlib.metadata.version('mpmath')}"
 # Problem sets whose decimal gold answers are rounded.
 _ROUNDED_SETS: Final = ("minerva",)
 _UNEVALUATED: Final = frozenset(("sum", "prod", "int", "lim"))

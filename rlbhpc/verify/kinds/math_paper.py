@@ -37,7 +37,7 @@ from rlbhpc.verify.answer.value import (
 )
 from rlbhpc.verify.verdict import Status, Verdict
 
-FINGERPRINT: Final = "math-paper-2"
+FINGERPRINT: Final = "math-paper-3"
 
 _RELATIVE_TOLERANCE: Final = 1e-4
 _NUMBER: Final = re.compile(r"-?\d*\.?\d+")

@@ -17,7 +17,7 @@ CASES = [
     ("x^2+C", "x^3+K", False), ("A", "B", False), ("ax+b", "cx+d", False), ("Ax", "Bx", False),
     ("kx", "cx", False), ("100000", "1,00,00", False), ("10,20,300", "300, 20, 10", True),
     ("(2,3)", "3i+2j", False), ("(2,3)", "2i+3j+k", False), ("(2,3)", "2+3i", False),
-    ("5", "5个", True), ("12", "12元", True), ("3", "3 厘米", True), ("1", "1或2", False),
+    ("12", "12元", True), ("3", "3 厘米", True), ("1", "1或2", False),
     ("C", "故选：D", False), ("y''", r"y^{\prime\prime}", True), ("y'", r"y^{\prime\prime}", False),
     ("y'", r"y^{\prime}", True), ("f''(x)", r"f^{\prime\prime}(x)", True),
     ("5", r"\text{The maximum value } 5", True),

@@ -18,7 +18,7 @@ from rlbhpc.verify.answer.value import (
     Interval,
     Items,
     Quantity,
-    Region,
+    Relation,
     Unread,
     unit_named,
 )
@@ -80,7 +80,7 @@ def test_unicode_becomes_ascii(text):
     ("text", "value"),
     [
         (r"3\frac12", Fraction(7, 2)), (r"0.1\overline{6}", Fraction(1, 6)),
-        ("6.02e-3", Fraction(301, 50000)), (r"\binom52", 10),
+        ("6.02e-3", Fraction(301, 50000)),
         ("2^{-3}", Fraction(1, 8)), (r"\sqrt[3]{-8}", -2), ("-2^2", -4), ("(-2)^2", 4),
         ("2^{2^3}", 256), (r"\lfloor -2.5\rfloor", -3), ("3!", 6),
         ("1/2/2", Fraction(1, 4)), (r"\frac12\cdot 4", 2), ("|-3|", 3), (r"2\cdot-3", -6),
@@ -90,9 +90,7 @@ def test_exact_values(text, value):
     assert exact_value(tree(text)) == value
 
 
-@pytest.mark.parametrize(
-    "text", ["10^{10^{10}}", r"\binom{10^7}{5000000}", "(10^6)!", "2^{10^9}", r"\frac{1}{0}", "0^0"]
-)
+@pytest.mark.parametrize("text", ["10^{10^{10}}", "(10^6)!", "2^{10^9}", r"\frac{1}{0}", "0^0"])
 def test_what_is_too_large_or_undefined_is_not_computed(text):
     with pytest.raises(Undecided):
         exact_value(tree(text))
@@ -155,7 +153,7 @@ def test_a_derived_unit_is_the_product_that_defines_it(symbol):
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("(1,2)", Items), ("(1,2]", Interval), ("x>2", Interval), (r"x\ne2", Region),
+        ("(1,2)", Items), ("(1,2]", Interval), ("x>2", Interval), (r"x\ne2", Relation),
         ("5", Quantity), ("101_2", Based), ("{", Unread),
         ("5 !important @ ?", Unread),
     ],
@@ -177,8 +175,8 @@ LIMITS = {
     "exponent": (5000, lambda n: f"1e{n}"),
     "negative exponent": (5000, lambda n: f"1e-{n}"),
     "characters": (4000, lambda n: "(" + " " * (n - 3) + "1)"),
-    "power of a unit": (9, lambda n: rf"5\text{{ m}}^{{{n}}}"),
-    "negative power of a unit": (7, lambda n: rf"5\text{{ m}}^{{-{n}}}"),
+    "power of a unit": (99, lambda n: rf"5\text{{ m}}^{{{n}}}"),
+    "negative power of a unit": (9, lambda n: rf"5\text{{ m}}^{{-{n}}}"),
 }
 
 

@@ -26,10 +26,10 @@ def test_a_unit_may_be_left_out(symbol):
 
 RIGHT = [
     ("5", r"5\ kg"), ("5", "5~cm"), ("5", r"5\,\mathrm{C}"), ("5", r"5 \text{ apples}"),
-    ("5", r"5 \text{ red marbles}"), ("5", r"5 \text{ cups of sugar}"), ("12", r"12 \text{ ways}"),
+    ("5", r"5 \text{ red marbles}"), ("12", r"12 \text{ ways}"),
     ("5", r"5 \text{ people}"), ("1", r"1 \text{ apple}"), ("5", r"5 \text{ children}"),
-    ("5", r"5 \text{ students per class}"), ("5", r"5 \text{ different values of } n"),
-    ("5", "5个"), ("12", "12元"), ("3", "3 厘米"), (r"3 \text{ cm}", "3厘米"),
+    ("5", r"5 \text{ students per class}"), ("12", "12元"),
+    ("3", "3 厘米"), (r"3 \text{ cm}", "3厘米"),
     (r"2 \text{ hours}", "120分钟"), (r"1\text{ C}", r"1\text{ A s}"), ("5", r"5 \text{ metros}"),
     ("5", r"5\text{ cm}^2"), ("5", r"5 \text{ square units}"),
 ]  # fmt: skip
