@@ -73,7 +73,7 @@ def compact(layout: Layout, *, rebuild: bool = False) -> Compacted:
             # Readers of other programs stumble over it: a version is never mended, but replaced.
             base = replace(base, reusable=False)
         log.debug("cube of %s from version %s: %d notes", layout.root, version, len(sources.notes))
-        has_damage = base and any(base.has_damage(group) for group in sources.groups)
+        has_damage = base and any(base.damaged_bands(group) for group in sources.groups)
         if base and base.was_made_from(sources) and not has_damage:
             return _nothing_new(sources, base)
         compacted = _publish_next_version(layout, sources, version, base)
@@ -101,9 +101,6 @@ def _publish_next_version(
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
         derivations = _build(draft / cube.STORE, sources, base)
-        is_same = not any(derivation.derived for derivation in derivations.values())
-        if base and base.was_made_from(sources) and is_same:
-            return _nothing_new(sources, base)
         cube.settle_version(draft / cube.STORE, base.store if base else None)
         current = cube.current_version(layout)
         if _folder_of(current) != _folder_of(old_version):

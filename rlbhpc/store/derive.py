@@ -25,7 +25,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.store import cube, cube_schema, sample_rows
 from rlbhpc.store.cube import Version
 from rlbhpc.store.cube_schema import STRING
-from rlbhpc.store.grid import UNPLANNED, Grid
+from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.store.snapshot import DistinctSamples
 from rlbhpc.store.sources import Group, GroupFiles, Sources
@@ -229,18 +229,18 @@ class Base:
         """Open a version of the cube to build on; None if it cannot be read or there is none.
 
         A *version* is one immutable copy of the cube with a list of the files it was made from, its
-        sources. ``rebuild``: take no chunk file over from it, and use it only to find lost samples.
-        An older schema has the same effect.
+        sources; a copy of a cube without that list is nothing to build on. ``rebuild``: take no
+        chunk file over from it, and use it only to find lost samples. An older schema has the same
+        effect.
         """
-        if version is None:
+        if version is None or not version.sources:
             return None
         try:
             root = cube.open_checked(version.store)
         except (UserError, FileNotFoundError):
             return None
-        sources = version.sources or _sources_of_unknown(version, root)
-        same_schema = sources.get("schema_version") == cube_schema.SCHEMA_VERSION
-        return cls(version.store, root, sources, same_schema and not rebuild)
+        same_schema = version.sources["schema_version"] == cube_schema.SCHEMA_VERSION
+        return cls(version.store, root, version.sources, same_schema and not rebuild)
 
     def was_made_from(self, sources: Sources) -> bool:
         """Whether it may stay, since it was made from the same."""
@@ -251,17 +251,18 @@ class Base:
         counts: Mapping[str, int] = self.sources["inputs"]["groups"].get(str(group), {})
         return counts
 
-    def notes(self, group: Group, place: BandPlace) -> list[Note]:
-        """What was left out of a band."""
-        notes_by_band = self.sources.get("left_out", {}).get(str(group), {})
-        return [Note(*note) for note in notes_by_band.get(str(place), [])]
+    def notes_by_band(self, group: Group) -> dict[str, list[Note]]:
+        """What was left out of each band of a group."""
+        stored = self.sources["left_out"].get(str(group), {})
+        return {band: [Note(*note) for note in notes] for band, notes in stored.items()}
 
-    def has_damage(self, group: Group) -> bool:
-        """Whether damage kept samples of a group out, which may be readable by now."""
-        notes_by_band = self.sources.get("left_out", {}).get(str(group), {})
-        return any(
-            Note(*note).kind == DAMAGED for notes in notes_by_band.values() for note in notes
-        )
+    def damaged_bands(self, group: Group) -> set[str]:
+        """Bands of a group that damage kept samples out of, which may be readable by now."""
+        return {
+            band
+            for band, notes in self.notes_by_band(group).items()
+            if any(note.kind == DAMAGED for note in notes)
+        }
 
     def grid(self, group: Group) -> Grid | None:
         """Axes of a group; None where it has none or they cannot be read."""
@@ -269,10 +270,6 @@ class Base:
             return cube.read_grid(self.root, str(group))
         except Exception:  # every layer down to the disk has its own exception for damaged bytes
             return None
-
-    def count_samples(self, group_path: str) -> int:
-        """How many samples a group has."""
-        return _count_present(self.root.get(group_path))
 
 
 def all_notes(sources: Mapping[str, Any], without: Iterable[Group] = ()) -> list[Note]:
@@ -313,6 +310,7 @@ class Derivation:
         self._files = files
         self._base = base
         self._base_grid = base.grid(files.group) if base else None
+        self._base_notes = base.notes_by_band(files.group) if base else {}
         self.gone = files.files_gone(base.sample_counts(files.group)) if base else []
 
     def write(self, root: zarr.Group, take_over: TakeOver) -> None:
@@ -346,17 +344,16 @@ class Derivation:
         return BaseAnswers.open(self._base, self._group)
 
     def _take_over(self, place: BandPlace, take_over: TakeOver) -> bool:
-        """Reuse a band of the base, the cube's version before, if nothing better can be read now.
+        """Reuse a band of the base, the cube's version before; whether that worked.
 
-        ``place``: which band, by its row of chunks and the index of its step. ``take_over`` links
-        the band's chunk files into the new cube; it returns False if one is damaged or lost.
-        Returns whether the band was reused; if not, the caller derives it from its rows.
+        ``take_over`` links the band's chunk files into the new cube; it returns False if one is
+        damaged or lost. The caller then derives the band from its rows.
         """
         files = cube.band_files(str(self._group), self.grid, *place)
-        if self._base is None or not self._base_is_as_good(place) or not take_over(files):
+        if not take_over(files):
             return False
         self.kept.add(place)
-        self._keep_notes(place, self._base.notes(self._group, place))
+        self._keep_notes(place, self._base_notes.get(str(place), []))
         return True
 
     def _derive_band(self, target: zarr.Group, place: BandPlace) -> dict[str, NDArray[Any]]:
@@ -371,30 +368,10 @@ class Derivation:
         if notes:
             self.notes[str(place)] = notes
 
-    def _base_is_as_good(self, place: BandPlace) -> bool:
-        """Whether the base, the cube's version before, holds all of a band that can be read now.
-
-        It does unless damage kept samples out of the band when the base was made. Then the damaged
-        file may have been restored since, or the disk may work again. So the band is read once
-        more, and its samples (verdict code 0 or more; -1 is missing) are counted against those in
-        the base.
-        """
-        assert self._base is not None
-        notes = self._base.notes(self._group, place)
-        if not any(note.kind == DAMAGED for note in notes):
-            return True
-        first_problem = place.chunk_row * self.grid.chunk.problems
-        problem_count = len(self.grid.problems_of_row(place.chunk_row))
-        present = _read_presence(self._base.root[str(self._group)], place.step_index)
-        base_count = present[first_problem : first_problem + problem_count].sum()
-        values, _ = self._read_band(place)
-        return bool((values.arrays["verdict"] >= 0).sum() <= base_count)
-
     def _read_band(self, place: BandPlace) -> tuple[BandValues, list[Note]]:
         """Build a band from its rows on disk, with notes on what was left out of it.
 
-        A *band* is one chunk of problems at one step. ``verify``: damaged samples are found now and
-        left out.
+        A *band* is one chunk of problems at one step. Damaged samples are found now and left out.
         """
         problems = set(self.grid.problems_of_row(place.chunk_row))
         steps = {self.grid.steps[place.step_index]}
@@ -412,8 +389,8 @@ class Derivation:
 
         The *base* is the cube's version before; its counts are the samples of each file it was made
         from. None can be reused if one of these files is gone, or if the axes or chunks of the base
-        do not have the same place in the new grid. A row of chunks that got more problems is not
-        reused either.
+        do not have the same place in the new grid. Neither is a row of chunks that got more
+        problems, nor a band that lacks damaged samples: their file may have been restored.
         """
         base, base_grid, grid = self._base, self._base_grid, self.grid
         if base is None or base_grid is None:
@@ -429,7 +406,9 @@ class Derivation:
             if grid.problems_of_row(chunk_row) == base_grid.problems_of_row(chunk_row):
                 for step_index in range(len(base_grid.steps)):
                     unchanged.add(BandPlace(chunk_row, step_index))
-        return unchanged - self._changed_bands(base_counts, base_grid)
+        changed = self._changed_bands(base_counts, base_grid)
+        damaged = base.damaged_bands(self._group)
+        return {place for place in unchanged - changed if str(place) not in damaged}
 
     def _changed_bands(self, base_counts: Mapping[str, int], base_grid: Grid) -> set[BandPlace]:
         """Find bands with samples in new or grown files, or with another request than in the base.
@@ -460,26 +439,23 @@ class Derivation:
 
         ``target``: the new group, already written. There is nothing to do unless files of the base
         are gone. *Presence* is an array of (problem, sample): whether a sample exists. The two
-        presences are compared problem by problem, over the samples that both arrays have room for.
-        Where the axes of the base cannot be read, only the totals are compared.
+        presences are compared problem by problem. Old samples of a problem that is asked in another
+        way now do not count any more, so they are not lost.
         """
-        if not self.gone or self._base is None:
+        if not self.gone or self._base is None or self._base_grid is None:
             return
-        if self._base_grid is None:
-            lost = self._base.count_samples(str(self._group)) - _count_present(target)
-            if lost > 0:
-                self.lost["problems that its axes do not name any more"] = lost
-            return
-        for base_step_index, step in enumerate(self._base_grid.steps):
-            base_presence = _read_presence(self._base.root[str(self._group)], base_step_index)
+        base_group = self._base.root[str(self._group)]
+        for step_index, step in enumerate(self._base_grid.steps):
+            base_presence = _read_presence(base_group, step_index)
             presence_of_problem = self._presence_of_problems(target, step)
             for problem, was_present in zip(self._base_grid.problems, base_presence, strict=False):
-                if not self._should_hold_as_before(step, problem):
+                key = (step, problem)
+                fingerprint = self.grid.fingerprints.get(key)
+                if fingerprint not in (None, self._base_grid.fingerprints.get(key)):
                     continue
                 is_present = presence_of_problem.get(problem, np.zeros(0, bool))
-                width = min(len(was_present), len(is_present))
-                lost = int(was_present.sum())
-                lost -= int((was_present[:width] & is_present[:width]).sum())
+                kept = np.count_nonzero(was_present[: len(is_present)] & is_present)
+                lost = np.count_nonzero(was_present) - kept
                 if lost:
                     self.lost[problem] = self.lost.get(problem, 0) + lost
 
@@ -489,23 +465,6 @@ class Derivation:
             return {}
         presence = _read_presence(target, self.grid.steps.index(step))
         return dict(zip(self.grid.problems, presence, strict=False))
-
-    def _should_hold_as_before(self, step: int, problem: str) -> bool:
-        """Whether the new group must have all samples that the base has of a problem at a step.
-
-        If so, any that it lacks are lost. It need not if the problem is asked in another way now,
-        since old samples then no longer count. Nor is there anything to compare in a band that was
-        taken over from the base as it is. A problem or step that the new axes lack altogether must
-        still be held.
-        """
-        assert self._base_grid is not None
-        fingerprint = self.grid.fingerprints.get((step, problem))
-        if fingerprint not in (None, self._base_grid.fingerprints.get((step, problem))):
-            return False
-        if step not in self.grid.steps or problem not in self.grid.problems:
-            return True
-        chunk_row = self.grid.problems.index(problem) // self.grid.chunk.problems
-        return BandPlace(chunk_row, self.grid.steps.index(step)) not in self.kept
 
 
 class AnswerTable:
@@ -579,45 +538,15 @@ class BaseAnswers:
         return {name: np.asarray(array[start:stop]) for name, array in self.arrays.items()}
 
 
-def _sources_of_unknown(version: Version, root: zarr.Group) -> Mapping[str, Any]:
-    """Make a stand-in for the list of sources of a cube that has lost it.
-
-    The *sources* say which files a cube was made from and whether a group had a plan. The stand-in
-    names one file that does not exist: this file counts as gone, so the samples of the cube are
-    compared with those in today's files. A group counts as planned if it has provenance, or chunks
-    of another size than samples that nobody planned get.
-    """
-    missing_file = {f"{version.folder.name}/{cube.SOURCES}": 0}
-    groups = {}
-    plans = {}
-    members: Any = root.members(max_depth=None)
-    for name, node in members:
-        if node.attrs.get("kind") != "samples":
-            continue
-        groups[name] = missing_file
-        if cube_schema.provenance(node.attrs) or node["verdict"].chunks[:2] != UNPLANNED:
-            plans[name] = "unknown"
-    return {"inputs": {"groups": groups, "plans": plans, "tables": {}}}
-
-
-def _count_present(group: Any) -> int:
-    """Number of samples in a group of a cube."""
-    return int(_read_presence(group, slice(None)).sum())
-
-
 def _read_presence(group: Any, step_index: int | slice) -> NDArray[np.bool_]:
     """Whether each sample is in a group of a cube at one step: an array of (problem, sample).
 
-    A slice of steps gives a third axis. A sample exists where its verdict or its seed is 0 or more.
-    The result is empty if neither array can be read.
+    A slice of steps gives a third axis. The result is empty if the verdicts cannot be read.
     """
-    arrays = []
-    # Two, since a chunk of one may be damaged, or lost, which Zarr shows as missing samples.
-    for name in ("verdict", "seed"):
-        # Every layer down to the disk has its own exception for damaged bytes.
-        with suppress(Exception):
-            arrays.append(np.asarray(group[name][:, :, step_index]) >= 0)
-    return np.logical_or.reduce(arrays) if arrays else np.zeros((0, 0), bool)
+    # Every layer down to the disk has its own exception for damaged bytes.
+    with suppress(Exception):
+        return np.asarray(group["verdict"][:, :, step_index]) >= 0
+    return np.zeros((0, 0), bool)
 
 
 def derive(
@@ -692,8 +621,8 @@ def _reject_lost_samples(
             for problem, count in derivation.lost.items():
                 lost[f"{group.arm}: {problem}"] = count
             gone += derivation.gone
-        elif group not in sources.groups and (count := base.count_samples(name)):
-            lost[f"{group.arm}: all of {group.problem_set}"] = count
+        elif group not in sources.groups and sample_counts:
+            lost[f"{group.arm}: all of {group.problem_set}"] = sum(sample_counts.values())
             gone += sample_counts
     if not lost:
         return

@@ -214,7 +214,7 @@ def _has_lost_files(sources: Sources, group: Group, base: Base) -> bool:
 
 def _is_up_to_date(sources: Sources, group: Group, base: Base | None) -> bool:
     """Whether the cube holds all that there is of a group."""
-    if base is None or base.has_damage(group):
+    if base is None or base.damaged_bands(group):
         return False
     plans = base.sources["inputs"]["plans"]
     same_plan = plans.get(str(group)) == sources.inputs["plans"][str(group)]
