@@ -162,7 +162,6 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "merge", layout.attempts)
-    # Twins are pairs of samples that share a seed, described in words.
     merged = merge_runs(layout, Layout(other))
     left_out.warn_left_out(run, [skipped.note for skipped in merged.skipped])
     left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))
@@ -170,16 +169,8 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
         print_json({
             "added": merged.added,
             "copied": list(map(str, merged.copied)),
-            "left_out": list(map(str, merged.left_out)),
-            "twins": list(map(str, merged.twins)),
             "skipped": list(map(str, merged.skipped)),
         })  # fmt: skip
     else:
         click.echo(f"{merged.added:,} new samples, {len(merged.copied):,} files copied to {run}.")
-        for twin in merged.twins:
-            tell(twin)
-        for path in merged.left_out:
-            tell(f"{path} is damaged and was left out")
-    if merged.left_out:
-        return INCOMPLETE
     return DONE if merged.copied else NOTHING_TO_DO

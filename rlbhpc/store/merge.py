@@ -7,7 +7,6 @@ their names, so that a merge that was interrupted, or is made twice, ends the sa
   names of both files. Two clusters that draw different samples from one seed are not the same
   instrument, and people have to say which of them to believe.
 * A problem that both stores have must have been asked in the same way (fingerprint).
-* Two samples that share a seed are reported: they were meant to be independent.
 """
 
 from __future__ import annotations
@@ -19,12 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from rlbhpc import files
 from rlbhpc.errors import TRY_AGAIN, UserError
 from rlbhpc.store import left_out, parts
-from rlbhpc.store.frames import FILE_HEADER_SIZE, DamagedError
+from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Skipped
 from rlbhpc.store.questions import put_questions, stored_questions
@@ -38,15 +35,12 @@ _COPY_BYTES: Final = 16 << 20
 class Merging:
     """What :func:`merge` did.
 
-    ``copied``: new files of the store. ``added``: samples that it did not have before. ``twins``:
-    pairs of samples with one seed. ``left_out``: files that are too damaged to copy. ``skipped``:
-    what could not be read.
+    ``copied``: new files of the store. ``added``: samples that it did not have before. ``skipped``:
+    what could not be read; files that are damaged are not copied.
     """
 
     copied: tuple[Path, ...]
     added: int
-    twins: tuple[str, ...]
-    left_out: tuple[Path, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -62,8 +56,8 @@ class _GroupPair(NamedTuple):
 def merge(target: Layout, source: Layout) -> Merging:
     """Copy into the target store what the source store has.
 
-    Each *group* is an arm on a problem set. First all groups are compared: requests, samples and
-    seeds. Only then are parts, journals, grids and attempt records copied, so that a refused merge
+    Each *group* is an arm on a problem set. First all groups are compared: requests and samples.
+    Only then are parts, journals, grids and attempt records copied, so that a refused merge
     leaves no trace. :class:`DistinctSamples` lists each sample once, whichever store has it.
 
     Raises :class:`UserError` when the two contradict each other. Nothing was copied then.
@@ -78,7 +72,6 @@ def merge(target: Layout, source: Layout) -> Merging:
         for group in groups
     ]
     added = 0
-    twins: list[str] = []
     skipped: list[Skipped] = []
     for pair in pairs:
         _reject_differing_requests(pair, target, source)
@@ -87,21 +80,18 @@ def merge(target: Layout, source: Layout) -> Merging:
             parts=pair.target.parts + pair.source.parts,
             skipped=pair.target.skipped + pair.source.skipped,
         )
-        samples = DistinctSamples(together, ["seed"])
+        samples = DistinctSamples(together)
         _reject_conflicts(samples, target)
         added += samples.count - DistinctSamples(pair.target).count
-        twins += _find_shared_seeds(samples)
         skipped += samples.skipped
     copied: list[Path] = []
-    damaged_files: list[Path] = []
     for pair in pairs:
         copied += _copy_group(pair, target)
-        damaged_files += _damaged_files(pair, source)
         _merge_grids(pair, target, source)
     for name in files.list_names(source.attempts, ".json"):
         if not (target.attempts / name).exists():
             copied.append(_copy(source.attempts / name, target.attempts / name))
-    return Merging(tuple(copied), added, tuple(twins), tuple(damaged_files), tuple(skipped))
+    return Merging(tuple(copied), added, tuple(skipped))
 
 
 def _reject_differing_requests(pair: _GroupPair, target: Layout, source: Layout) -> None:
@@ -172,27 +162,6 @@ def _and_more(count: int, noun: str) -> str:
     return f", and {count - 1} more {noun}{plural}"
 
 
-def _find_shared_seeds(samples: DistinctSamples) -> Iterator[str]:
-    """Describe each pair of samples that share a seed, as they were meant to be independent.
-
-    Sorted by seed, two that share one stand side by side.
-    """
-    seeds = samples.read(np.arange(samples.count), ["seed"])["seed"].to_numpy()
-    order = np.argsort(seeds, kind="stable")
-    is_shared = np.diff(seeds[order]) == 0
-    # Imported samples have no seed, -1, where their files tell none.
-    is_shared &= seeds[order][1:] >= 0
-    for position in np.flatnonzero(is_shared).tolist():
-        # Numbers of the two, in the order of the samples.
-        numbers = sorted(order[position : position + 2].tolist())
-        first, second = samples.keys.take(numbers).to_pylist()
-        yield (
-            f"{first['problem']} no. {first['sample']} and {second['problem']} no. "
-            f"{second['sample']} (arm {first['arm']}, steps {first['step']} and "
-            f"{second['step']}) have one seed"
-        )
-
-
 def _copy_group(pair: _GroupPair, target: Layout) -> Iterator[Path]:
     """Copy the parts and journals of a group that the target lacks, and give the copies.
 
@@ -209,23 +178,6 @@ def _copy_group(pair: _GroupPair, target: Layout) -> Iterator[Path]:
         copy = folder / journal.path.name
         if journal.salt and not _contains_journal(copy, journal.path, journal.size):
             yield _copy(journal.path, copy, size=journal.size)
-
-
-def _damaged_files(pair: _GroupPair, source: Layout) -> Iterator[Path]:
-    """Parts and journals of a group that are too damaged to copy.
-
-    These are parts that are not among the intact ones that were listed, and journals that have
-    content but no salt, the number with which their frames begin, so that nothing in them can be
-    found.
-    """
-    intact_parts = {part.path for part in pair.source.parts if not part.damaged}
-    folder = source.parts(pair.arm, pair.set_name)
-    for name in files.list_names(folder, parts.ENDING):
-        if folder / name not in intact_parts:
-            yield folder / name
-    for journal in pair.source.journals:
-        if journal.size > FILE_HEADER_SIZE and not journal.salt:
-            yield journal.path
 
 
 def _is_sound_part(part: Path) -> bool:

@@ -299,8 +299,6 @@ def _reason_to_keep(journal: JournalIndex, needed_files: set[Path], idle_since: 
     """
     if journal.path in needed_files:
         return "it holds samples that are not sealed"
-    if any(skipped.kind == left_out.FOREIGN for skipped in journal.skipped):
-        return "it holds samples of another arm or problem set; move it to their folder"
     if journal.size > frames.FILE_HEADER_SIZE and not journal.salt:
         return "it is unreadable; look at it, then remove it by hand"
     try:

@@ -13,7 +13,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -44,16 +44,14 @@ _FIRST_WAIT_SECONDS: Final = 0.01
 
 
 class SealedPart(NamedTuple):
-    """A part with what its footer lists, and the row groups that cannot be used.
+    """A part with what its footer lists.
 
-    ``damaged``: row groups that failed their checksum. ``foreign``: row groups of another arm or
-    problem set than the folder's.
+    ``damaged``: row groups that failed their checksum.
     """
 
     path: Path
     listing: Listing
     damaged: frozenset[int] = frozenset()
-    foreign: frozenset[int] = frozenset()
 
     @property
     def cells(self) -> list[Cell]:
@@ -63,8 +61,8 @@ class SealedPart(NamedTuple):
     @property
     def usable_group_numbers(self) -> list[int]:
         """Row groups that may be read."""
-        unusable = self.damaged | self.foreign
-        return [number for number in range(len(self.listing.groups)) if number not in unusable]
+        numbers = range(len(self.listing.groups))
+        return [number for number in numbers if number not in self.damaged]
 
     @property
     def usable_groups(self) -> list[RowGroup]:
@@ -145,9 +143,10 @@ def list_files(
     come first: one is removed only when its samples are in a part, so whoever misses the journal
     finds the part afterwards.
 
-    What cannot be used is appended to ``skipped``. ``verify``: read every sample, and leave out
-    those that are damaged. ``strict``: raise what keeps a file from being read; otherwise leave the
-    file out. ``passed_over``: tells by a journal's name that it need not be opened.
+    What cannot be used is appended to ``skipped``, such as a file of another arm or problem set
+    that somebody put here. ``verify``: read every sample, and leave out those that are damaged.
+    ``strict``: raise what keeps a file from being read; otherwise leave the file out.
+    ``passed_over``: tells by a journal's name that it need not be opened.
     """
     folder = layout.journals(arm, set_name)
     names = files.list_names(folder, "")
@@ -158,26 +157,24 @@ def list_files(
         has_mark = f"{name}{left_out.MARK_ENDING}" in names
         with left_out.skip_if_unreadable(path, skipped, strict=strict):
             index = journal.read_index(path, verify=verify, has_mark=has_mark)
-            index = without_foreign_samples(index, arm, set_name)
             skipped.extend(index.skipped)
-            yield index
+            if not _is_foreign(index, arm, set_name, skipped):
+                yield index
     folder = layout.parts(arm, set_name)
     for name in files.list_names(folder, parts.ENDING):
         with left_out.skip_if_unreadable(folder / name, skipped, strict=strict):
-            part = read_part(folder / name, arm, set_name, skipped, verify=verify)
-            if part is not None:
+            part = read_part(folder / name, skipped, verify=verify)
+            if part is not None and not _is_foreign(part, arm, set_name, skipped):
                 yield part
 
 
-def read_part(
-    path: Path, arm: str, set_name: str, skipped: list[Skipped], *, verify: bool = False
-) -> SealedPart | None:
+def read_part(path: Path, skipped: list[Skipped], *, verify: bool = False) -> SealedPart | None:
     """List what a part holds; None if it cannot be read, which ``skipped`` then says.
 
     A *part* is a Parquet file whose footer lists its samples by *row group* (rows that are stored
     and checked together, all of one cell). ``verify``: read every row group, and leave out those
-    that fail their checksum. Row groups noted as damaged before, or *foreign* (of another arm or
-    problem set than the folder's), are left out as well. Each omission is appended to ``skipped``.
+    that fail their checksum. Row groups noted as damaged before are left out as well. Each omission
+    is appended to ``skipped``.
     """
     try:
         listing = parts.read_listing(path)
@@ -195,48 +192,23 @@ def read_part(
         for read_numbers, _ in parts.read_groups(path, listing, numbers, sample_rows.ROWS, skipped):
             readable.update(read_numbers)
         damaged |= set(numbers) - readable
-    is_foreign = _are_foreign(listing.cells, arm, set_name)
-    foreign = [number for number, group in enumerate(listing.groups) if is_foreign[group.cell]]
-    if foreign:
-        sample_count = sum(len(listing.groups[number].samples) for number in foreign)
-        foreign_cell = listing.cells[is_foreign.index(True)]
-        skipped.append(_foreign_samples(path, foreign_cell, sample_count))
-    return SealedPart(path, listing, damaged, frozenset(foreign))
+    return SealedPart(path, listing, damaged)
 
 
-def without_foreign_samples(index: JournalIndex, arm: str, set_name: str) -> JournalIndex:
-    """Leave out the samples of a journal that belong to another arm or problem set.
-
-    ``index``: what a journal lists. It has a record for each sample, whose ``cell`` is a position
-    in ``index.cells`` (arm, step, problem and request). ``unused`` counts samples that are left
-    out.
-    """
-    is_foreign_cell = _are_foreign(index.cells, arm, set_name)
-    if not any(is_foreign_cell):
-        return index
-    is_foreign = np.array(is_foreign_cell)[index.records["cell"]]
-    sample_count = int(is_foreign.sum())
-    foreign_cell = index.cells[is_foreign_cell.index(True)]
-    return replace(
-        index,
-        records=index.records[~is_foreign],
-        skipped=(*index.skipped, _foreign_samples(index.path, foreign_cell, sample_count)),
-        unused=index.unused + sample_count,
-    )
-
-
-def _are_foreign(cells: list[Cell], arm: str, set_name: str) -> list[bool]:
-    """Tell of each cell whether it belongs to another arm or problem set."""
-    return [cell.arm != arm or cell.problem.partition("/")[0] != set_name for cell in cells]
-
-
-def _foreign_samples(path: Path, cell: Cell, sample_count: int) -> Skipped:
-    """Describe samples that lie in the folder of another arm or problem set."""
-    reason = (
-        f"{sample_count} samples of another arm or problem set ({cell.arm}, {cell.problem}) than "
-        "its folder's; move the file to the folder that it belongs to"
-    )
-    return Skipped(path, reason, left_out.FOREIGN, sample_count)
+def _is_foreign(
+    file: JournalIndex | SealedPart, arm: str, set_name: str, skipped: list[Skipped]
+) -> bool:
+    """Whether a file belongs into the folder of another arm or problem set, which is then noted."""
+    for cell in file.cells:
+        if cell.arm != arm or cell.problem.partition("/")[0] != set_name:
+            reason = (
+                f"its samples are of another arm or problem set ({cell.arm}, {cell.problem}) than "
+                "its folder's; move the file to the folder that it belongs to"
+            )
+            count = file.sample_count
+            skipped.append(Skipped(file.path, reason, left_out.FOREIGN, count))
+            return True
+    return False
 
 
 def retry_while_changing(read: Callable[[], T]) -> T:

@@ -127,16 +127,10 @@ def _last_samples_of_file(file: JournalIndex | SealedPart) -> list[tuple[Cell, i
 
     A *cell* is one problem at one step under one request. A journal has a record for each sample,
     with the position of its cell in ``cells``. A part lists its samples by row group, each of one
-    cell and ascending; a cell may have several. Row groups of another arm or set than the folder's
-    (``foreign``) do not count.
+    cell and ascending; a cell may have several.
     """
     if isinstance(file, SealedPart):
-        groups = file.listing.groups
-        own_numbers = [number for number in range(len(groups)) if number not in file.foreign]
-        return [
-            (file.cells[groups[number].cell], int(groups[number].samples[-1]))
-            for number in own_numbers
-        ]
+        return [(file.cells[group.cell], int(group.samples[-1])) for group in file.listing.groups]
     last_samples = np.full(len(file.cells), -1)
     np.maximum.at(last_samples, file.records["cell"], file.records["sample"])
     return [
