@@ -17,7 +17,7 @@ from rlbhpc.stats.curve import as_sizes, pass_curve, whole_sizes
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.interval import CI_BOUND, CI_BOUNDS, PROB, ProblemWeights, Target
 from rlbhpc.stats.pass_at_k import pass_at_k
-from rlbhpc.store import reader, samples
+from rlbhpc.store import samples
 from rlbhpc.store.cube_schema import (
     CELLS,
     COUNT_VARIABLES,
@@ -28,7 +28,6 @@ from rlbhpc.store.cube_schema import (
     provenance,
 )
 from rlbhpc.store.derive import count_verdicts, up_to_stop
-from rlbhpc.store.reader import LOW_RATE
 from rlbhpc.store.sample_rows import COLUMNS
 from rlbhpc.store.sources import Group
 from rlbhpc.study.layout import Layout
@@ -379,11 +378,6 @@ class TreeAccessor(_Methods):
         """Leave guessable problems out of every group; see :meth:`DatasetAccessor.unguessable`."""
         return self._map(lambda dataset: dataset.rlb.unguessable())
 
-    def guessable(self, below: float = LOW_RATE) -> xr.DataTree:
-        """Mark guessable problems anew, by another rate than the 5 % that the cube stands on."""
-        datasets = {node.path: node.to_dataset() for node in self._tree.subtree}
-        return xr.DataTree.from_dict(reader.mark_guessable(datasets, below))
-
     def _map(self, function: Callable[[xr.Dataset], xr.Dataset], by: str = VERDICT) -> xr.DataTree:
         """Apply a function to each group that has the variable ``by``; give the tree of results.
 
@@ -496,11 +490,6 @@ def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     them, so a selection that has some of them, and not all before, is refused.
     """
     looks = provenance(dataset.attrs).get(LOOKS)
-    if isinstance(looks, list):
-        raise UserError(
-            "this cube was made by an earlier version, which did not store what the looks of "
-            "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
-        )
     n_of_all = _shared_number(dataset, N_OF_ALL) or (looks["n"] if looks else 0)
     if not stop_after and not n_of_all:
         return dataset

@@ -579,20 +579,19 @@ def write_guessable(root: zarr.Group) -> None:
             cube.write(root[path], GUESSABLE.name, data[GUESSABLE.name].values)  # type: ignore[arg-type]
 
 
-#: Rate of right answers without reasoning below which a problem counts as guessed.
-LOW_RATE: Final = 0.05
+# Rate of right answers without reasoning below which a problem counts as guessed.
+_LOW_RATE: Final = 0.05
 
 
-def guessable(n: ArrayLike, right: ArrayLike, below: float = LOW_RATE) -> NDArray[np.bool_]:
+def guessable(n: ArrayLike, right: ArrayLike) -> NDArray[np.bool_]:
     """Mark problems that the no-think prompt answers at a low but nonzero rate.
 
     Such a problem is solved by luck at large k: its answer is guessed from a small set, not found.
     One that is answered at a high rate is known or easy and stays.
 
-    ``n, right``: samples of the no-think prompt for each problem, and how many were right.
-    ``below``: rates from 0 to here, both ends excluded, mark a problem. Gives one bool a problem:
-    an attribute of the cube that every statistic can select by. A problem without samples is not
-    marked.
+    ``n, right``: samples of the no-think prompt for each problem, and how many were right. Rates
+    above 0 and below 5 % mark a problem. Gives one bool a problem: an attribute of the cube that
+    every statistic can select by. A problem without samples is not marked.
 
     Examples
     --------
@@ -601,20 +600,14 @@ def guessable(n: ArrayLike, right: ArrayLike, below: float = LOW_RATE) -> NDArra
     """
     samples = np.asarray(n, np.int64)
     hits = np.asarray(right, np.int64)
-    if samples.shape != hits.shape or (hits > samples).any() or (hits < 0).any():
-        raise UserError("no-think counts: right must be between 0 and n for each problem")
-    if not 0 < below <= 1:
-        raise UserError(f"guessable below a rate of {below}: allowed is a share above 0 up to 1")
-    return np.asarray((hits > 0) & (hits < below * samples))
+    return np.asarray((hits > 0) & (hits < _LOW_RATE * samples))
 
 
-def mark_guessable(
-    datasets: Mapping[str, xr.Dataset], below: float = LOW_RATE
-) -> dict[str, xr.Dataset]:
+def mark_guessable(datasets: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
     """Give the Datasets of a tree, by path, the coordinate ``guessable`` from their own counts.
 
     A problem is *guessable* if the untrained model, asked for its answer alone, is right now and
-    then: at a rate above 0 and below ``below``. Arms with such a prompt (*no-think*) decide for all
+    then: at a rate above 0 and below 5 %. Arms with such a prompt (*no-think*) decide for all
     groups of the same problem set. Where there are several, one that guesses a problem is enough.
     The mark is 1 or 0, and a fill value where no such arm has samples of the problem.
     """
@@ -625,7 +618,7 @@ def mark_guessable(
     for dataset in groups.values():
         if _is_untrained_no_think(dataset):
             marks = marks_of_set[str(dataset["problem_set"].item())]
-            for problem, is_guessed in _guessed_problems(dataset, below):
+            for problem, is_guessed in _guessed_problems(dataset):
                 marks[problem] = max(int(is_guessed), marks.get(problem, GUESSABLE.fill))
     marked = dict(datasets)
     for path, dataset in groups.items():
@@ -644,12 +637,11 @@ def _is_untrained_no_think(dataset: xr.Dataset) -> bool:
     return provenance(dataset.attrs).get(NO_THINK) is True and 0 in dataset["step"].values
 
 
-def _guessed_problems(dataset: xr.Dataset, below: float) -> Iterator[tuple[str, bool]]:
+def _guessed_problems(dataset: xr.Dataset) -> Iterator[tuple[str, bool]]:
     """Each problem of which the untrained model has samples, and whether it was guessed.
 
-    Step 0 is the untrained model. ``below``: the rate of right samples under which a problem counts
-    as guessed. Where a problem's samples end at so many right ones, the last one was right by
-    design: ``exchangeable`` gives counts without that bias.
+    Step 0 is the untrained model. Where a problem's samples end at so many right ones, the last one
+    was right by design: ``exchangeable`` gives counts without that bias.
     """
     # Stored counts are read at once; but where problems end early they hold more than is fair.
     ends_early = SOME_END_EARLY & provenance(dataset.attrs).keys()
@@ -658,7 +650,7 @@ def _guessed_problems(dataset: xr.Dataset, below: float) -> Iterator[tuple[str, 
     n, c = counts["n"].values, counts["c"].values
     if "stop_after" in counts.coords:
         n, c = Counts.of(n, c, int(counts["stop_after"]), int(counts["n_max"])).exchangeable
-    is_guessed = guessable(n, c, below)
+    is_guessed = guessable(n, c)
     for index, problem in enumerate(dataset["problem"].values.tolist()):
         if n[index]:
             yield problem, bool(is_guessed[index])

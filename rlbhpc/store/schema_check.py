@@ -51,10 +51,7 @@ def validate_cube(path: str | Path) -> list[str]:
         ]
     for name, group in root.members(max_depth=None):
         if isinstance(group, zarr.Group) and group.attrs.get("kind") == "samples":
-            arrays = dict(group.arrays())
-            findings += [f"{name}: {finding}" for finding in _check_samples(arrays)]
-            table = root[f"{cube_schema.ANSWERS}/{name}"]
-            findings += [f"{name}: {finding}" for finding in _check_answers(arrays, table)]
+            findings += [f"{name}: {finding}" for finding in _check_samples(dict(group.arrays()))]
     return findings
 
 
@@ -138,39 +135,3 @@ def _check_band(values: dict[str, NDArray[Any]]) -> Iterator[str]:
     seeds = values["seed"][values["seed"] >= 0]
     if len(np.unique(seeds)) < len(seeds):
         yield "seed: two samples share one"
-
-
-def _check_answers(arrays: dict[str, Any], table: Any) -> Iterator[str]:
-    """Compare the table of answers with the answers of the samples.
-
-    ``arrays``: those of a group of samples; ``answer`` has the id of each sample's answer, -1 for
-    none. ``table``: one row for each distinct answer to a problem at a step, with its count,
-    ordered by step, problem and id. The rows that it should have are computed here, step by step.
-    """
-    problems = arrays["problem"][...]
-    first_row = 0
-    for step_index, step in enumerate(arrays["step"][...]):
-        answer_ids = arrays["answer"][:, :, step_index]
-        has_answer = answer_ids >= 0
-        # In the order in which a mask selects values.
-        problem_indices, _ = np.nonzero(has_answer)
-        pairs, counts = np.unique(
-            [problem_indices, answer_ids[has_answer]], axis=1, return_counts=True
-        )
-        n_answers = np.bincount(pairs[0], minlength=len(problems))
-        rows = slice(first_row, first_row + len(counts))
-        first_row = rows.stop
-        expected = {
-            "problem": problems[pairs[0]],
-            "step": np.full(len(counts), step),
-            "answer": pairs[1],
-            "count": counts,
-        }
-        is_same = all(
-            np.array_equal(table[name][rows], values) for name, values in expected.items()
-        )
-        if not is_same or not np.array_equal(arrays["n_answers"][:, step_index], n_answers):
-            yield f"step {step}: the answers of the samples differ from their table"
-            return
-    if table["answer"].size != first_row:
-        yield "the table of answers has rows too many"

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from stat import S_ISDIR
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -266,7 +265,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
             kept.append(Kept(journal.path, reason))
         else:
             size_of_removed[journal.path] = journal.size
-    size_of_removed.update(_abandoned_files(layout, arm, set_name, idle_since))
+    size_of_removed.update(_abandoned_files(layout, idle_since))
     for path in size_of_removed:
         _remove(path)
     damage = [entry for entries in damage_of_parts.values() for entry in entries]
@@ -281,7 +280,7 @@ def gc(layout: Layout, arm: str, set_name: str, *, idle_hours: float = IDLE_HOUR
 def _remove(path: Path) -> None:
     """Remove a file or folder, and the note beside it that tells of damage in it."""
     try:
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
@@ -312,39 +311,16 @@ def _reason_to_keep(journal: JournalIndex, needed_files: set[Path], idle_since: 
     return ""
 
 
-def _abandoned_files(
-    layout: Layout, arm: str, set_name: str, idle_since: float
-) -> Iterator[tuple[Path, int]]:
-    """Files and checkpoints that a killed process was about to publish, with their bytes.
+def _abandoned_files(layout: Layout, idle_since: float) -> Iterator[tuple[Path, int]]:
+    """Files and folders of a run that a killed process was about to publish, with their bytes.
 
-    They have the ending of temporary names and have not changed since ``idle_since``.
+    They have the ending of temporary names, and nothing in them has changed since ``idle_since``.
     """
-    folders = (
-        layout.parts(arm, set_name),
-        layout.journals(arm, set_name),
-        layout.grid(arm, set_name).parent,
-        layout.attempts,
-        layout.root,
-        layout.contents("").parent,
-        *layout.root.glob("questions/*/"),
-        *layout.root.glob("training/*/"),
-        *layout.root.glob("models/*/step-*[0-9]/"),
-    )
-    for folder in folders:
-        for name in files.list_names(folder, files.PARTIAL):
-            with suppress(FileNotFoundError):
-                status = (folder / name).stat()
-                # Folders in the making, such as a base model's, belong to whoever makes them.
-                if status.st_mtime <= idle_since and not S_ISDIR(status.st_mode):
-                    yield folder / name, status.st_size
-    # Whoever goes on with a training takes the name of an unfinished checkpoint again.
-    for pattern in ("models/*/*.partial/", "training/*/state/*.partial/"):
-        for folder in layout.root.glob(pattern):
-            with suppress(FileNotFoundError):
-                statuses = [path.stat() for path in folder.rglob("*")]
-                times = [folder.stat().st_mtime, *(status.st_mtime for status in statuses)]
-                if max(times) <= idle_since:
-                    yield folder, sum(status.st_size for status in statuses)
+    for path in layout.root.rglob(f"*{files.PARTIAL}"):
+        with suppress(FileNotFoundError):
+            statuses = [entry.lstat() for entry in (path, *path.rglob("*"))]
+            if max(status.st_mtime for status in statuses) <= idle_since:
+                yield path, sum(status.st_size for status in statuses)
 
 
 # --- a run, as its study says --------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 import xarray as xr
 
 import rlbhpc
-from rlbhpc.errors import UserError
 from rlbhpc.store import tables
 from rlbhpc.store.compact import compact
 from rlbhpc.store.cube_schema import NO_THINK
@@ -96,15 +95,6 @@ def test_statistics_select_by_it(layout: Layout) -> None:
     assert by_mark.sel(guessable=1).item() == pytest.approx(expected)
 
 
-def test_another_rate_marks_others(layout: Layout) -> None:
-    put(layout, "quick", RIGHT, guessing=True)
-    tree = rlbhpc.open_cube(layout.root)
-    assert marks(tree.rlb.guessable(0.02), f"quick/{SET}") == [0, 0, 0, 1, 0]
-    assert marks(tree.rlb.guessable(0.5), f"quick/{SET}") == [1, 1, 0, 1, 1]
-    with pytest.raises(UserError, match="share above 0"):
-        tree.rlb.guessable(0)
-
-
 def test_unknown_is_neither_yes_nor_no(layout: Layout) -> None:
     put(layout, "base", (1, 1))
     compact(layout)
@@ -153,8 +143,3 @@ def test_a_problem_is_guessed_at_a_low_rate_above_none() -> None:
     n = np.array([100, 100, 100, 100, 0, 1000])
     right = np.array([0, 1, 4, 5, 0, 1])
     assert guessable(n, right).tolist() == [False, True, True, False, False, True]
-    assert guessable(n, right, below=0.02).tolist() == [False, True, False, False, False, True]
-    with pytest.raises(UserError, match="between 0 and n"):
-        guessable([5], [6])
-    with pytest.raises(UserError, match="allowed is a share"):
-        guessable([5], [1], below=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlbhpc.errors import UserError
 from rlbhpc.store import parts, sample_rows
 from rlbhpc.store.frames import DamagedError
 from rlbhpc.store.journal import JournalWriter
@@ -187,28 +185,6 @@ def test_a_part_under_another_name_is_not_believed(part: Path) -> None:
     with pytest.raises(DamagedError, match="no checksum in its name"):
         parts.read_listing(other)
     assert reading.read_part(other).skipped
-
-
-def test_a_part_under_the_name_of_other_samples_is_found_by_reading_it(part: Path) -> None:
-    content = part.name.split("-")[2].partition(".")[0]
-    other = part.rename(part.with_name(part.name.replace(content, "0" * 16)))
-    (damage,) = parts.verify(other)
-    assert "not those that its name tells of" in damage.reason
-
-
-def test_what_was_not_written_as_meant_gets_no_name(
-    tmp_path: Path, tables: list[pa.Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.fsync
-
-    def rot(fd: int) -> None:
-        parts.files.write_at(fd, b"\xff", 50)
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", rot)
-    with pytest.raises(UserError, match="what was read back is not what was written"):
-        parts.write(tmp_path / "parts", lambda: tables, "all")
-    assert not list((tmp_path / "parts").iterdir())
 
 
 def _kept(table: pa.Table) -> list[bool]:
