@@ -80,6 +80,19 @@ class SealedPart(NamedTuple):
         sizes = [len(group.samples) for group in self.listing.groups]
         return np.cumsum([0, *sizes], dtype=np.int64)
 
+    def rows_of_cells(self, is_selected: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Numbers of the usable rows of some cells.
+
+        ``is_selected``: of each cell of the part, whether its rows are wanted.
+        """
+        bounds = self.group_bounds
+        rows = [
+            np.arange(bounds[number], bounds[number + 1])
+            for number in self.usable_group_numbers
+            if is_selected[self.listing.groups[number].cell]
+        ]
+        return np.concatenate([np.empty(0, np.int64), *rows])
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -513,7 +526,15 @@ class DistinctSamples:
             positions = self._journal_positions(file, is_selected)
             table = journal.indexed_rows(file, self._index_schema, positions)
         else:
-            table, positions = self._part_positions(file, is_selected)
+            selected_rows = file.rows_of_cells(is_selected)
+            read_positions = [np.empty(0, np.int64)]
+            tables = [self._index_schema.empty_table()]
+            names = self._index_schema.names
+            for intact, rows in self._fetch_from_part(file, selected_rows, names):
+                read_positions.append(selected_rows[intact])
+                tables.append(rows)
+            positions = np.concatenate(read_positions)
+            table = pa.concat_tables(tables).unify_dictionaries()
         file_numbers = np.full(table.num_rows, file_number)
         table = table.append_column("file", pa.array(file_numbers, pa.int64()))
         return table.append_column("position", pa.array(positions, pa.int64()))
@@ -538,28 +559,6 @@ class DistinctSamples:
             self.skipped.extend(index.damage[position] for position in damaged.tolist())
             self.damaged[index.path].update(index.records["offset"][damaged].tolist())
         return np.setdiff1d(positions, damaged)
-
-    def _part_positions(
-        self, part: SealedPart, is_selected: NDArray[np.bool_]
-    ) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Read the indexed columns of a part's samples of some cells, with their row numbers.
-
-        A *part* is a Parquet file; each of its row groups holds samples of one cell (a problem at a
-        step). ``is_selected``: for each cell of the part, whether its samples are wanted.
-        ``group_bounds`` is the row at which each row group starts. :func:`parts.read_groups` gives
-        the row groups that are intact, several at a time: their numbers and their rows.
-        """
-        groups = part.listing.groups
-        numbers = [n for n in part.usable_group_numbers if is_selected[groups[n].cell]]
-        bounds = part.group_bounds
-        tables = [self._index_schema.empty_table()]
-        positions = [np.empty(0, np.int64)]
-        for read_numbers, table in parts.read_groups(
-            part.path, part.listing, numbers, self._index_schema, self.skipped
-        ):
-            tables.append(table)
-            positions += [np.arange(bounds[n], bounds[n + 1]) for n in read_numbers]
-        return pa.concat_tables(tables).unify_dictionaries(), np.concatenate(positions)
 
     def _fetch_copies(
         self, copies: NDArray[np.intp], columns: Sequence[str], max_bytes: float
@@ -613,28 +612,31 @@ class DistinctSamples:
     def _fetch_from_part(
         self, part: SealedPart, positions: NDArray[np.int64], columns: Sequence[str]
     ) -> Iterator[tuple[NDArray[np.intp], pa.Table]]:
-        """Read rows at ascending positions of a part, one row group at a time.
+        """Read rows at ascending positions of a part, several row groups at a time.
 
-        ``group_bounds`` is the row at which each row group starts, so a search in it tells the row
-        group of a position. Gives indices into ``positions`` with their rows. Row groups that
-        :func:`parts.read_groups` does not give are damaged, and noted as such.
+        ``group_bounds`` is the row at which each row group starts. Gives indices into ``positions``
+        with their rows. Row groups that :func:`parts.read_groups` does not give are damaged, and
+        noted as such.
         """
         bounds = part.group_bounds
-        groups_of_rows = np.searchsorted(bounds, positions, side="right") - 1
-        numbers = np.unique(groups_of_rows).tolist()
+        # Where the positions of each row group begin.
+        starts = np.searchsorted(positions, bounds)
+        numbers = np.flatnonzero(np.diff(starts)).tolist()
         damaged = set(numbers)
         schema = sample_rows.select_columns(columns)
         for read_numbers, table in parts.read_groups(
             part.path, part.listing, numbers, schema, self.skipped
         ):
             damaged.difference_update(read_numbers)
-            # Rows in the table before those of the row group at hand.
-            rows_before = 0
-            for number in read_numbers:
-                in_group = np.flatnonzero(groups_of_rows == number)
-                rows = positions[in_group] - bounds[number] + rows_before
-                yield in_group, table.take(rows)
-                rows_before += int(bounds[number + 1] - bounds[number])
+            group_sizes = np.diff(bounds)[read_numbers]
+            # Where each row group begins in the table.
+            table_starts = np.cumsum(group_sizes) - group_sizes
+            shifts = table_starts - bounds[read_numbers]
+            in_table = np.concatenate(
+                [np.arange(starts[number], starts[number + 1]) for number in read_numbers]
+            )
+            rows = positions[in_table] + np.repeat(shifts, np.diff(starts)[read_numbers])
+            yield in_table, table.take(rows)
         self.damaged[part.path].update(damaged)
 
 
@@ -646,44 +648,21 @@ def _sort_copies(copies: pa.Table) -> tuple[pa.Table, NDArray[np.intp]]:
     file. Gives the sorted table, and where the copies of each key start in it, with its length at
     the end.
     """
-    key_ranks = _rank_keys(copies)
-    order = np.argsort(key_ranks, kind="stable")
-    key_ranks = key_ranks[order]
-    # Positions whose next neighbour has the same key.
-    repeated = np.flatnonzero(key_ranks[1:] == key_ranks[:-1])
-    if len(repeated):
-        # Few keys have several copies: only those are put in order of preference.
-        positions = np.union1d(repeated, repeated + 1)
-        rows = order[positions]
-        files_of_rows = copies["file"].to_numpy()[rows]
-        digests = copies["digest"].to_numpy()[rows]
-        failed = np.isin(copies["verdict"].to_numpy()[rows], FAILED)
-        # lexsort takes the most important criterion last.
-        order[positions] = rows[np.lexsort((files_of_rows, digests, failed, key_ranks[positions]))]
-    _, starts = np.unique(key_ranks, return_index=True)
-    return copies.take(order), np.append(starts, len(key_ranks))
-
-
-def _rank_keys(copies: pa.Table) -> NDArray[np.int64]:
-    """Rank each row's key in the order of (step, problem, fingerprint, sample); equal keys tie.
-
-    Each column adds a digit: the rank so far, times the number of distinct values, plus the rank of
-    the value.
-    """
-    ranks = np.zeros(copies.num_rows, np.int64)
-    for name in ("step", "problem", "fingerprint", "sample"):
-        column_ranks, distinct = _rank_values(copies[name])
-        # Ranked again, so that the product cannot overflow.
-        dense_ranks, _ = _rank_values(pa.chunked_array([pa.array(ranks)]))
-        ranks = dense_ranks * distinct + column_ranks
-    return ranks
-
-
-def _rank_values(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], int]:
-    """Rank of each value among the distinct ones, and how many distinct ones there are."""
-    encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    ranks = pc.rank(encoded.dictionary).to_numpy().astype(np.int64)
-    return ranks[encoded.indices.to_numpy()], len(ranks)
+    problems = copies["problem"].combine_chunks()
+    problem_ranks = pc.rank(problems.dictionary).to_numpy()[problems.indices.to_numpy()]
+    sample, fingerprint, step, digest, verdict, file = (
+        copies[name].to_numpy()
+        for name in ("sample", "fingerprint", "step", "digest", "verdict", "file")
+    )
+    key_columns = [sample, fingerprint, problem_ranks, step]
+    # lexsort takes the most important criterion last.
+    order = np.lexsort([file, digest, np.isin(verdict, FAILED), *key_columns])
+    is_first = np.zeros(len(order), bool)
+    is_first[:1] = True
+    for column in key_columns:
+        ordered = column[order]
+        is_first[1:] |= ordered[1:] != ordered[:-1]
+    return copies.take(order), np.append(np.flatnonzero(is_first), len(order))
 
 
 # ---- inventory -----------------------------------------------------------------------------------
