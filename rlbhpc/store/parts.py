@@ -89,7 +89,7 @@ class _TracedError(Exception):
 
 
 def _write_part(folder: Path, tables: Iterable[pa.Table], listing: Listing) -> Path:
-    """Write a part whose rows have the columns of an empty listing, verify it, and publish it."""
+    """Write a part whose rows have the columns of an empty listing, and publish it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with files.temporary_path(folder) as partial_path:
