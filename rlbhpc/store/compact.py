@@ -101,6 +101,9 @@ def _publish_next_version(
         raise files.explain(error, layout.cubes, "; the cube is as it was") from error
     try:
         derivations = _build(draft / cube.STORE, sources, base)
+        is_same = not any(derivation.derived for derivation in derivations.values())
+        if base and base.was_made_from(sources) and is_same:
+            return _nothing_new(sources, base)
         cube.settle_version(draft / cube.STORE, base.store if base else None)
         current = cube.current_version(layout)
         if _folder_of(current) != _folder_of(old_version):

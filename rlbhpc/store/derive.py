@@ -347,10 +347,10 @@ class Derivation:
         """Reuse a band of the base, the cube's version before; whether that worked.
 
         ``take_over`` links the band's chunk files into the new cube; it returns False if one is
-        damaged or lost. The caller then derives the band from its rows.
+        damaged or lost. Where the band is not reused, the caller derives it from its rows.
         """
         files = cube.band_files(str(self._group), self.grid, *place)
-        if not take_over(files):
+        if not self._base_is_as_good(place) or not take_over(files):
             return False
         self.kept.add(place)
         self._keep_notes(place, self._base_notes.get(str(place), []))
@@ -367,6 +367,23 @@ class Derivation:
     def _keep_notes(self, place: BandPlace, notes: list[Note]) -> None:
         if notes:
             self.notes[str(place)] = notes
+
+    def _base_is_as_good(self, place: BandPlace) -> bool:
+        """Whether the base, the cube's version before, holds all of a band that can be read now.
+
+        It does unless damage kept samples out of the band when the base was made: the damaged file
+        may have been restored since. So the band is read once more, and its samples (verdict code 0
+        or more; -1 is missing) are counted against those in the base.
+        """
+        assert self._base is not None
+        if str(place) not in self._base.damaged_bands(self._group):
+            return True
+        problems = self.grid.problems_of_row(place.chunk_row)
+        first = place.chunk_row * self.grid.chunk.problems
+        present = _read_presence(self._base.root[str(self._group)], place.step_index)
+        values, _ = self._read_band(place)
+        count = (values.arrays["verdict"] >= 0).sum()
+        return bool(count <= present[first : first + len(problems)].sum())
 
     def _read_band(self, place: BandPlace) -> tuple[BandValues, list[Note]]:
         """Build a band from its rows on disk, with notes on what was left out of it.
@@ -389,8 +406,8 @@ class Derivation:
 
         The *base* is the cube's version before; its counts are the samples of each file it was made
         from. None can be reused if one of these files is gone, or if the axes or chunks of the base
-        do not have the same place in the new grid. Neither is a row of chunks that got more
-        problems, nor a band that lacks damaged samples: their file may have been restored.
+        do not have the same place in the new grid. A row of chunks that got more problems is not
+        reused either.
         """
         base, base_grid, grid = self._base, self._base_grid, self.grid
         if base is None or base_grid is None:
@@ -406,9 +423,7 @@ class Derivation:
             if grid.problems_of_row(chunk_row) == base_grid.problems_of_row(chunk_row):
                 for step_index in range(len(base_grid.steps)):
                     unchanged.add(BandPlace(chunk_row, step_index))
-        changed = self._changed_bands(base_counts, base_grid)
-        damaged = base.damaged_bands(self._group)
-        return {place for place in unchanged - changed if str(place) not in damaged}
+        return unchanged - self._changed_bands(base_counts, base_grid)
 
     def _changed_bands(self, base_counts: Mapping[str, int], base_grid: Grid) -> set[BandPlace]:
         """Find bands with samples in new or grown files, or with another request than in the base.
@@ -454,8 +469,9 @@ class Derivation:
                 if fingerprint not in (None, self._base_grid.fingerprints.get(key)):
                     continue
                 is_present = presence_of_problem.get(problem, np.zeros(0, bool))
-                kept = np.count_nonzero(was_present[: len(is_present)] & is_present)
-                lost = np.count_nonzero(was_present) - kept
+                width = min(len(was_present), len(is_present))
+                kept = was_present[:width] & is_present[:width]
+                lost = int(was_present.sum() - kept.sum())
                 if lost:
                     self.lost[problem] = self.lost.get(problem, 0) + lost
 
