@@ -29,7 +29,7 @@ from rlbhpc.exchange.arriving import (
 )
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
 from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
-from rlbhpc.exchange.formats.rows import fields, file_ending, json_lines, open_unpacked
+from rlbhpc.exchange.formats.rows import entries, fields, file_ending, json_lines, open_unpacked
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
@@ -264,11 +264,15 @@ def _describe_fields(path: Path) -> str:
     with open_unpacked(path) as file:
         if not any(map(bytes.strip, file)):
             raise UserError(f"{path}: holds nothing")
-    if file_ending(path) in {".jsonl", ".ndjson"}:
-        # What is no JSON at all is told by its reader.
-        next(json_lines(path), None)
     names = ", ".join(filter(str.isprintable, fields(path)))
-    return f"with the fields {names} it is " if names else ""
+    if names:
+        return f"with the fields {names} it is "
+    # What is no JSON at all is told by its reader.
+    if file_ending(path) == ".json":
+        next(entries(path), None)
+    elif file_ending(path) in {".jsonl", ".ndjson"}:
+        next(json_lines(path), None)
+    return ""
 
 
 def _find_form(path: Path) -> Form | None:

@@ -1,4 +1,4 @@
-"""JSON files that are larger than memory: entry by entry, and the place of what is damaged."""
+"""JSON files: their entries, and the place of what is damaged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats import rows
-from rlbhpc.exchange.formats.rows import entries
-from tests.exchange.made import lines, take_in, take_in_pieces
+from rlbhpc.exchange.formats.rows import NotJsonError, entries
+from tests.exchange.made import lines, take_in
 
 VALUES: list[Any] = [
     {"a": 'é "quoted" \\ 漢 \U0001f642', "b": [1, -2.5e-3, None, True]},
@@ -26,13 +25,11 @@ VALUES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
 @pytest.mark.parametrize("indent", [None, 4])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_entries_are_those_of_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, indent: int | None, encoding: str
+    tmp_path: Path, indent: int | None, encoding: str
 ) -> None:
-    monkeypatch.setattr(rows, "CHUNK", chunk)
     path = tmp_path / "a.json"
     path.write_text(json.dumps(VALUES, ensure_ascii=False, indent=indent), encoding)
     assert list(entries(path)) == [(str(n), value) for n, value in enumerate(VALUES)]
@@ -52,29 +49,24 @@ def test_files_without_such_entries_have_none(tmp_path: Path, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "line"),
     [
-        ('[{"a": 1},\n {"a": 2},\n {"a" 3}]', "line 3, character 7: not JSON .*':' delimiter"),
-        ('[{"a": 1}\n {"a": 2}]', "line 2, character 2: not JSON .*expected , or ]"),
-        ('[{"a": 1},]', "line 1, character 11: not JSON .*Expecting value"),
-        ('[{"a": 1}', "line 1, character 10: not JSON .*the file ends"),
-        ('[{"a": "1', "line 1, character 8: not JSON .*Unterminated string"),
-        ('[{"a": 1}] [', "line 1, character 12: not JSON .*more after"),
-        ('[{"a": "\x01"}]', "line 1, character 9: not JSON .*Invalid control character"),
-        ("[" * 200_000, "line 1, character 2: not JSON .*nested too deep"),
-        ("[" + "9" * 5000 + "]", "line 1, character 2: not JSON .*digits"),
-        ('[{"a": tru}]', "line 1, character 8: not JSON .*Expecting value"),
+        ('[{"a": 1},\n {"a": 2},\n {"a" 3}]', "line 3"),
+        ('[{"a": 1}\n {"a": 2}]', "line 2"),
+        ('[{"a": 1},]', "line 1"),
+        ('[{"a": 1}', "line 1"),
+        ('[{"a": "1', "line 1"),
+        ('[{"a": 1}] [', "line 1"),
+        ('[{"a": "\x01"}]', "line 1"),
+        ("[" * 200_000, ""),
+        ("[" + "9" * 5000 + "]", "digits"),
     ],
 )
-def test_what_is_damaged_has_a_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
-) -> None:
+def test_what_is_damaged_has_a_place(tmp_path: Path, text: str, line: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    for chunk in (1 << 20, 64, 5):
-        monkeypatch.setattr(rows, "CHUNK", chunk)
-        with pytest.raises(UserError, match=f"a.json: {complaint}"):
-            list(entries(path))
+    with pytest.raises(NotJsonError, match=f"a.json: .*{line}"):
+        list(entries(path))
 
 
 def test_bytes_that_are_no_text_have_a_place(tmp_path: Path) -> None:
@@ -87,47 +79,11 @@ def test_bytes_that_are_no_text_have_a_place(tmp_path: Path) -> None:
 def test_a_damaged_list_is_refused_where_it_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[{"problem": "a", "score": 1},\n{"problem": "a", "score": 0,}]')
-    with pytest.raises(UserError, match=r"a\.json: line 2, character \d+: not JSON"):
+    with pytest.raises(UserError, match=r"a\.json: not JSON .*line 2"):
         take_in(tmp_path / "run", path)
     path.write_text('{"eval": {"t/0": []}, "hash": 0')
-    with pytest.raises(UserError, match=r"a\.json: line 1, character \d+: not JSON .*file ends"):
+    with pytest.raises(UserError, match=r"a\.json: not JSON .*line 1"):
         take_in(tmp_path / "run", path)
-
-
-def scored(number: int) -> dict[str, Any]:
-    return {"problem": str(number % 40), "score": number % 2, "text": "x" * 80_000}
-
-
-def logged(number: int) -> dict[str, Any]:
-    return {
-        "id": number % 40, "epoch": number // 40 + 1, "scores": {"match": {"value": "C"}},
-        "output": {"choices": [{"message": {"content": "x" * 80_000}}]},
-    }  # fmt: skip
-
-
-def livecodebench(number: int) -> dict[str, Any]:
-    return {
-        "question_id": str(number), "output_list": ["x" * 80_000], "code_list": ["x"],
-        "graded_list": [True],
-    }  # fmt: skip
-
-
-def evalplus(number: int) -> list[dict[str, Any]]:
-    return [{"task_id": str(number), "solution": "x" * 80_000, "base_status": "pass"}]
-
-
-@pytest.mark.parametrize("form", ["list", "inspect", "livecodebench", "evalplus"])
-def test_a_large_json_file_is_read_in_pieces(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "a.json"
-    values: dict[str, Any] = {
-        "list": lambda: [scored(n) for n in range(1000)],
-        "inspect": lambda: {"version": 2, "samples": [logged(n) for n in range(1000)]},
-        "livecodebench": lambda: [livecodebench(n) for n in range(1000)],
-        "evalplus": lambda: {"hash": "x", "eval": {str(n): evalplus(n) for n in range(1000)}},
-    }
-    with path.open("w") as file:
-        json.dump(values[form](), file)
-    take_in_pieces(tmp_path / "run", path)
 
 
 def test_a_cut_list_is_refused_wherever_it_is_cut(tmp_path: Path) -> None:
