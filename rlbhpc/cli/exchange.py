@@ -124,6 +124,7 @@ def import_(
       verl            <step>.jsonl of rollout_data_dir or validation_data_dir
       EvalPlus        *_eval_results.json
       LiveCodeBench   *_eval_all.json
+      batches         of OpenAI or vLLM: requests, responses, and rows of problem and gold
     --judge-again math compares the texts with the file's own reference answers by rlbhpc's grader.
     Importing the same files again changes nothing (exit code 4).
     """  # noqa: D301 - click takes the backspace as "leave the lines below as they are"

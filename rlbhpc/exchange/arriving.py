@@ -8,13 +8,13 @@ import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Imported, ImportedCounts
+from rlbhpc.exchange.formats.form import Imported, ImportedCounts, ImportedQuestion
 from rlbhpc.store import sample_rows
 from rlbhpc.store.questions import Question
 from rlbhpc.store.sample_rows import Sample
@@ -117,6 +117,38 @@ def _told_features(response: Imported) -> Iterator[str]:
         yield "endings"
 
 
+class KnownQuestions:
+    """What files without responses say of problems.
+
+    Requests that ask the same are of one problem, named as the first of them.
+    """
+
+    def __init__(self) -> None:
+        self._problem_of_question: dict[str, str] = {}
+        self._problem_of_request: dict[str, str] = {}
+        self._questions: dict[str, str] = {}
+        self._golds: dict[str, str] = {}
+
+    def add(self, row: ImportedQuestion) -> None:
+        """Learn what one row says."""
+        if row.question:
+            problem = self._problem_of_question.setdefault(row.question, row.problem)
+            self._problem_of_request[row.problem] = problem
+            self._questions[problem] = row.question
+        if row.gold is not None:
+            self._golds[row.problem] = row.gold
+
+    def complete(self, response: Imported) -> Imported:
+        """Give a response the problem, question and reference answer that other files have."""
+        request = response.problem
+        problem = self._problem_of_request.get(request, request)
+        gold = response.gold
+        if gold is None:
+            gold = self._golds.get(problem, self._golds.get(request))
+        question = response.question or self._questions.get(problem, "")
+        return replace(response, problem=problem, question=question, gold=gold)
+
+
 class ArrivingSamples:
     """New samples in a scratch file, and in memory one digest of each.
 
@@ -125,7 +157,7 @@ class ArrivingSamples:
     stored
         Digests of the samples that the arm has.
     unverified
-        Those among them on which a verifier failed.
+        Those among them on which a verifier failed, or of which no response came.
     scratch
         An empty file, for the new samples.
     rejudged
@@ -140,6 +172,8 @@ class ArrivingSamples:
         The samples that each problem needs room for.
     questions
         What the files say of each problem.
+    known_questions
+        What is known of problems whose responses stand in other files.
     """
 
     def __init__(
@@ -163,6 +197,7 @@ class ArrivingSamples:
         self.errors = 0
         self.lengths: Counter[ProblemAtStep] = Counter()
         self.questions: dict[str, Question] = {}
+        self.known_questions = KnownQuestions()
         self._digests = stored
         self._unverified = unverified
         self._scratch = scratch
@@ -223,9 +258,8 @@ class ArrivingSamples:
         """Write a new response into the scratch file; refuse one that contradicts a known one.
 
         ``digests`` has a digest of every known sample of this problem and step, by number: the same
-        number must have the same digest. An exception is a sample on which a verifier failed: it
-        gives way to any verdict, and never replaces one. ``Status.ERROR`` says that the verifier
-        failed, ``Status.FAILED`` that no response came.
+        number must have the same digest. An exception is a sample on which a verifier failed, or
+        of which no response came: it gives way to any verdict, and never replaces one.
         """
         row = self._scratch_row(key, number, response)
         try:
@@ -238,15 +272,15 @@ class ArrivingSamples:
         self.lengths[key] = max(self.lengths[key], number + 1)
         digests = self._digests.setdefault(key, {})
         sample_key = SampleKey(self.target.arm, key.step, key.problem, number)
-        is_unverified = response.verdict is Status.ERROR
-        # What a verifier failed on may be tried again, and counts for less than any verdict.
+        is_unverified = response.verdict in (Status.ERROR, Status.FAILED)
+        # What failed may be tried again, and counts for less than any verdict.
         is_improved = sample_key in self._unverified and not is_unverified
         if number not in digests or is_improved:
             self._unverified.discard(sample_key)
             digests[number] = digest
             self._scratch.write(json.dumps(row) + "\n")
             self.new += 1
-            self.errors += is_unverified
+            self.errors += response.verdict is Status.ERROR
             self.failed += response.verdict is Status.FAILED
             self._features.update(_told_features(response))
         elif digests[number] == digest or is_unverified:

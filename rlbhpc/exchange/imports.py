@@ -28,13 +28,21 @@ from rlbhpc.exchange.arriving import (
     take_counts,
 )
 from rlbhpc.exchange.formats import ENDINGS, FORMATS
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, LogState
+from rlbhpc.exchange.formats.form import (
+    Form,
+    Imported,
+    ImportedCounts,
+    ImportedQuestion,
+    LogState,
+    Row,
+)
 from rlbhpc.exchange.formats.rows import entries, fields, file_ending, json_lines, open_unpacked
 from rlbhpc.problems.problem import Problem
 from rlbhpc.store import checked, grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural_order
 from rlbhpc.store.journal import JournalWriter
+from rlbhpc.store.parts import FAILED
 from rlbhpc.store.questions import put_questions, stored_questions
 from rlbhpc.store.sources import Group
 from rlbhpc.study.keys import Cell, SampleKey
@@ -105,12 +113,18 @@ def import_files(
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
         stored, unverified = _stored_digests(layout, target)
         samples = ArrivingSamples(target, stored, unverified, scratch, rejudged)
-        for path, form in forms.items():
+        # Files that repeat samples which came before, and now lack none.
+        completed_names: set[str] = set()
+        # Questions and reference answers first: responses in other files are judged by them.
+        for path, form in sorted(forms.items(), key=lambda item: item[1].has_responses):
+            known_before = samples.known
             shortfall = _read_file(path, form, metric, samples, counts, verifier)
             if shortfall:
                 origins[path]["shortfall"] = shortfall
+            elif samples.known > known_before:
+                completed_names.add(path.name)
         new_counts = _store_counts(layout, target, counts, has_samples=bool(stored))
-        _store_samples(layout, samples, origins)
+        _store_samples(layout, samples, origins, completed_names)
     error = "their files hold no verdict on them" if samples.errors else ""
     if verifier and verifier.tally.last_error:
         error = f"{judge} failed on them; the last time: {verifier.tally.last_error}"
@@ -141,10 +155,10 @@ def _read_file(
 ) -> str:
     """Read a file's results into ``samples`` and ``counts``; return what its run did not finish.
 
-    A row is one response, or the counts of a problem. A verifier, where there is one, judges the
-    responses again. The result is a text such as ``100 of 160 failed``, empty if nothing is
-    lacking. ``form`` is the format, which reads the rows; ``samples`` collects responses and keeps
-    those that are new.
+    A row is one response, the counts of a problem, or what a problem asks. A verifier, where there
+    is one, judges the responses again. The result is a text such as ``100 of 160 failed``, empty if
+    nothing is lacking. ``form`` is the format, which reads the rows; ``samples`` collects responses
+    and keeps those that are new.
     """
     drawn_count = 0
     failed_count = 0
@@ -154,8 +168,10 @@ def _read_file(
         for row in batch:
             if isinstance(row, ImportedCounts):
                 take_counts(counts, samples.target, path, row)
+            elif isinstance(row, ImportedQuestion):
+                samples.known_questions.add(row)
             else:
-                responses.append(row)
+                responses.append(samples.known_questions.complete(row))
         drawn_count += len(responses)
         failed_count += sum(response.verdict is Status.FAILED for response in responses)
         # `take` numbers the responses and keeps those that are new.
@@ -279,7 +295,7 @@ def _find_form(path: Path) -> Form | None:
     return next((form for form in FORMATS if form.fits(path)), None)
 
 
-def _read_rows(path: Path, form: Form, metric: str | None) -> Iterator[Imported | ImportedCounts]:
+def _read_rows(path: Path, form: Form, metric: str | None) -> Iterator[Row]:
     """What a file holds. Whatever its reader trips over is the file's fault."""
     try:
         yield from form.read(path, metric)
@@ -344,7 +360,8 @@ def _verifier_item(path: Path, response: Imported, target: Target, kind: str) ->
         missing = "text of a response" if response.text is None else "single reference answer"
         raise UserError(
             f"{path}: problem {response.problem} has no {missing} in this file, so it can't be "
-            "judged again; import it without --judge-again"
+            "judged again; give a file with the fields problem and gold beside it, or import it "
+            "without --judge-again"
         )
     problem_id = target.problem(response.problem)
     problem = Problem(problem_id, {"question": response.question}, response.gold, kind)
@@ -456,13 +473,19 @@ def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: b
     )
 
 
-def _store_samples(layout: Layout, samples: ArrivingSamples, origins: dict[Path, Origin]) -> None:
+def _store_samples(
+    layout: Layout,
+    samples: ArrivingSamples,
+    origins: dict[Path, Origin],
+    completed_names: set[str],
+) -> None:
     """Write the new samples into a journal, and ask for all of them in the arm's plan.
 
     The journal is a file to which samples are appended. The plan (*grid*) says what is asked for of
     an arm on a problem set: a *cell* is one problem at one training step with the fingerprint of
     its request, and ``length`` how many samples it needs. Only samples that the plan asks for
-    count. ``origins`` says which files the samples are from. ``target`` names the arm, the problem
+    count. ``origins`` says which files the samples are from. ``completed_names``: files that were
+    imported before their run had ended, and are whole now. ``target`` names the arm, the problem
     set and the model; ``samples.known`` counts what was stored before.
     """
     target = samples.target
@@ -475,7 +498,12 @@ def _store_samples(layout: Layout, samples: ArrivingSamples, origins: dict[Path,
     if not samples.new and not is_plan_outdated:
         return
     _reject_copies(origins)
-    imported = _origins_by_name(origins, _earlier_origins(layout, target))
+    earlier = {
+        name: origin
+        for name, origin in _earlier_origins(layout, target).items()
+        if name not in completed_names or "shortfall" not in origin
+    }
+    imported = _origins_by_name(origins, earlier)
     if samples.new:
         attempt = _begin_attempt(layout, _origins_by_name(origins, {}))
         with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
@@ -495,10 +523,10 @@ def _stored_plan(layout: Layout, target: Target) -> Grid | None:
 
 
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:
-    """Return a digest of each sample that the arm has, and those on which a verifier failed.
+    """Return a digest of each sample that the arm has, and those without a verdict.
 
-    The digests are by problem and training step, then by the number of the sample. ``Status.ERROR``
-    says that the verifier failed. ``layout`` gives the paths of the run's folder.
+    The digests are by problem and training step, then by the number of the sample. A sample has no
+    verdict where its response or the verifier failed.
     """
     columns = ("step", "problem", "sample", "digest", "verdict")
     table = stored_samples.read_rows(layout, Group(target.arm, target.problem_set), columns)
@@ -508,6 +536,6 @@ def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[Sample
         values = [chunk.column(name).to_pylist() for name in columns]
         for step, problem, sample, digest, verdict in zip(*values, strict=True):
             digests.setdefault(ProblemAtStep(step, problem), {})[sample] = digest
-            if verdict == Status.ERROR:
+            if verdict in FAILED:
                 unverified.add(SampleKey(target.arm, step, problem, sample))
     return digests, unverified

@@ -79,6 +79,36 @@ def choice_row(doc: int, likelihoods: list[str], acc: float, **more: Any) -> dic
     }  # fmt: skip
 
 
+def batch_request(custom_id: str, question: str) -> dict[str, Any]:
+    """A line of the file that OpenAI's interface and ``vllm run-batch`` take."""
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant."},
+        {"role": "user", "content": question},
+    ]
+    return {
+        "custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
+        "body": {"model": "m", "messages": messages, "max_tokens": 1000, "n": 2},
+    }  # fmt: skip
+
+
+def batch_response(custom_id: str, texts: list[str], finish: str = "stop") -> dict[str, Any]:
+    """A line of the file that they give back."""
+    choices = [
+        {"index": n, "message": {"role": "assistant", "content": text}, "logprobs": None,
+         "finish_reason": finish}
+        for n, text in enumerate(texts)
+    ]  # fmt: skip
+    body = {
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1711471533, "model": "m",
+        "choices": choices,
+        "usage": {"prompt_tokens": 24, "completion_tokens": 15, "total_tokens": 39},
+    }  # fmt: skip
+    return {
+        "id": "batch_req_1", "custom_id": custom_id, "error": None,
+        "response": {"status_code": 200, "request_id": "req_1", "body": body},
+    }  # fmt: skip
+
+
 def limit_row(idx: int, gt: str, preds: list[str]) -> dict[str, Any]:
     return {
         "idx": idx, "question": "How many?", "gt_cot": f"so {gt}", "gt": gt, "level": 3,

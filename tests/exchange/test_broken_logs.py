@@ -16,7 +16,9 @@ from click.testing import CliRunner
 
 from rlbhpc.cli.main import cli
 from rlbhpc.report.gather import gather
-from tests.exchange.made import take_in
+from rlbhpc.store.grid import Grid
+from rlbhpc.study.layout import Layout
+from tests.exchange.made import cube_of, take_in
 
 PROBLEMS, EPOCHS = 4, 2
 ALL = PROBLEMS * EPOCHS
@@ -102,3 +104,19 @@ def test_a_report_says_why_it_left_problems_out(tmp_path: Path) -> None:
     (left_out,) = (note for note in notes if "left out" in note)
     assert "rl.eval: log status: cancelled; 3 of 8" in left_out
     assert any(note.startswith("rl/sums") and "cancelled" in note for note in notes)
+
+
+@pytest.mark.parametrize(("status", "drawn", "failed"), [("cancelled", 3, 0), ("error", ALL, 5)])
+def test_a_log_that_is_whole_now_lacks_nothing(
+    tmp_path: Path, status: str, drawn: int, failed: int
+) -> None:
+    """The same log again, once its run has gone on to the end."""
+    run = tmp_path / "run"
+    take_in(run, inspect_log(tmp_path / "a.eval", status, drawn, failed))
+    done = take_in(run, inspect_log(tmp_path / "a.eval", "success", ALL, 0))
+    assert (done.samples, done.known) == (ALL - drawn + failed, drawn - failed)
+    grid = Grid.load(Layout(run).grid("theirs", "set"))
+    assert grid is not None
+    (origin,) = grid.provenance["imported"].values()
+    assert "shortfall" not in origin
+    assert cube_of(run).n.values.tolist() == [[EPOCHS]] * PROBLEMS

@@ -151,3 +151,22 @@ def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) 
             export(run, tmp_path / "out.json")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+def test_the_hub_reads_the_card_and_the_table(run: Layout, tmp_path: Path) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    folder = tmp_path / "small.hub"
+    assert export(run, folder).endswith("rows")
+    card = huggingface_hub.DatasetCard((folder / "README.md").read_text())
+    (table,) = card.data.configs
+    rows = pq.read_table(folder / table["data_files"])
+    assert rows.num_rows == pq.read_table(exported_parquet(run, tmp_path)).num_rows > 0
+    figures = re.findall(r"!\[.*\]\((.*)\)", card.text)
+    assert figures == ["figures/math500.png"]
+    assert (folder / figures[0]).read_bytes().startswith(b"\x89PNG")
+    assert "| line-200 |" in card.text
+
+
+def exported_parquet(run: Layout, tmp_path: Path) -> Path:
+    export(run, tmp_path / "samples.parquet")
+    return tmp_path / "samples.parquet"

@@ -20,6 +20,8 @@ from rlbhpc.store.compact import compact
 from rlbhpc.study.layout import Layout
 from rlbhpc.verify.verdict import Status
 from tests.exchange.made import (
+    batch_request,
+    batch_response,
     choice_row,
     evalplus_row,
     limit_row,
@@ -62,6 +64,9 @@ def originals() -> dict[str, str]:
         "x_eval_all.json": json.dumps(livecodebench),
         "x_predictions.json": json.dumps([prediction_row("q", test_id=0)]),
         "log.json": json.dumps(inspect),
+        "batch_in.jsonl": json.dumps(batch_request("q-0", "2 + 2 = ?")),
+        "batch_out.jsonl": json.dumps(batch_response("q-0", ["4", "5"])),
+        "gold.jsonl": json.dumps({"problem": "q-0", "gold": "4"}),
         "counts.json": json.dumps([{"problem": "a", "n": 4, "c": 2}]),
         "per_instance_stats.json": json.dumps(
             [{"instance_id": "id1", "stats": [{"name": {"name": "m"}, "count": 1, "sum": 1.0}]}]
@@ -166,8 +171,8 @@ def stats(right: float) -> str:
             "t/0, program 0: .*only the base tests were run; use --metric base",
         ),
         ("x.json", '{"eval": {"t/0": [], "t/1": 3}}', None, "x.json: not a whole EvalPlus results"),
-        ("x.json", '{"eval": {}, 3: 4}', None, "x.json: .*character 14: .*expected a name in quo"),
-        ("x.json", '{"eval": {"t/0": []}} 1', None, "x.json: line 1, character 23: .*more after"),
+        ("x.json", '{"eval": {}, 3: 4}', None, "x.json: not JSON .*char 13"),
+        ("x.json", '{"eval": {"t/0": []}} 1', None, "x.json: not JSON .*char 22"),
         ("samples.jsonl", "", "acc,loose", "samples.jsonl: no record with the filter 'loose'"),
         ("samples.jsonl", "", "acc", "jsonl:1: no score 'acc'; its scores are exact_match"),
         ("a.jsonl", '{"problem": "a", "correct": 1, "seed": "x"}', None, "seed are whole numbers"),

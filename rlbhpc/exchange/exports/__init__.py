@@ -15,6 +15,7 @@ from typing import Final
 from rlbhpc import files
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
+from rlbhpc.exchange.exports.hub import write_hub
 from rlbhpc.exchange.exports.tables import (
     write_csv,
     write_json,
@@ -48,6 +49,7 @@ FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
     ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
     ".json": FileFormat(write_json, "the same as a list of objects"),
     ".tensorboard": FolderFormat(write_tensorboard, "training curves as event files", "steps"),
+    ".hub": FolderFormat(write_hub, "a folder for the Hugging Face Hub: card, Parquet, figures"),
     ".eee": FolderFormat(write_every_eval_ever, "a folder in the schema of Every Eval Ever"),
 }
 

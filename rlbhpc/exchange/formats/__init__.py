@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlbhpc.exchange.formats.batches import BatchRequests, BatchResponses, References
 from rlbhpc.exchange.formats.code import EvalPlusResults, LiveCodeBenchResults
 from rlbhpc.exchange.formats.form import Form
 from rlbhpc.exchange.formats.harnesses import HelmStats, LmEvalSamples
@@ -25,6 +26,9 @@ FORMATS: Final[tuple[Form, ...]] = (
     LimitOfRlvr(),
     VerlRollouts(),
     NemoSkills(),
+    BatchRequests(),
+    BatchResponses(),
+    References(),
     Scored(),
 )
 

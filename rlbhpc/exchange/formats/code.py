@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.exchange.formats.form import Form, Imported, ImportedCounts, as_verdict, same_length
+from rlbhpc.exchange.formats.form import Form, Imported, Row, as_verdict, same_length
 from rlbhpc.exchange.formats.rows import entries, first_value
 from rlbhpc.verify.verdict import Status
 
@@ -47,7 +47,7 @@ class EvalPlusResults(Form):
             for number, program in enumerate(programs):
                 yield f"{path}: {task}, program {number}", (task, number, program)
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported | ImportedCounts]:
+    def read(self, path: Path, metric: str | None) -> Iterator[Row]:
         """Read every program."""
         if metric not in (None, "base", "plus"):
             raise UserError(f"{path}: no score {metric!r}; allowed are base and plus")

@@ -66,15 +66,32 @@ class ImportedCounts:
     step: int = 0
 
 
+@dataclass(frozen=True)
+class ImportedQuestion:
+    """What a file says of a problem whose responses stand in another: question, reference answer.
+
+    ``gold`` is the reference answer; None where the file does not have it.
+    """
+
+    problem: str
+    question: str = ""
+    gold: str | None = None
+
+
+#: What a row of a file is.
+Row = Imported | ImportedCounts | ImportedQuestion
+
+
 class Form:
     """A format that can be imported; by default JSON Lines with certain fields.
 
     ``name`` is what it is called in messages, ``fields`` are those of the first record by which a
-    file is known.
+    file is known. ``has_responses`` is False where files say of problems what they ask.
     """
 
     name: str
     fields: frozenset[str]
+    has_responses = True
 
     def fits(self, path: Path) -> bool:
         """Whether a file is of this format, by its ending and first bytes."""
@@ -92,7 +109,7 @@ class Form:
         """The responses of a record; an error of a missing field gets the record's place."""
         raise NotImplementedError
 
-    def read(self, path: Path, metric: str | None) -> Iterator[Imported | ImportedCounts]:
+    def read(self, path: Path, metric: str | None) -> Iterator[Row]:
         """Read a file; ``metric`` names the score that decides where there are several."""
         for place, row in self.records(path):
             with row_of(self.name, place):
@@ -138,6 +155,19 @@ def single_reference(value: Any) -> str | None:
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
     return str(value) if isinstance(value, str | int | float) else None
+
+
+def last_user_text(messages: list[dict[str, Any]]) -> str:
+    """What the user asked: the last of the user's messages; empty if there is none."""
+    contents = [message["content"] for message in messages if message["role"] == "user"]
+    return message_text(contents[-1]) if contents else ""
+
+
+def message_text(content: str | list[dict[str, Any]]) -> str:
+    """Text of a message, whose content may be cut into parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
 
 
 def choose_score(scores: dict[str, Any], metric: str | None, place: str) -> Any:

@@ -21,6 +21,8 @@ from rlbhpc.exchange.formats.form import (
     LogState,
     as_verdict,
     choose_score,
+    last_user_text,
+    message_text,
     row_of,
     single_reference,
 )
@@ -101,7 +103,7 @@ class InspectLog(Form):
             str(row["id"]),
             verdict,
             int(row["epoch"]) - 1,
-            text=_message_text(choice.get("message", {}).get("content", "")),
+            text=message_text(choice.get("message", {}).get("content", "")),
             answer=answer,
             finish=_FINISH.get(choice.get("stop_reason", ""), -1),
             n_tokens=int((output.get("usage") or {}).get("output_tokens", -1)),
@@ -112,18 +114,7 @@ class InspectLog(Form):
 
 def _question(sample_input: str | list[dict[str, Any]]) -> str:
     """What the user asked: a text, or the last of the user's messages."""
-    if isinstance(sample_input, str):
-        return sample_input
-    user_messages = [message for message in sample_input if message["role"] == "user"]
-    texts = [_message_text(message["content"]) for message in user_messages]
-    return texts[-1] if texts else ""
-
-
-def _message_text(content: str | list[dict[str, Any]]) -> str:
-    """Text of a message, whose content may be cut into parts."""
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+    return sample_input if isinstance(sample_input, str) else last_user_text(sample_input)
 
 
 def _read_archive(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -141,9 +141,9 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{place}: not JSON ({error}); one object per line") from error
+                raise NotJsonError(f"{place}: not JSON ({error}); one object per line") from error
             if not isinstance(value, dict):
-                raise UserError(f"{place}: a {type(value).__name__}; one object per line")
+                raise NotJsonError(f"{place}: a {type(value).__name__}; one object per line")
             yield place, value
 
 
@@ -201,7 +201,7 @@ def first_names(path: Path) -> list[str]:
     A JSON Lines file has an object a line.
     """
     value = None
-    with suppress(UserError):
+    with suppress(NotJsonError):
         _, value = next(json_lines(path), ("", None))
     if value is None and file_ending(path) == ".json":
         with suppress(NotJsonError):
