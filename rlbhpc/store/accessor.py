@@ -364,7 +364,7 @@ class TreeAccessor(_Methods):
             dataset = node.to_dataset(inherit=False)
             layout = _run_layout(dataset)
             group = _group_of(dataset)
-            rows = samples.read_all_current_rows(layout, group, columns)
+            rows = samples.read_current_rows(layout, group, None, None, columns)
             for name in ("verdict", "strict", "lenient", "finish"):
                 index = rows.schema.get_field_index(name)
                 rows = rows.set_column(index, name, _code_words(rows[name], name))

@@ -78,8 +78,7 @@ def read_parquet(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
         raise UserError(
             f"{path}: damaged (its content does not have the digest in its name); {remedy}"
         )
-    metadata = pq.read_schema(pa.BufferReader(data)).metadata
-    return pq.read_table(pa.BufferReader(data), schema=schema).replace_schema_metadata(metadata)
+    return pq.read_table(pa.BufferReader(data), schema=schema)
 
 
 def digest_of_name(path: Path) -> str:

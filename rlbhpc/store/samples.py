@@ -64,22 +64,22 @@ def read_rows(
 
 
 def read_current_rows(
-    layout: Layout, group: Group, step: int, problems: Collection[str], columns: Sequence[str]
+    layout: Layout,
+    group: Group,
+    step: int | None,
+    problems: Collection[str] | None,
+    columns: Sequence[str],
 ) -> pa.Table:
     """Read columns of the samples of some problems at one step that answer what is asked.
 
-    Samples of an earlier request, with another prompt or setting, are left out, and so are damaged
-    ones, which this finds by reading every sample.
+    ``step, problems``: None means all. Samples of an earlier request, with another prompt or
+    setting, are left out, and so are damaged ones, which this finds by reading every sample.
     """
+    steps = None if step is None else {step}
     chosen = _read(
-        layout, group, columns, _choose_requested, problems=problems, steps={step}, verify=True
+        layout, group, columns, _choose_requested, problems=problems, steps=steps, verify=True
     )
     return chosen.table
-
-
-def read_all_current_rows(layout: Layout, group: Group, columns: Sequence[str]) -> pa.Table:
-    """Read columns of all samples of a group that answer what is asked."""
-    return _read(layout, group, columns, _choose_requested).table
 
 
 def find_samples(
@@ -121,7 +121,7 @@ def find_samples(
 
 def count_graders(layout: Layout, group: Group) -> Counter[str]:
     """Count the verdicts of each grader among the samples that answer what is asked."""
-    graders = read_all_current_rows(layout, group, ["grader"])["grader"]
+    graders = read_current_rows(layout, group, None, None, ["grader"])["grader"]
     # A generation that failed was not judged: it has no grader.
     counts = {row["values"]: row["counts"] for row in graders.value_counts().to_pylist()}
     counts.pop("", None)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,10 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rlbhpc.errors import TRY_AGAIN, UserError
+from rlbhpc.errors import UserError
 from rlbhpc.store import checked, cube, cube_schema, left_out
 from rlbhpc.store.grid import Grid, natural_order
 from rlbhpc.store.left_out import Note
+from rlbhpc.store.snapshot import retry_while_changing
 from rlbhpc.study.layout import Layout, entries
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ ROLLOUT_ROWS: Final = pa.schema(
 PART_ROWS: Final = 1 << 18
 _EIGHT_DIGITS: Final = "[0-9]" * 8
 _PART_NAMES: Final = f"{_EIGHT_DIGITS}-{_EIGHT_DIGITS}-*{checked.PARQUET}"
-_MAX_TRIES: Final = 5
 # Cells of a chunk of the cube.
 _CHUNK_CELLS: Final = 1 << 21
 
@@ -148,11 +147,12 @@ def _all_parts(folder: Path) -> list[RolloutPart]:
 
 def read_rollouts(folder: Path) -> pa.Table:
     """All rows of a training, in the order of their steps."""
-    for _ in range(_MAX_TRIES):
-        with suppress(FileNotFoundError):  # a training has just put one part in another's place
-            parts = [_read_rollout_part(path) for path in rollout_parts(folder)]
-            return pa.concat_tables([ROLLOUT_ROWS.empty_table(), *parts])
-    raise UserError(f"{folder}: keeps changing; try again", TRY_AGAIN)
+
+    def read_parts() -> list[pa.Table]:
+        return [_read_rollout_part(path) for path in rollout_parts(folder)]
+
+    # A training may have just put one part in another's place.
+    return pa.concat_tables([ROLLOUT_ROWS.empty_table(), *retry_while_changing(read_parts)])
 
 
 def _read_rollout_part(path: Path) -> pa.Table:
@@ -259,8 +259,6 @@ SCORE_ROWS: Final = pa.schema(
     ]
 )
 _JSON: Final = ".json"
-# Key of the metadata of a scores file: the table that it was written for.
-_TABLE_KEY: Final = b"place"
 
 
 def counts_file(layout: Layout, arm: str, problem_set: str) -> Path:
@@ -314,9 +312,7 @@ def add_scores(layout: Layout, source: str, problem_set: str, scorer: str, rows:
     folder = layout.tables(SCORES) / source / problem_set / scorer
     keys = [(name, "ascending") for name in ("problem", "sample", "step", "scorer_step")]
     ordered = rows.cast(SCORE_ROWS).sort_by(keys)
-    return checked.put_parquet(
-        folder, ordered.replace_schema_metadata({_TABLE_KEY: _table_name(folder)})
-    )
+    return checked.put_parquet(folder, ordered)
 
 
 def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> pa.Table:
@@ -325,7 +321,9 @@ def read_scores(layout: Layout, source: str, problem_set: str, scorer: str) -> p
 
 
 def _read_score_files(paths: Iterable[Path]) -> pa.Table:
-    return pa.concat_tables([SCORE_ROWS.empty_table(), *map(_read_score_file, paths)])
+    remedy = "remove it and run `rlbhpc score` again"
+    tables = [checked.read_parquet(path, SCORE_ROWS, remedy) for path in paths]
+    return pa.concat_tables([SCORE_ROWS.empty_table(), *tables])
 
 
 def settle_scores(
@@ -472,24 +470,3 @@ def _load(path: Path) -> dict[str, Any]:
         return checked.read(path)
     except ValueError as error:
         raise UserError(f"{path}: damaged ({error}); import or write it again") from error
-
-
-def _read_score_file(path: Path) -> pa.Table:
-    """Read a file of scores; an error where it was moved from another table.
-
-    The *table name* is ``<source>/<set>/<scorer>``, after its folder; each file stores the one that
-    it was written for.
-    """
-    rows = checked.read_parquet(path, SCORE_ROWS, "remove it and run `rlbhpc score` again")
-    table_name = _table_name(path.parent)
-    written_for = (rows.schema.metadata or {}).get(_TABLE_KEY, table_name)
-    if written_for != table_name:
-        raise UserError(
-            f"{path}: of {written_for.decode()}; remove it and run `rlbhpc score` again"
-        )
-    return rows
-
-
-def _table_name(folder: Path) -> bytes:
-    """Whose texts, of which problem set, under which model: the last names of a folder."""
-    return "/".join(folder.parts[-3:]).encode()

@@ -93,7 +93,7 @@ def test_rollouts_that_keep_changing_are_read_another_time(
     if changes < 5:
         assert steps_in(tmp_path) == [1, 2]
         return
-    with pytest.raises(UserError, match="keeps changing; try again") as told:
+    with pytest.raises(UserError, match="keep vanishing") as told:
         tables.read_rollouts(tmp_path)
     assert told.value.code == TRY_AGAIN
 

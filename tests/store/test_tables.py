@@ -141,15 +141,6 @@ def test_damaged_tables_are_found(layout: Layout) -> None:
     assert compact(layout).new
 
 
-def test_scores_in_the_folder_of_other_texts_are_refused(layout: Layout) -> None:
-    path = tables.add_scores(layout, "rl", "math", "base", scores([("math/1", 0, 50, 0, -3.5)]))
-    moved = layout.tables(tables.SCORES) / "base" / "math" / "rl" / f"copy-{path.name}"
-    moved.parent.mkdir(parents=True)
-    moved.write_bytes(path.read_bytes())
-    with pytest.raises(UserError, match=f"{moved}: of rl/math/base; remove it"):
-        compact(layout)
-
-
 def test_settled_scores_are_one_file_without_what_is_no_longer_asked_for(layout: Layout) -> None:
     one, two = ("math/1", 0, 50, 0, -3.5), ("math/0", 2, 100, 7, -2.0)
     tables.add_scores(layout, "rl", "math", "base", scores([one]))
