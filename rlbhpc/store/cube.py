@@ -591,11 +591,6 @@ def sweep_versions(layout: Layout, keep: Version) -> None:
                 doomed = files.partial_path(layout.cubes)
                 folder.rename(doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
-    for name in files.list_names(layout.cube.parent, files.PARTIAL):
-        link = layout.cube.parent / name
-        with suppress(OSError):
-            if link.is_symlink() and _is_abandoned(link):
-                link.unlink()
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -166,13 +166,8 @@ def find_positions(
     for a value that is not in ``names``, so that the array can index at once; the second array says
     which of these positions are real.
     """
-    if len(column) == 0:
-        return np.empty(0, np.int64), np.empty(0, bool)
-    column = column.unify_dictionaries().combine_chunks()
-    position_of_name = {name: position for position, name in enumerate(names)}
-    distinct_values = column.dictionary.to_pylist()
-    positions = np.array([position_of_name.get(value, -1) for value in distinct_values], np.int64)
-    positions = positions[np.asarray(column.indices)]
+    found = pc.index_in(column.cast(pa.string()), pa.array(names, pa.string()))
+    positions = found.fill_null(-1).to_numpy().astype(np.int64)
     return np.maximum(positions, 0), positions >= 0
 
 

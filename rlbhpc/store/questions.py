@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ from rlbhpc.store.cube_schema import QUESTIONS
 from rlbhpc.store.grid import Grid
 from rlbhpc.store.left_out import Note
 from rlbhpc.study.layout import Layout
-from rlbhpc.study.load import study_of
 
 # Characters that are kept of tests; those of a program may be megabytes.
 _MAX_TEST_CHARACTERS: Final = 2_000
@@ -108,20 +106,9 @@ def stored_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Quest
 
 
 def read_questions(layout: Layout, arm: str, set_name: str) -> dict[str, Question]:
-    """The questions of an arm on a problem set, by id of the problem.
-
-    A run of an older version has none, and a damaged file is told and left out: those of its study
-    are then read where the study found them, if they are still there and unchanged. Of imported
-    samples there are none in that case.
-    """
+    """The questions of an arm on a problem set, by id; a damaged file is told and left out."""
     try:
-        if stored := stored_questions(layout, arm, set_name):
-            return stored
+        return stored_questions(layout, arm, set_name)
     except UserError as error:
         left_out.warn_left_out(layout.root, [Note(left_out.DAMAGED, str(error))])
-    # The study, or its problem set, may not be there any more.
-    with suppress(UserError, OSError):
-        study = study_of(layout)
-        if study is not None and arm in study.arms and set_name in study.problem_sets:
-            return questions_of(study.problems(set_name))
-    return {}
+        return {}

@@ -169,10 +169,13 @@ def test_what_killed_processes_left_goes_when_it_is_old(layout: Layout) -> None:
     for remnant in remnants:
         remnant.parent.mkdir(parents=True, exist_ok=True)
         remnant.write_bytes(b"half a file")
+    link = layout.root / "4567.partial"
+    link.symlink_to("cubes/nowhere/cube.zarr")
+    remnants.append(link)
     clean(layout)
-    assert all(remnant.exists() for remnant in remnants)
+    assert all(remnant.is_symlink() or remnant.exists() for remnant in remnants)
     assert {*remnants} <= {*clean(layout, idle_hours=0).removed}
-    assert not any(remnant.exists() for remnant in remnants)
+    assert not any(remnant.is_symlink() or remnant.exists() for remnant in remnants)
     assert part.exists()
 
 

@@ -130,13 +130,6 @@ def test_a_journal_that_grew_is_copied_again(
     assert not merge.merge(there, here).copied
 
 
-def test_one_name_for_two_journals_stops_the_merge(here: Layout, there: Layout) -> None:
-    made.journal(here, [right(0, 0)], "one")
-    made.journal(there, [right(0, 1)], "one")
-    with pytest.raises(UserError, match="have one name and different content"):
-        merge.merge(here, there)
-
-
 def test_a_damaged_part_stays_where_it_is(here: Layout, there: Layout) -> None:
     made.journal(here, [right(0, 0)], "one")
     made.journal(there, [right(1, i) for i in range(N)], "two")
