@@ -234,7 +234,7 @@ class Base:
             root = cube.open_checked(version.store)
         except (UserError, FileNotFoundError):
             return None
-        same_schema = version.sources["schema_version"] == cube_schema.SCHEMA_VERSION
+        same_schema = version.sources.get("schema_version") == cube_schema.SCHEMA_VERSION
         return cls(version.store, root, version.sources, same_schema and not rebuild)
 
     def was_made_from(self, sources: Sources) -> bool:
@@ -248,7 +248,7 @@ class Base:
 
     def notes_by_band(self, group: Group) -> dict[str, list[Note]]:
         """What was left out of each band of a group."""
-        stored = self.sources["left_out"].get(str(group), {})
+        stored = self.sources.get("left_out", {}).get(str(group), {})
         return {band: [Note(*note) for note in notes] for band, notes in stored.items()}
 
     def damaged_bands(self, group: Group) -> set[str]:

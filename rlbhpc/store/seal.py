@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -319,8 +320,9 @@ def _abandoned_files(layout: Layout, idle_since: float) -> Iterator[tuple[Path, 
     for path in layout.root.rglob(f"*{files.PARTIAL}"):
         with suppress(FileNotFoundError):
             statuses = [entry.lstat() for entry in (path, *path.rglob("*"))]
+            sizes = [status.st_size for status in statuses if not S_ISDIR(status.st_mode)]
             if max(status.st_mtime for status in statuses) <= idle_since:
-                yield path, sum(status.st_size for status in statuses)
+                yield path, sum(sizes)
 
 
 # --- a run, as its study says --------------------------------------------------------------------
