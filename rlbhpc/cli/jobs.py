@@ -292,7 +292,7 @@ def cancel(run: Path) -> int:
 @click.option(
     "--rehearse",
     is_flag=True,
-    help="Warn one task and cancel another: the one comes back, the other stays away.",
+    help="Warn a task, which must come back, and cancel it, which must keep it away.",
 )
 @click.option("--cluster", metavar="NAME|FILE", help="For --rehearse.")
 @shared.as_json

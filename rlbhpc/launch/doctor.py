@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 from submitit.core.utils import FailedJobError
@@ -320,174 +320,137 @@ def write_entry(path: Path) -> None:
         out.write(f"# Written by rlbhpc doctor; see docs/clusters.md for every key.\n{text}")
 
 
-# A rehearsal of the worst minute: of two tasks one is warned and comes back, one is cancelled.
+# A rehearsal of the worst minute: a task is warned and comes back, is cancelled and stays away.
 
 
 JOB_NAME: Final = "rlbhpc-rehearsal"
-# The work of a task: rlbhpc must start; the first run waits to be ended, a second one says so.
+# The work of the task: rlbhpc must start; then it waits to be ended.
 WORK: Final = """\
-events=events.$SLURM_ARRAY_TASK_ID
-if [ -e "$events" ]; then echo "resumed" >>"$events"; exit 0; fi
-"$@" --version >>"$events" 2>&1 || { echo "broken" >>"$events"; exit 64; }
-trap 'echo "drained" >>"$events"; exit 75' TERM
-echo "started" >>"$events"
+"$@" --version >>events 2>&1 || { echo "broken" >>events; exit 64; }
+trap 'echo "drained" >>events; exit 75' TERM
+echo "started" >>events
 while :; do sleep 1; done
 """
-WARNED_TASK: Final = 0
-CANCELLED_TASK: Final = 1
-# Seconds for a step once no task waits in the queue.
+EVENTS: Final = ("started", "drained", "broken")
+# Seconds for a step once the task does not wait in the queue.
 STEP_SECONDS = 900.0
-SECONDS_BETWEEN_LOOKS = 30.0
+SECONDS_BETWEEN_LOOKS = 10.0
+
+
+class Step(NamedTuple):
+    """One step of a rehearsal: what is awaited, and the signal that is then sent to the task.
+
+    It has come once the task has written so many ``events``. A step that begins a run ``may_queue``
+    first. The ``signal`` is options of scancel; None sends nothing.
+    """
+
+    awaited: str
+    events: int
+    may_queue: bool
+    signal: tuple[str, ...] | None
+
+
+STEPS: Final = (
+    Step("it started, with rlbhpc in it", 1, True, ("--signal=USR1", "--batch")),
+    Step("it was warned, and drained", 2, False, None),
+    Step("it came back by itself", 3, True, ()),
+    Step("it was cancelled, and drained", 4, False, None),
+)
 
 
 def rehearse(
     folder: Path, cluster: Cluster, options: dict[str, str], say: Callable[[str], None]
 ) -> bool:
-    """Run the rehearsal under ``folder``, or go on with one in the queue; whether all worked.
+    """Run a rehearsal under ``folder``; whether all its steps came.
 
-    A rehearsal is a small job of two tasks: one is warned and must come back by itself, the other
-    is cancelled and must stay away. ``options`` are those of sbatch. "clusters" is set where the
-    site has several. The file `job` in the rehearsal's folder has its id.
+    A rehearsal is a small job of one task, which is warned and must come back by itself, and then
+    is cancelled and must stay away. ``options`` are those of sbatch. Of one that failed the files
+    are kept.
     """
-    clusters = _rehearsal_options(folder, cluster, options).get("clusters", "")
-    own_folder = _find_rehearsal(folder, clusters) or _submit_rehearsal(folder, cluster, options)
-    rehearsal = _Rehearsal(own_folder, (own_folder / "job").read_text(), clusters, say)
-    say(f"job {rehearsal.job_id} is in the queue; its files are in {own_folder}")
+    job_folder, job_id = _submit_rehearsal(folder, cluster, options)
+    say(f"job {job_id} is in the queue; its files are in {job_folder}")
+    rehearsal = _Rehearsal(job_folder, job_id, say)
+    keeps_files = False
     try:
         works = rehearsal.run()
-    except KeyboardInterrupt:
-        raise UserError(rehearsal.how_to_go_on, TRY_AGAIN) from None
-    if works:
-        shutil.rmtree(own_folder, ignore_errors=True)
-    return works
+        keeps_files = not works
+        return works
+    finally:
+        query("scancel", job_id)
+        if not keeps_files:
+            shutil.rmtree(job_folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class _Rehearsal:
-    """A rehearsal in the queue; what happened is read from files of its tasks."""
+    """A rehearsal in the queue; what happened is read from the file ``events`` of its task."""
 
     folder: Path
     job_id: str
-    clusters: str
     say: Callable[[str], None]
 
-    @property
-    def how_to_go_on(self) -> str:
-        return f"The same command goes on with job {self.job_id}, and scancel {self.job_id} ends it"
-
     def run(self) -> bool:
-        """Wait for each step, and warn and cancel the tasks between them; whether all steps came.
+        """Wait for each step and send the signal that follows it; whether all steps came."""
+        for step in STEPS:
+            if not self._await(step):
+                return False
+            if step.signal is not None:
+                query("scancel", *step.signal, f"{self.job_id}_0")
+        return self._await(Step("it stays away", len(STEPS), False, None), is_gone=True)
 
-        Each task writes what happens to it into a file of its own: started, drained (told to end,
-        and ended), resumed (started again). `_await` waits for a step, and is False if it does not
-        come. Slurm is asked to act twice and no more.
-        """
-        if not self._await(
-            "both tasks started, with rlbhpc in them",
-            lambda: (
-                self._has_logged(WARNED_TASK, "started")
-                and self._has_logged(CANCELLED_TASK, "started")
-            ),
-            is_queued=True,
-        ):
-            return False
-        if not self._has_logged(WARNED_TASK, "drained"):
-            self._scancel("--signal=USR1", "--batch", f"{self.job_id}_{WARNED_TASK}")
-        if not self._await(
-            "the warned task drained", lambda: self._has_logged(WARNED_TASK, "drained")
-        ):
-            return False
-        if not self._await(
-            "it came back by itself, and ended",
-            lambda: self._has_logged(WARNED_TASK, "resumed"),
-            is_queued=True,
-        ):
-            return False
-        self._scancel(f"{self.job_id}_{CANCELLED_TASK}")
-        if not self._await(
-            "the cancelled task drained", lambda: self._has_logged(CANCELLED_TASK, "drained")
-        ):
-            return False
-        if not self._await("it stays away", lambda: self._queue() == []):
-            return False
-        if self._has_logged(CANCELLED_TASK, "resumed"):
-            self.say(f"but it came back all the same; see {self.folder}")
-            return False
-        return True
+    def _await(self, step: Step, is_gone: bool = False) -> bool:
+        """Wait until a step has come, and say so; False if it does not come in time.
 
-    def _await(self, step: str, happened: Callable[[], bool], is_queued: bool = False) -> bool:
-        """Wait until ``happened`` is true, and say so; False if it does not become true in time.
-
-        ``step`` names what is waited for. Where ``is_queued``, the tasks may still wait in the
-        queue: the `STEP_SECONDS` count only from when no task is pending there. The queue is asked
-        seldom; None is no answer.
+        With ``is_gone`` the job must also have left the queue, without another run. While the task
+        waits in the queue, where it may, the `STEP_SECONDS` do not count.
         """
         reason_said = ""
         deadline = time.monotonic() + STEP_SECONDS
-        next_look = 0.0
-        while not happened():
-            now = time.monotonic()
-            if now >= deadline or self._is_broken():
-                self.say(f"not {step}: {self._last_log_line()}; see {self.folder}")
-                self._scancel(self.job_id)
+        while True:
+            rows = slurm.read_queue([int(self.job_id)])  # None is no answer
+            events = self._read_events()
+            is_lost = "broken" in events or (is_gone and len(events) > step.events)
+            if not is_lost and len(events) >= step.events and (rows == [] or not is_gone):
+                self.say(step.awaited)
+                return True
+            if is_lost or time.monotonic() >= deadline:
+                self.say(f"not: {step.awaited}: {self._last_log_line()}; see {self.folder}")
                 return False
-            if is_queued and now >= next_look:
-                next_look = now + SECONDS_BETWEEN_LOOKS
-                rows = self._queue()
-                if rows == []:
-                    deadline = now  # its tasks are over
-                for row in rows or ():
-                    if row.state == "PENDING":
-                        deadline = now + STEP_SECONDS
-                        reason_said = self._say_reason(row.reason, reason_said)
-            time.sleep(1)
-        self.say(step)
-        return True
+            if rows == []:
+                deadline = 0.0  # its task is over: one more look at its files
+            for row in rows or ():
+                if row.state == "PENDING" and step.may_queue:
+                    deadline = time.monotonic() + STEP_SECONDS
+                    reason_said = self._say_reason(row.reason, reason_said)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _say_reason(self, reason: str, reason_said: str) -> str:
-        """Say why a task waits, unless that was said already; gives the reason for the next call.
+        """Say why the task waits, unless that was said already; gives the reason for the next call.
 
         ``reason`` is Slurm's word for it. Where it is one that waiting for its turn does not mend,
         such as a limit of the partition, that is an error with advice.
         """
         advice = advise_blocked(reason)
         if advice:
-            raise UserError(f"cannot start: {reason}; {advice}. {self.how_to_go_on}", TRY_AGAIN)
+            raise UserError(f"cannot start: {reason}; {advice}", TRY_AGAIN)
         if reason not in (reason_said, "None"):
             self.say(f"in the queue: {reason}")
         return reason
 
-    def _has_logged(self, task: int, word: str) -> bool:
-        path = self.folder / f"events.{task}"
-        return path.exists() and word in path.read_text().split()
-
-    def _is_broken(self) -> bool:
-        """Whether rlbhpc does not start in a task."""
-        return any(self._has_logged(task, "broken") for task in (WARNED_TASK, CANCELLED_TASK))
-
-    def _queue(self) -> list[slurm.QueueRow] | None:
-        return slurm.read_queue([int(self.job_id)], self.clusters)
-
-    def _scancel(self, *words: str) -> None:
-        query("scancel", *words, clusters=self.clusters)
+    def _read_events(self) -> list[str]:
+        """What the task has written of its runs, in order."""
+        path = self.folder / "events"
+        words = path.read_text().split() if path.exists() else []
+        return [word for word in words if word in EVENTS]
 
     def _last_log_line(self) -> str:
-        lines = []
-        for log in sorted(self.folder.glob("log.*")):
-            lines += log.read_text().splitlines()
-        return lines[-1] if lines else "no log of its tasks"
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return lines[-1] if lines else "no log of its task"
 
 
-def _find_rehearsal(folder: Path, clusters: str) -> Path | None:
-    """Folder of a rehearsal whose job is in the queue still."""
-    for path in folder.absolute().glob("rehearsal-*/job"):
-        if slurm.read_queue([int(path.read_text())], clusters):
-            return path.parent
-    return None
-
-
-def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -> Path:
-    """Submit a rehearsal and give its folder, in which the file `job` has its id.
+def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -> tuple[Path, str]:
+    """Submit a rehearsal and give its folder and the job's id.
 
     The script is like that of a launch: set-up lines of the site, then the parent (`host`), which
     runs the work, `work.sh`, with the command of rlbhpc as its arguments, in the container if there
@@ -524,8 +487,7 @@ def _submit_rehearsal(folder: Path, cluster: Cluster, options: dict[str, str]) -
         job_id = slurm.submit_script(own_folder, "rehearsal", JOB_NAME)
     except (FailedJobError, OSError) as error:
         raise UserError(f"the rehearsal was not taken: {error}") from None
-    (own_folder / "job").write_text(job_id)
-    return own_folder
+    return own_folder, job_id
 
 
 def _rehearsal_options(
@@ -539,12 +501,12 @@ def _rehearsal_options(
     """
     resources = Resources(partition=cluster.light.partition, time="5", cpus=1)
     options = {
-        "array": f"{WARNED_TASK}-{CANCELLED_TASK}",
+        "array": "0",
         "chdir": str(folder),
         "job-name": JOB_NAME,
         "ntasks": "1",
         "open-mode": "append",
-        "output": "log.%a",
+        "output": "log",
         "requeue": "",
         **resource_options(cluster, resources),
     }

@@ -32,7 +32,7 @@ from rlbhpc.launch.host.claims import (
     seconds_silent,
     start_tick,
 )
-from rlbhpc.launch.host.task import launching_environment, read_submissions, read_submitted_ids
+from rlbhpc.launch.host.task import read_submissions, read_submitted_ids
 from rlbhpc.launch.jobs import COMPACT, REPORT, SNAPSHOT, list_outdated_jobs
 from rlbhpc.launch.slurm import QueueRow
 from rlbhpc.store.tables import COUNTS
@@ -267,10 +267,16 @@ class LaunchFolder:
                 " what is left"
             )
 
-    @property
-    def clusters(self) -> str:
-        """Where a site has several: those that its jobs went to."""
-        return str(self.record.get("clusters", ""))
+    def reject_other_clusters(self) -> None:
+        """Refuse to ask other clusters of a site than those that its jobs went to."""
+        clusters = self.record.get("clusters", "")
+        asked_clusters = os.environ.get(slurm.CLUSTERS_VARIABLE, "")
+        if self.submitted and clusters != asked_clusters:
+            raise UserError(
+                f"jobs of launch {self.path.name} went to clusters {clusters!r} and this shell asks"
+                f" {asked_clusters!r}; give the same command after export"
+                f" {slurm.CLUSTERS_VARIABLE}={clusters}"
+            )
 
     @property
     def attempted_scripts(self) -> set[str]:
@@ -282,7 +288,7 @@ class LaunchFolder:
 
         None where Slurm does not say.
         """
-        return slurm.find_job_by_name(f"{self.record['prefix']}-{script}", user, self.clusters)
+        return slurm.find_job_by_name(f"{self.record['prefix']}-{script}", user)
 
     def record_submission(self, script: str, job_id: str) -> None:
         """Write into `submitted`: `SCRIPT ?` before a call of sbatch, `SCRIPT ID` after it.
@@ -311,7 +317,7 @@ class LaunchFolder:
             jobs[script] = [
                 slurm.StudyJob(
                     self.path, name, script, self.record["prefix"],
-                    clusters=self.clusters, user=self.user, has_made_its_part=self._has_made,
+                    user=self.user, has_made_its_part=self._has_made,
                 )
                 for name in names
             ]  # fmt: skip
@@ -471,8 +477,8 @@ def is_made(study: Study, launch: LaunchFolder, job_id: str, missing: MissingSam
 def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
     """Submit or run a launch as the only one of its study; gives it as it is from then on.
 
-    It was planned before it came to this. Jobs in the queue that were not counted then may make the
-    same samples, so they are refused while something of the launch is still to be submitted.
+    It was planned before it came to this. Jobs that were not counted then may make the same
+    samples, so it is refused while something of it is still to be submitted.
     ``folder`` is RUN/launches/NUMBER; ``verb`` is "submits" or "runs".
     """
     layout = Layout(folder.resolve().parents[1])
@@ -486,36 +492,21 @@ def only_sender(folder: Path, verb: str) -> Iterator[LaunchFolder]:
 
 
 def _reject_uncounted_jobs(launch: LaunchFolder, launches: Iterable[LaunchFolder]) -> None:
-    """Refuse a launch where jobs of others are in the queue that its plan has not counted.
+    """Refuse a launch where jobs were submitted since that its plan has not counted.
 
-    The plan left out what the jobs in the queue were making when it was written. Their scripts, as
-    LAUNCH/NAME, are in the record under "counted". Jobs that were submitted since may make the same
-    samples. The rows of the queue are None where Slurm does not answer.
+    The plan left out what the jobs in the queue were making when it was written. The scripts of all
+    that was submitted then, as LAUNCH/NAME, are in the record under "counted".
     """
     counted = set(launch.record.get("counted", ()))
-    others = [other for other in launches if other.path != launch.path]
-    later = [other for other in others if other.submitted_scripts - counted]
-    rows = read_queue_of(later)
-    if rows is None or hidden_launches(later, rows):
-        folders = ", ".join(str(other.path) for other in later)
-        raise UserError(
-            "Slurm does not say whether jobs are in the queue that were not when launch"
-            f" {launch.path.name} was written, so samples may be drawn twice; run `rlbhpc launch`"
-            " again, which plans what is left; if their cluster is gone, move these away:"
-            f" {folders}",
-            TRY_AGAIN,
-        )
-    for other in later:
-        for script, job_ids in other.submitted.items():
-            is_counted = f"{other.path.name}/{script}" in counted
-            for row in rows:
-                if row.job in job_ids and not is_counted:
-                    raise UserError(
-                        f"job {row.job} of {row.user} is in the queue and was not when launch"
-                        f" {launch.path.name} was written, so samples may be drawn twice; run"
-                        " `rlbhpc launch` again, which plans what is left",
-                        TRY_AGAIN,
-                    )
+    for other in launches:
+        if other.path != launch.path and other.submitted_scripts - counted:
+            raise UserError(
+                f"launch {other.path.name} of {other.user} has jobs that were not counted when"
+                f" launch {launch.path.name} was written, so samples may be drawn twice; run"
+                " `rlbhpc launch` again, which plans what is left; if its cluster is gone, move"
+                f" {other.path} away",
+                TRY_AGAIN,
+            )
 
 
 def recover_launches(layout: Layout) -> list[LaunchFolder]:
@@ -539,20 +530,12 @@ def recover_launches(layout: Layout) -> list[LaunchFolder]:
 
 
 def read_queue_of(launches: Iterable[LaunchFolder]) -> list[QueueRow] | None:
-    """Jobs of some launches that are in the queue; None if Slurm does not answer.
-
-    ``clusters`` is empty, or names those of a site with several. Each value is asked separately.
-    """
-    ids_by_clusters: dict[str, set[int]] = {}
+    """Jobs of some launches that are in the queue; None if Slurm does not answer."""
+    job_ids: set[int] = set()
     for launch in launches:
-        ids_by_clusters.setdefault(launch.clusters, set()).update(launch.job_ids)
-    queued_rows = []
-    for clusters, job_ids in ids_by_clusters.items():
-        rows = slurm.read_queue(job_ids, clusters)
-        if rows is None:
-            return None
-        queued_rows += rows
-    return queued_rows
+        launch.reject_other_clusters()
+        job_ids |= launch.job_ids
+    return slurm.read_queue(job_ids)
 
 
 def hidden_launches(
@@ -561,19 +544,14 @@ def hidden_launches(
     """Launches of other users whose jobs may be in the queue although Slurm shows none of them.
 
     ``rows`` are the jobs that Slurm shows. Some sites hide the jobs of other users; there, the
-    lack of a row proves nothing. `slurm.hides_jobs` tells whether a site does, asked once for each
-    value of ``clusters``.
+    lack of a row proves nothing. `slurm.hides_jobs` tells whether a site does.
     """
     unseen_launches = []
     for launch in launches:
         is_foreign = launch.user != getpass.getuser()
         if is_foreign and launch.job_ids and not launch.own_rows(rows):
             unseen_launches.append(launch)
-    hides_jobs_on = {
-        clusters: slurm.hides_jobs(clusters)
-        for clusters in {launch.clusters for launch in unseen_launches}
-    }
-    return [launch for launch in unseen_launches if hides_jobs_on[launch.clusters]]
+    return unseen_launches if unseen_launches and slurm.hides_jobs() else []
 
 
 def find_live_jobs(study: Study, launches: Sequence[LaunchFolder]) -> list[QueueRow] | None:
@@ -652,7 +630,7 @@ def cancel(layout: Layout) -> Cancelled:
     rows = read_queue_of(launches)
     worker = describe_worker(layout)
     hidden = hidden_launches(launches, rows or ())
-    ids_by_clusters: dict[str, set[int]] = {}
+    job_ids: set[int] = set()
     for launch in launches:
         own_rows = launch.own_rows(rows or ())
         # The words name the launch, as in `ada submits launch 0003 (process 12 on login1)`.
@@ -663,24 +641,18 @@ def cancel(layout: Layout) -> Cancelled:
             # A launch of somebody else's may not be written to; scancel alone ends it as well.
             with suppress(PermissionError):
                 (launch.path / "cancelled").touch()
-        for row in own_rows:
-            ids_by_clusters.setdefault(launch.clusters, set()).add(row.job)
-    complaint = ""
-    for clusters, job_ids in sorted(ids_by_clusters.items()):
-        complaint += _run_scancel(job_ids, clusters)
+        job_ids |= {row.job for row in own_rows}
+    complaint = _run_scancel(job_ids) if job_ids else ""
     return Cancelled(rows, complaint, worker)
 
 
-def _run_scancel(job_ids: Iterable[int], clusters: str) -> str:
+def _run_scancel(job_ids: Iterable[int]) -> str:
     """End jobs with one request, since every request counts on a busy controller.
 
-    ``clusters`` names those of a site with several, or is empty. Returns what scancel said if it
-    failed.
+    Returns what scancel said if it failed.
     """
-    command = ["scancel", *map(str, sorted(job_ids))]
-    if clusters:
-        command.insert(1, f"--clusters={clusters}")
     process = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=launching_environment()
-    )
+        ["scancel", *map(str, sorted(job_ids))],
+        capture_output=True, text=True, check=False, env=slurm.query_environment(),
+    )  # fmt: skip
     return process.stderr.strip() if process.returncode else ""

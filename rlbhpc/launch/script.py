@@ -32,12 +32,12 @@ from rlbhpc.study.study import Study
 
 SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-A": "account", "-C": "constraint", "-G": "gpus", "-L": "licenses",
-    "-M": "clusters", "-c": "cpus-per-task", "-d": "dependency", "-p": "partition", "-q": "qos",
+    "-c": "cpus-per-task", "-d": "dependency", "-p": "partition", "-q": "qos",
     "-t": "time", "-w": "nodelist", "-x": "exclude",
 }  # fmt: skip
 # Every job inherits these; a helper job without the account would be refused.
 SHARED_OPTIONS: Final = frozenset(
-    "account partition qos reservation licenses exclude begin clusters deadline nice mail-type "
+    "account partition qos reservation licenses exclude begin deadline nice mail-type "
     "mail-user oversubscribe wckey time-min hint".split()
 )
 # These size the work, so jobs that only compact or report keep their own.
@@ -61,6 +61,7 @@ GPU_OPTIONS: Final = RIVAL_OPTIONS[2] | {"gpu-bind", "mem-per-gpu", "cpus-per-gp
 REFUSED_OPTIONS: Final[Mapping[str, str]] = {
     "array": "the plan decides it; use --width for fewer tasks",
     "chdir": "scripts run in the launch's folder",
+    "clusters": "export SLURM_CLUSTERS=NAME in your shell, so that every verb asks there",
     "dry-run": "without --submit, rlbhpc launch only writes scripts for you to read",
     "error": "logs go to the launch's folder",
     "export": "the cluster's `environment` decides it",
@@ -80,7 +81,7 @@ REFUSED_OPTIONS: Final[Mapping[str, str]] = {
 }
 REFUSED_SHORT_OPTIONS: Final[Mapping[str, str]] = {
     "-a": "array", "-D": "chdir", "-e": "error", "-J": "job-name",
-    "-n": "ntasks", "-N": "nodes", "-o": "output", "-i": "input", "-W": "wait",
+    "-n": "ntasks", "-N": "nodes", "-o": "output", "-M": "clusters", "-i": "input", "-W": "wait",
 }  # fmt: skip
 
 
@@ -304,7 +305,7 @@ def resource_options(cluster: Cluster, resources: Resources) -> dict[str, str]:
     }
     shell_clusters = os.environ.get(CLUSTERS_VARIABLE)
     if shell_clusters:
-        # sbatch would not see it, and status looks from any shell.
+        # sbatch would not see it.
         options["clusters"] = shell_clusters
     if resources.partition:
         options["partition"] = resources.partition

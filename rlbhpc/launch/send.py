@@ -219,7 +219,7 @@ def _submit_once(launch: LaunchFolder, script: str, say: Say) -> str:
     answer = _call_sbatch(launch, script, _format_dependency(launch, job_ids), say)
     if job_ids and "ependency" in _slurm_error(answer):
         # Slurm has forgotten a job that ended long ago, and refuses to wait for it.
-        rows = slurm.read_queue(job_ids, launch.clusters)
+        rows = slurm.read_queue(job_ids)
         if rows is None:
             return ""
         job_ids = sorted({row.job for row in rows})

@@ -23,11 +23,13 @@ log = logging.getLogger(__name__)
 QUERY_TIMEOUT_SECONDS = 20.0
 # Lines at the end of a log that an error shows.
 LOG_LINES = 40
-# This variable names the clusters of a site's commands that are given none.
+# At a site with several clusters this variable of the shell names those that commands ask.
 CLUSTERS_VARIABLE = "SLURM_CLUSTERS"
 # Lines of errors that leave a question about jobs open, or answer it. What is wrong with a line of
 # slurm.conf says nothing of jobs.
 ERRORS_ABOUT_JOBS = r"(?m)^.*(?:load_jobs|Invalid job id|cluster|ontact|onnect|Socket).*$"
+# A script that waits for jobs asks Slurm no more often.
+SECONDS_BETWEEN_QUESTIONS = 10.0
 # How far back the accounting is asked for a job: 90 days.
 ACCOUNTING_SECONDS = 90 * 24 * 3600
 # Number of a job that is no task of an array.
@@ -54,18 +56,16 @@ class QueueRow(NamedTuple):
         return str(self.job) if self.task < 0 else f"{self.job}_{self.task}"
 
 
-def query(*command: str, clusters: str = "") -> str | None:
-    """Output of a command that only asks; None where there is no such command or it fails.
-
-    ``clusters`` are those of a site with several, as -M names them.
-    """
+def query(*command: str) -> str | None:
+    """Output of a command that only asks; None where there is no such command or it fails."""
     program, *words = command
-    if clusters:
+    clusters = os.environ.get(CLUSTERS_VARIABLE)
+    if clusters and program == "sacct":  # which alone does not read the variable
         words.insert(0, f"--clusters={clusters}")
     try:
         process = subprocess.run(
             [program, *words], capture_output=True, text=True, errors="replace",
-            timeout=QUERY_TIMEOUT_SECONDS, check=False, env=_query_environment(program),
+            timeout=QUERY_TIMEOUT_SECONDS, check=False, env=query_environment(),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         log.debug("%s: %s", command, error)
@@ -80,53 +80,45 @@ def query(*command: str, clusters: str = "") -> str | None:
     return process.stdout if is_forgotten else None
 
 
-def _query_environment(program: str) -> dict[str, str]:
-    """The shell's environment, less the variables that leave jobs out of what Slurm answers.
-
-    ``program`` is the command that will ask.
-    """
+def query_environment() -> dict[str, str]:
+    """The shell's environment, less the variables that leave jobs out of what Slurm answers."""
     environment = {
         name: value for name, value in os.environ.items() if not task.is_query_filter(name)
     }
     # Without this, squeue cuts the tasks of an array off after 64 characters.
     environment["SLURM_BITSTR_LEN"] = "0"
-    if program == "squeue":
-        # A launch has written down where its jobs are.
-        environment.pop(CLUSTERS_VARIABLE, None)
     return environment
 
 
-def read_queue(job_ids: Iterable[int], clusters: str = "") -> list[QueueRow] | None:
+def read_queue(job_ids: Iterable[int]) -> list[QueueRow] | None:
     """Those of some jobs that are in the queue, whoever owns them; None without an answer."""
     words = ("--all", "--noheader", "--format=%i|%T|%r|%u")
-    return _query_rows(job_ids, clusters, "squeue", *words)
+    return _query_rows(job_ids, "squeue", *words)
 
 
-def read_accounting(
-    job_ids: Iterable[int], since: str, clusters: str = ""
-) -> list[QueueRow] | None:
+def read_accounting(job_ids: Iterable[int], since: str) -> list[QueueRow] | None:
     """How jobs ended, by the accounting; None where there is no accounting.
 
     The start is always given: sacct would leave out what began before midnight.
     """
     words = ("--allocations", "--noheader", "--parsable2", "--format=JobID,State,ExitCode,User")
-    return _query_rows(job_ids, clusters, "sacct", *words, f"--starttime={since}")
+    return _query_rows(job_ids, "sacct", *words, f"--starttime={since}")
 
 
-def _query_rows(job_ids: Iterable[int], clusters: str, *command: str) -> list[QueueRow] | None:
+def _query_rows(job_ids: Iterable[int], *command: str) -> list[QueueRow] | None:
     id_list = ",".join(str(job_id) for job_id in sorted(set(job_ids)))
     if not id_list:
         return []
-    answer = query(*command, f"--jobs={id_list}", clusters=clusters)
+    answer = query(*command, f"--jobs={id_list}")
     return None if answer is None else parse_rows(answer)
 
 
-def hides_jobs(clusters: str = "") -> bool:
+def hides_jobs() -> bool:
     """Whether users do not see the jobs of others, as far as Slurm says."""
-    return task.hides_jobs(query("scontrol", "show", "config", clusters=clusters) or "")
+    return task.hides_jobs(query("scontrol", "show", "config") or "")
 
 
-def find_job_by_name(job_name: str, user: str, clusters: str = "") -> str | None:
+def find_job_by_name(job_name: str, user: str) -> str | None:
     """Id of a user's job by its name, which no other launch has; empty if there is none.
 
     None where Slurm does not say: that the accounting has no such job yet proves nothing. squeue
@@ -135,12 +127,12 @@ def find_job_by_name(job_name: str, user: str, clusters: str = "") -> str | None
     """
     who = (f"--user={user}", "--noheader", f"--name={job_name}")
     # %F is the job's id; of a task, that of its array.
-    queue_answer = query("squeue", *who, "--format=%F", clusters=clusters)
+    queue_answer = query("squeue", *who, "--format=%F")
     queued_id = _last_id(queue_answer)
     if queued_id:
         return queued_id
     words = ("--allocations", "--parsable2", "--starttime=now-1days", "--format=JobID")
-    ended_id = _last_id(query("sacct", *who, *words, clusters=clusters))
+    ended_id = _last_id(query("sacct", *who, *words))
     if queue_answer is None and not ended_id:
         return None
     return ended_id
@@ -236,61 +228,44 @@ class QueueWatcher(InfoWatcher):
     submitit's own watcher needs the accounting, which many sites do not have.
     """
 
-    def __init__(self, delay_s: int = 60) -> None:
-        """Begin without jobs; an answer of Slurm counts for ``delay_s`` seconds at most."""
-        super().__init__(delay_s)
-        self.delay_s = delay_s
+    def __init__(self) -> None:
+        """Begin without jobs."""
+        super().__init__()
         self._jobs: dict[str, StudyJob] = {}
         self._states: dict[str, str] = {}
-        self._last_registration = time.time()
-        self._last_update = 0.0
+        self._asked_at = 0.0
 
     def watch(self, job: StudyJob) -> None:
         """Take in a job, which the next question makes known."""
         self._jobs[job.job_id] = job
-        self._last_registration = time.time()
-        self._last_update = 0.0
-
-    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """State of a job, from Slurm if the last answer is too old.
-
-        The longer no job was new, the longer an answer counts, up to ``delay_s`` seconds. ``mode``
-        is submitit's: "force" always asks, "standard" where the answer is old, and "cache" never.
-        """
-        now = time.time()
-        patience_seconds = min(self.delay_s, max(2.0, (now - self._last_registration) / 2))
-        is_old = now - self._last_update > patience_seconds
-        if mode == "force" or (mode == "standard" and is_old):
-            self.update()
-        return {"State": self._states.get(job_id, "UNKNOWN")}
+        self._asked_at = 0.0
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """The same as a word."""
-        return self.get_info(job_id, mode)["State"]
+        """State of a job, from Slurm if the last answer is too old.
+
+        ``mode`` is submitit's: "force" always asks, "standard" where the answer is old, and "cache"
+        never.
+        """
+        is_old = time.time() - self._asked_at > SECONDS_BETWEEN_QUESTIONS
+        if mode == "force" or (mode == "standard" and is_old):
+            self.update()
+        return self._states.get(job_id, "UNKNOWN")
+
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        """The same as submitit's record of a job."""
+        return {"State": self.get_state(job_id, mode)}
 
     def update(self) -> None:
-        """Ask once for all jobs that are not known to have ended.
-
-        ``clusters`` is where a job runs at a site that has several; each value needs a question of
-        its own.
-        """
-        self._last_update = time.time()
-        jobs_by_clusters: dict[str, list[StudyJob]] = {}
-        for job_id, job in self._jobs.items():
-            if not self.is_done(job_id, mode="cache"):
-                jobs_by_clusters.setdefault(job.clusters, []).append(job)
-        for clusters, jobs in jobs_by_clusters.items():
-            self._update_states(jobs, clusters)
-
-    def _update_states(self, jobs: Iterable[StudyJob], clusters: str) -> None:
-        """Ask for the states of some jobs, all on the same clusters, and store them by job id.
+        """Ask once for the states of all jobs that are not known to have ended.
 
         squeue knows the jobs in the queue. For those that left it the accounting is asked. An id is
         12, or 12_3 for task 3 of array 12. Where Slurm does not answer, all states stay as they
         were.
         """
+        self._asked_at = time.time()
+        jobs = [job for job_id, job in self._jobs.items() if not self.is_done(job_id, "cache")]
         array_of = {job.job_id: job.job_id.split("_")[0] for job in jobs}
-        rows = read_queue(map(int, array_of.values()), clusters)
+        rows = read_queue(map(int, array_of.values()))
         if rows is None:
             return
         queued_states = {row.name: row.state for row in rows}
@@ -301,20 +276,21 @@ class QueueWatcher(InfoWatcher):
             if job_id not in queued_states and array not in queued_states
         }
         since = time.strftime("%Y-%m-%d", time.localtime(time.time() - ACCOUNTING_SECONDS))
-        ended_rows = read_accounting(map(int, gone.values()), since, clusters) or ()
+        ended_rows = read_accounting(map(int, gone.values()), since) or ()
         ended_states = {row.name: row.state for row in ended_rows}
         for job in jobs:
             states = ended_states if job.job_id in gone else queued_states
             state = states.get(job.job_id) or states.get(array_of[job.job_id])
-            self._states[job.job_id] = state or self._state_without_row(job)
+            self._states[job.job_id] = state or _state_without_row(job)
 
-    def _state_without_row(self, job: StudyJob) -> str:
-        """State of a job that neither queue nor accounting names.
 
-        One of this user's has ended, nobody knows how; one of another user's may be hidden.
-        """
-        is_ours = job.user == getpass.getuser()
-        return "ENDED" if is_ours or not hides_jobs(job.clusters) else "UNKNOWN"
+def _state_without_row(job: StudyJob) -> str:
+    """State of a job that neither queue nor accounting names.
+
+    One of this user's has ended, nobody knows how; one of another user's may be hidden.
+    """
+    is_ours = job.user == getpass.getuser()
+    return "ENDED" if is_ours or not hides_jobs() else "UNKNOWN"
 
 
 class StudyJob(Job[str]):
@@ -328,16 +304,14 @@ class StudyJob(Job[str]):
     watcher = QueueWatcher()
 
     def __init__(
-        self, folder: Path, job_id: str, script: str, log_prefix: str, *, clusters: str, user: str,
+        self, folder: Path, job_id: str, script: str, log_prefix: str, *, user: str,
         has_made_its_part: Callable[[str], bool],
     ) -> None:  # fmt: skip
         """Describe a job that was submitted before, and have its state watched.
 
         ``job_id`` is 12, or 12_3 for a task of an array; ``script`` is its script's name without
-        .sbatch, and ``log_prefix`` what the name of its log begins with. ``clusters`` names where
-        it runs at a site that has several.
+        .sbatch, and ``log_prefix`` what the name of its log begins with.
         """
-        self.clusters = clusters
         self.user = user
         self._has_made_its_part = has_made_its_part
         self._study_paths = StudyPaths(folder, job_id, script, log_prefix)
@@ -350,10 +324,8 @@ class StudyJob(Job[str]):
         return self._study_paths
 
     def cancel(self, check: bool = True) -> None:
-        """Cancel it, on the cluster that has it."""
-        options = [f"--clusters={self.clusters}"] if self.clusters else []
-        command = ["scancel", *options, self.job_id]
-        subprocess.run(command, check=check, env=task.launching_environment())
+        """Cancel it."""
+        subprocess.run(["scancel", self.job_id], check=check, env=query_environment())
 
     def results(self) -> list[str]:
         """Wait for its end and give the state it ended in; raises what `exception` gives."""

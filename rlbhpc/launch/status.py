@@ -345,7 +345,7 @@ def _failures_by_accounting(
         since = time.strftime("%Y-%m-%d", time.localtime(written))
         tasks = launch.shards_by_task
         sampling_jobs = {job for job, _ in tasks}
-        ended_rows = slurm.read_accounting(launch.job_ids, since, launch.clusters) or []
+        ended_rows = slurm.read_accounting(launch.job_ids, since) or []
         for row in _expand_arrays(ended_rows, tasks):
             is_over = (row.job, row.task) not in queued and row.state not in GOOD_STATES
             if is_over and not (is_complete and row.job in sampling_jobs):

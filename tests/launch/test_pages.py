@@ -34,9 +34,9 @@ OPERANDS = {
 }  # fmt: skip
 # What needs a network is run in tests/problems/test_stage.py, weights in train/test_provenance.py.
 ELSEWHERE = ("stage", "train")
-# Both tasks of a rehearsal, which a real Slurm would warn and cancel.
+# The task of a rehearsal, which a real Slurm would warn, bring back and cancel.
 REHEARSED = """
-printf 'started\\ndrained\\nresumed\\n' >events.0; printf 'started\\ndrained\\n' >events.1; echo 7
+printf 'started\\ndrained\\nstarted\\ndrained\\n' >events; echo 7
 """
 
 

@@ -30,18 +30,19 @@ def test_an_answer_is_what_a_command_prints_if_it_succeeds(
 ) -> None:
     if body is not None:
         stubs.add("squeues", body)
-    assert slurm.query("squeues", "-h", clusters="big") == answer
     assert slurm.query("squeues", "-h") == answer
-    calls = [["--clusters=big", "-h"], ["-h"]]
-    assert stubs.calls("squeues") == (calls if body is not None else [])
+    assert stubs.calls("squeues") == ([["-h"]] if body is not None else [])
 
 
-def test_jobs_are_asked_for_together_and_nothing_of_none(stubs: Stubs) -> None:
+def test_jobs_are_asked_for_together_and_nothing_of_none(
+    stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTERS", "big")
     stubs.add("squeue", "echo '12_[1-2]|PENDING|None|me'")
     stubs.add("sacct", "exit 1")
     waiting = [QueueRow(12, task, "PENDING", "None", "me") for task in (1, 2)]
     assert slurm.read_queue([13, 12, 12]) == waiting
-    assert slurm.read_accounting([12], "2026-01-02", "big") is None
+    assert slurm.read_accounting([12], "2026-01-02") is None
     assert slurm.read_queue([]) == slurm.read_accounting([], "2026-01-02") == []
     assert stubs.calls("squeue") == [
         ["--all", "--noheader", "--format=%i|%T|%r|%u", "--jobs=12,13"]
@@ -82,7 +83,7 @@ def test_of_several_clusters_one_knows_the_job(stubs: Stubs) -> None:
     ):
         lines = "; ".join(f"echo '{line}' >&2" for line in errors)
         stubs.add("squeue", f"{lines}; echo '5|RUNNING|None|ann'; exit 1")
-        assert slurm.read_queue([5], "big,small") == rows
+        assert slurm.read_queue([5]) == rows
 
 
 def test_the_shell_leaves_nothing_out_of_an_answer(
@@ -94,7 +95,7 @@ def test_the_shell_leaves_nothing_out_of_an_answer(
     monkeypatch.setenv("SQUEUE_FEDERATION", "x")  # which leaves nothing out
     stubs.add("squeue", "env | sed -n 's/=x$//p' | sort")
     stubs.add("sinfo", "env | sed -n 's/=x$//p' | sort")
-    assert slurm.query("squeue") == "SLURM_CONF\nSQUEUE_FEDERATION\n"
+    assert slurm.query("squeue") == "SLURM_CLUSTERS\nSLURM_CONF\nSQUEUE_FEDERATION\n"
     assert slurm.query("sinfo") == "SLURM_CLUSTERS\nSLURM_CONF\nSQUEUE_FEDERATION\n"
     environment = launching_environment()
     assert not {"SQUEUE_STATES", "SACCT_FORMAT", "SLURM_CLUSTERS"} & environment.keys()

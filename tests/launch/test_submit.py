@@ -357,21 +357,20 @@ def test_a_dependency_of_the_users_holds_the_first_jobs_back(tmp_path: Path, stu
     assert [name for name, text in texts.items() if "--mail-user" in text] == ["report.sbatch"]
 
 
-@pytest.mark.parametrize(("words", "shell"), [(["-M", "big"], "other"), ([], "big")])
-def test_jobs_of_another_cluster_of_the_site_are_asked_for_there(
-    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch, words: list[str], shell: str
+def test_jobs_of_several_clusters_are_asked_for_where_they_went(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Named on the command line, else where the shell sends all of Slurm's commands."""
-    monkeypatch.setenv("SLURM_CLUSTERS", shell)
-    launch = launch_in(tmp_path / "s", cluster_of(tmp_path), options=read_options(words))
+    monkeypatch.setenv("SLURM_CLUSTERS", "big")
+    launch = launch_in(tmp_path / "s", cluster_of(tmp_path))
     assert "#SBATCH --clusters=big\n" in (launch / "report.sbatch").read_text()
-    monkeypatch.delenv("SLURM_CLUSTERS")
-    stubs.add("squeue", 'echo "101_0|RUNNING|None|me"')
-    stubs.add("scancel")
+    for program in ("squeue", "scancel"):
+        stubs.add(program, '[ "$SLURM_CLUSTERS" = big ] && echo "101_0|RUNNING|None|me"')
     sending.send(launch)
-    cancel(Layout(launch.parents[1]))
-    calls = [*stubs.calls("squeue"), *stubs.calls("scancel")]
-    assert len(calls) == 2 and all(words[0] == "--clusters=big" for words in calls)
+    cancelled = cancel(Layout(launch.parents[1]))
+    assert cancelled.rows and not cancelled.complaint
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    with pytest.raises(UserError, match="export SLURM_CLUSTERS=big"):
+        cancel(Layout(launch.parents[1]))
 
 
 def test_what_keeps_scancel_from_its_work_is_told(launch: Path, stubs: Stubs) -> None:
