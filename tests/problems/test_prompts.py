@@ -56,6 +56,15 @@ GOLDEN = {
     "monologue and then provide the final answer.\n The reasoning process MUST BE enclosed within "
     "<think> </think> tags. The final answer MUST BE put in \\boxed{}.<|im_end|>\n"
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Q<|im_end|>\n<|im_start|>assistant\n",
+    "simplerl-abel": "Question:\nQ\nAnswer:\nLet's think step by step.\n",
+    "open-reasoner": "A conversation between User and Assistant. The User asks a question, and the "
+    "Assistant solves it. The Assistant first thinks about the reasoning process in the mind and "
+    "then provides the User with the answer. The reasoning process is enclosed within <think> "
+    "</think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> "
+    "reasoning process here </think> <answer> answer here </answer>. User: You must put your "
+    "answer inside <answer> </answer> tags, i.e., <answer> answer here </answer>. And your final "
+    "answer will be extracted automatically by the \\boxed{} tag.\nThis is the problem:\nQ\n"
+    "Assistant: <think>",
     "boxed": "Q\nPlease reason step by step, and put your final answer within \\boxed{}.",
     "completion": "Question: Q\nAnswer: ",
     "completion-boxed": (
