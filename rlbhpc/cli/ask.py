@@ -41,7 +41,8 @@ def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[...,
                      "models countdown, which needs no download."),
         click.option("--n", type=click.IntRange(min=1), help="Samples per problem."),
         click.option("--prompt", metavar="NAME|FILE.txt",
-                     help="For both models. Default: what each model's makers ask it by."),
+                     help="For both models, or 'search' for the best of several. Default: what "
+                     "each model's makers ask it by."),
         click.option("--cluster", metavar="NAME", help="An entry of the cluster table, or "
                      "'local'. Default: by the host's name; without Slurm this machine."),
         click.option("-o", "--output", type=click.Path(path_type=Path),
@@ -146,7 +147,7 @@ def ask(
     fetch(pair, say)
     file = find_study(pair, output)
     study = load_study(file, overrides)
-    samples = sum(block.size for block in study.blocks())
+    samples = sum(study.count_samples(arm) for arm in study.arms)
     say(f"study {file}: {samples:,} samples in all, sizes {pair.size.words}")
     keep(study.layout.logs, "ask")
     layout = make_results(file, say, overrides, options, None if yes else _confirm)

@@ -210,9 +210,6 @@ def _arm_row(study: Study, name: str) -> dict[str, Any]:
     """
     arm = study.arms[name]
     samples_of_set = {set_name: study.n(name, set_name) for set_name in study.sets(name)}
-    samples_per_step = 0
-    for set_name, samples in samples_of_set.items():
-        samples_per_step += len(study.problem_ids(set_name)) * samples
     return {
         "arm": name,
         "model": arm.model,
@@ -227,7 +224,7 @@ def _arm_row(study: Study, name: str) -> dict[str, Any]:
         "problem_sets": list(samples_of_set),
         "n": samples_of_set,
         "stop_after": {key: study.stop_after(name, key) or None for key in samples_of_set},
-        "samples": samples_per_step * len(arm.steps),
+        "samples": study.count_samples(name),
     }
 
 

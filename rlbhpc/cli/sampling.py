@@ -31,12 +31,14 @@ from rlbhpc.store.seal import seal_and_clean
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.load import load_study
+from rlbhpc.study.search import describe_searches
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
 from rlbhpc.sweep.process import Drain
 from rlbhpc.sweep.remember import load_plan, store_study
+from rlbhpc.sweep.search import choose_prompts
 from rlbhpc.sweep.worker import run_plan
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def plan(
     """
     if budget is not None and until is None:
         raise click.UsageError("--budget goes with --until")
-    resolved = load_study(study, overrides)
+    resolved = choose_prompts(load_study(study, overrides))
     _, site = choose(cluster or resolved.file.cluster)
     reject_what_jobs_would(resolved, site)
     blocks = read_presence(resolved.layout, list(resolved.blocks()))
@@ -117,6 +119,8 @@ def plan(
         record["looks"] = look_rows(looks)
     if not as_json:
         print_blocks(blocks)
+        if resolved.searching:
+            click.echo(describe_searches(resolved))
         for name, count in resolved.duplicates.items():
             click.echo(f"{name}: {count:,} repeated records of its files are left out")
         print_summary(new_plan)
@@ -388,12 +392,28 @@ def sample(
     command again goes on from where it stopped, whatever stopped it. TERM, USR1 and USR2
     ask it to finish what is in flight and stop with exit code 75.
     """
-    resolved = shared.logged_study(study, overrides, "sample")
+    resolved = choose_prompts(shared.logged_study(study, overrides, "sample"))
     for arm in arms:
         if arm not in resolved.arms:
             raise click.BadParameter(f"{arm!r} is none of {', '.join(resolved.arms)}")
     check_verifiers(resolved)
-    blocks = [block for block in resolved.blocks() if not arms or block.arm in arms]
+    code = _sample_once(resolved, arms, shard_tokens, retry_failed, workers, limit, grace)
+    chosen = choose_prompts(resolved)
+    if code in (DONE, NOTHING_TO_DO) and chosen is not resolved:
+        return _sample_once(chosen, arms, shard_tokens, retry_failed, workers, limit, grace)
+    return code
+
+
+def _sample_once(
+    resolved: Study, arms: tuple[str, ...], shard_tokens: int, retry_failed: bool,
+    workers: int | None, limit: float | None, grace: float,
+) -> int:  # fmt: skip
+    """Make the missing samples of all arms, or of some and of the tries for their prompts.
+
+    The arguments are those of `sample`; gives the exit code.
+    """
+    wanted = {*arms, *(arm_try for arm_try, arm in resolved.tries.items() if arm in arms)}
+    blocks = [block for block in resolved.blocks() if not arms or block.arm in wanted]
     reject_foreign_models(resolved, {resolved.arms[block.arm].model for block in blocks})
     tell_of_old_verdicts(store_study(resolved), tell)
     layout = resolved.layout

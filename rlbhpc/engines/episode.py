@@ -23,7 +23,7 @@ from rlbhpc.engines.completion import MODEL, Completion, Finish, Request
 from rlbhpc.engines.tokens import StopText, Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.study.keys import Sampling, Turns, follow_up_seed
-from rlbhpc.study.load import render_chat
+from rlbhpc.study.prompts import render_chat
 
 #: Writer of the result of a call that failed, in a trace.
 FAILED: Final = "failed"

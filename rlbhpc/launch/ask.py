@@ -27,7 +27,7 @@ from rlbhpc.launch.prepare import (
 )
 from rlbhpc.launch.status import Status, status
 from rlbhpc.problems.problemset import FileSet
-from rlbhpc.problems.prompts import get_prompt
+from rlbhpc.problems.prompts import SEARCH, get_prompt
 from rlbhpc.problems.registry import get_set
 from rlbhpc.problems.stage import stage, stage_model
 from rlbhpc.study.draft import (
@@ -43,6 +43,7 @@ from rlbhpc.study.draft import (
 )
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
+from rlbhpc.study.search import describe_searches
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import Plan, make_plan, read_presence
 from rlbhpc.sweep.process import devices
@@ -87,7 +88,7 @@ def draft(
     else:
         runs_here = shutil.which("sbatch") is None
     size = ON_CPUS if runs_here and not devices() else ON_GPUS
-    if prompt is not None:
+    if prompt not in (None, SEARCH):
         get_prompt(prompt)  # refuses an unknown one
     default_set = GENERATED_SET if base_model.is_toy else DEFAULT_SET
     problem_sets = read_sets(sets or default_set)
@@ -157,9 +158,7 @@ def describe_dry_run(study: Draft, overrides: Sequence[str], say: Say) -> None:
         file.write(study.text(Path.cwd()))
         file.flush()
         resolved = load_study(Path(file.name), overrides)
-    blocks = read_presence(resolved.layout, list(resolved.blocks()))
-    plan = make_plan(resolved, blocks, SHARD_TOKENS)
-    say(f"it would draw {plan.samples:,} samples, {_describe_cost(resolved, plan)}")
+    say(f"it would draw {_describe_whole_cost(resolved)}")
 
 
 def find_study(study: Draft, target: Path | None) -> Path:
@@ -207,10 +206,10 @@ def make_results(
         if not prepared.jobs and not prepared.notes:
             return layout
         if prepared.jobs:
-            cost = _describe_launch_cost(study, prepared)
             if confirm is not None and not runs_here:
-                confirm(cost)
+                confirm(f"cluster {prepared.draft.cluster_name}: {_describe_whole_cost(study)}")
                 confirm = None
+            cost = _describe_launch_cost(study, prepared)
             launch = write_prepared(prepared)
             job_names = ", ".join(job.name for job in prepared.jobs)
             say(f"launch {launch.folder.name} on {cost}; jobs {job_names}")
@@ -236,6 +235,14 @@ def _describe_launch_cost(study: Study, prepared: Prepared) -> str:
     name = prepared.draft.cluster_name
     where = "this machine" if name == HERE else f"cluster {name}"
     return f"{where}: {prepared.plan.samples:,} samples, {_describe_cost(study, prepared.plan)}"
+
+
+def _describe_whole_cost(study: Study) -> str:
+    """What all missing samples of a study take, also those of arms that search for a prompt."""
+    blocks = [study.block(*key) for key in study.block_keys(searching=True)]
+    plan = make_plan(study, read_presence(study.layout, blocks), SHARD_TOKENS)
+    searches = f"; {describe_searches(study)}" if study.searching else ""
+    return f"{plan.samples:,} samples, {_describe_cost(study, plan)}{searches}"
 
 
 def _describe_cost(study: Study, plan: Plan) -> str:

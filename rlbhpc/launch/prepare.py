@@ -39,6 +39,7 @@ from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
 from rlbhpc.sweep.remember import store_study
+from rlbhpc.sweep.search import choose_prompts
 from rlbhpc.train.rewards import REWARDS, Judged, make_reward
 from rlbhpc.verify.registry import KINDS
 from rlbhpc.verify.running.pool import reject_raising_verifier
@@ -84,7 +85,7 @@ def prepare(
     arm on one problem set, and ``present`` says which of them are stored. What jobs in the queue
     are making is counted as stored, so that the plan does not ask for it again.
     """
-    study = load_study(study_file, overrides)
+    study = choose_prompts(load_study(study_file, overrides))
     reject_namesake(study)
     keep(study.layout.logs, "launch")
     cluster_name, site = choose(cluster or study.file.cluster)

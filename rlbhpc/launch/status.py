@@ -132,8 +132,13 @@ def status(layout: Layout) -> Status:
         blocked=_list_blocked_jobs(rows or ()),
         failures=_group_by_cause(failed_jobs, trains=bool(study.file.recipes)),
         at_work=worker,
-        behind=list_outdated_jobs(layout) if launches and is_complete else [],
+        behind=_list_behind(study, layout) if launches and is_complete else [],
     )
+
+
+def _list_behind(study: Study, layout: Layout) -> list[str]:
+    """What comes after the samples that are there: the choice of prompts, or else other jobs."""
+    return [f"search of {arm}" for arm in study.searching] or list_outdated_jobs(layout)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from rlbhpc.problems.countdown import solve, trace_text
 from rlbhpc.problems.problem import Problem
 
 PLACEHOLDER: Final = "{question}"
+#: The word that an arm has for its prompt where the best one is to be searched.
+SEARCH: Final = "search"
 # How Qwen2-VL and its successors mark an image; engines put the image's tokens in its place.
 IMAGE: Final = "<|image_pad|>"
 _TEMPLATES: Final = Path(__file__).with_name("templates")

@@ -22,7 +22,7 @@ from rlbhpc.report.compare import (
     share_error,
 )
 from rlbhpc.report.measured import MeasuredArm, by_arm_and_set, read_arms
-from rlbhpc.report.phrases import count_text
+from rlbhpc.report.phrases import count_text, percent_text
 from rlbhpc.stats import k_grid, pass_curve
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.verifier_error import ErrorCounts, Errors, Told
@@ -63,9 +63,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
     settings = _settings(study, tree)
     # Another grader's verdicts ended the samples, and looks decided by them.
     regraded = layout.regraded.is_file()
-    arms = _measured_arms(layout, study, tree, settings, regraded)
+    arms = _without_tries(study, _measured_arms(layout, study, tree, settings, regraded))
     provenance = _provenance(tree)
-    notes = list(_run_notes(arms, study, pairs))
+    notes = [*_search_notes(study), *_run_notes(arms, study, pairs)]
     if study is not None and not regraded:
         # Before all other notes; adds the graders to the provenance.
         notes[:0] = _foreign_verdict_notes(study, layout, provenance)
@@ -180,6 +180,29 @@ def _measured_arms(
             errors = Told(stated[arm.arm])
         measured.append(_with_curve(replace(arm, errors=errors), settings))
     return measured
+
+
+def _without_tries(study: Study | None, arms: list[MeasuredArm]) -> list[MeasuredArm]:
+    """The arms but for those that only try prompts; these too while there is nothing else."""
+    answers = [arm for arm in arms if study is None or arm.arm not in study.tries]
+    return answers if any(arm.sampled.any() for arm in answers) else arms
+
+
+def _search_notes(study: Study | None) -> Iterator[str]:
+    """Which prompt each arm has that searched for one, and how good the others were."""
+    for arm, search in study.searches.items() if study else ():
+        if not search.chosen:
+            yield f"{arm}: its prompt is not chosen yet; `rlbhpc launch` goes on."
+            continue
+        rates = [
+            f"{candidate} {' and '.join(percent_text(rate) for rate in by_half)}"
+            for candidate, by_half in search.rates.items()
+        ]
+        yield (
+            f"{arm}: asked by {' and '.join(dict.fromkeys(search.chosen))}, of {len(rates)} that "
+            "were tried. The best on one half of the problems asks the other half; right on "
+            f"each half, %: {'; '.join(rates)}."
+        )
 
 
 def _rank(names: list[str], name: str) -> int:

@@ -291,7 +291,7 @@ def _read_request(group: xr.Dataset, study: Study | None) -> tuple[_Request, lis
     depth = group.sizes.get("sample", 0)
     stop_after = int(group["stop_after"]) if "stop_after" in group else 0
     if study is not None and arm in study.arms and problem_set in study.sets(arm):
-        problems = study.problem_ids(problem_set)
+        problems = study.asked_problems(arm, problem_set)
         depth = study.n(arm, problem_set)
         stop_after = study.stop_after(arm, problem_set)
         steps = [(position, step) for position, step in steps if step in study.arms[arm].steps]

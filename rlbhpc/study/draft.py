@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problemset import FileSet
+from rlbhpc.problems.prompts import SEARCH
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.complaints import listed, nearest
 from rlbhpc.study.lineage import model_config, stated_length
+from rlbhpc.study.search import STOPS
 from rlbhpc.study.tree import is_file
 
 # A template is one YAML file whose first line, a comment, says what it is for.
@@ -39,6 +41,7 @@ _STOPS: Final = {
     **dict.fromkeys(("qwen-boxed", "evalplus", "livecodebench", "easyr1"), ("\nuser\n",)),
     "completion": ("\nQuestion:",),
     "completion-boxed": ("\nQuestion:",),
+    SEARCH: STOPS,
 }
 _MAX_TOKENS_WITHOUT_STOP: Final = 2048
 # How makers name models that answer in a chat format. Qwen3-8B is one, too, and has a base.

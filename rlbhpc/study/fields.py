@@ -106,6 +106,7 @@ Temperature = Annotated[float, Field(ge=0, le=10), Tag("t")]
 TopP = Annotated[float, Field(gt=0, le=1), Tag("p")]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000), Tag("len")]
 Samples = Annotated[int, Field(ge=1, le=1_000_000), Tag("n")]
+Share = Annotated[float, Field(gt=0, lt=1), Tag("share")]
 StopAfter = Annotated[int, Field(ge=0, le=1_000_000), Tag("r")]
 Checkpoints = Annotated[
     list[Annotated[int, Field(ge=0, le=10**12)]],

@@ -46,6 +46,9 @@ class Layout:
     looks = _Fixed("looks.json")
     """What looks at the growing study decided, and the samples that they ask for."""
 
+    searches = _Fixed("searches.json")
+    """Which prompts were chosen where an arm searched for its own."""
+
     plans = _Fixed("plans")
     """Immutable plans, named by content."""
 

@@ -5,8 +5,6 @@ Whatever is wrong is told as one line with file, line and key path, before anyth
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 import shlex
@@ -14,28 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
-from rlbhpc.problems.prompts import (
-    PLACEHOLDER,
-    Prompt,
-    Shot,
-    draw_shots,
-    get_prompt,
-    prompt_names,
-    question_key,
-)
+from rlbhpc.problems.prompts import SEARCH, Prompt, get_prompt, prompt_names
 from rlbhpc.problems.registry import SETS, is_set, set_names
 from rlbhpc.study.complaints import listed, nearest, unknown_name, validated
 from rlbhpc.study.expand import expand, sort_by_origin
 from rlbhpc.study.fields import Shape
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import Digests, file_digest, model_config, stated_length, steady_length
-from rlbhpc.study.schema import PromptEntry, StudyFile
+from rlbhpc.study.prompts import made_prompt
+from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.search import with_searches
 from rlbhpc.study.study import Study, load_problems
-from rlbhpc.study.tools import OWN_TOOLS, find_tool
+from rlbhpc.study.tools import OWN_TOOLS
 from rlbhpc.study.tree import Node, is_file, is_folder, load_tree, shown
 
 log = logging.getLogger(__name__)
@@ -96,7 +88,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     _check_lengths(tree, study)
     _check_power(tree, study)
     _check_turns(tree, study)
-    study = replace(study, digests=_digest_models(tree, study))
+    study = with_searches(replace(study, digests=_digest_models(tree, study)))
     log.debug("study %s, set %s: hash %s, run %s", path, overrides, study.hash, study.layout.root)
     return study
 
@@ -177,7 +169,7 @@ def _check_references(tree: Node) -> None:
     known_names: dict[str, Sequence[str]] = {
         section: list(_entries(tree, section)) for section in ENTRY_WORDS
     }
-    known_names["prompts"] = [*known_names["prompts"], *prompt_names()]
+    known_names["prompts"] = [*known_names["prompts"], *prompt_names(), SEARCH]
     known_names["registered sets"] = list(SETS)
     for node, section in find_references(tree, Shape(StudyFile)):
         name = str(node.value)
@@ -294,13 +286,13 @@ def _load_prompts(tree: Node, file: StudyFile) -> dict[str, Prompt]:
     """
     prompts = {}
     for name, node in _entries(tree, "prompts").items():
-        if name in prompt_names():
+        if name in (*prompt_names(), SEARCH):
             node.fail(f"{name} is a registered prompt; name yours differently")
         with _located(node):
-            prompts[name] = made_prompt(name, file)
+            prompts[name] = made_prompt(name, file.prompts[name], file)
     for node, section in find_references(tree, Shape(StudyFile)):
         name = str(node.value)
-        if section != "prompts" or name in prompts:
+        if section != "prompts" or name in prompts or name == SEARCH:
             continue
         if name.endswith(".txt") and not is_file(Path(name)):
             _fail_missing(node, Path(name), "prompt file")
@@ -569,139 +561,3 @@ def _located(node: Node) -> Iterator[None]:
         raise UserError(f"{node.place()}: {error}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{node.place()}: cannot be read: {error}") from None
-
-
-# Prompts that a study makes: a model's own chat format with its settings, and worked examples.
-
-
-# What stands between an example's answer and the next question where no chat format says it.
-_BETWEEN_EXAMPLES: Final = "\n\n"
-
-
-def made_prompt(name: str, file: StudyFile) -> Prompt:
-    """Build the prompt that an entry of the study's ``prompts`` describes, as literal text.
-
-    Everything is looked up now, so what a model sees is in the study and in its fingerprints.
-    *Shots* are worked examples before the question. ``text`` shows all but the last;
-    ``text_without`` has, for each question among these, the text that shows the last shot in its
-    place, so that no problem sees its own answer. `question_key` is a question without regard to
-    case and spaces.
-    """
-    entry = file.prompts[name]
-    template = get_prompt(entry.template) if entry.template else Prompt(name, PLACEHOLDER, "")
-    shots: list[Shot] = []
-    if entry.shots is not None:
-        source = entry.shots.from_
-        problems = load_problems(source, file.problem_sets[source])
-        shots = draw_shots(problems, entry.shots.n, entry.shots.seed, f"problem set {source}")
-    if entry.chat is None and template.marks and shots:
-        raise UserError(
-            f"prompts.{name}: template {template.name} writes a chat format itself ("
-            f"{template.marks[0]}), and examples are turns of their own; name the model in `chat`"
-            " and take a template of the user's words alone"
-        )
-    # The last one is shown in place of an example whose own question is asked.
-    usual_shots = shots[:-1]
-    text = _prompt_text(entry, template, usual_shots, file)
-    text_without = {}
-    for question, _ in usual_shots:
-        other_shots = [shot for shot in shots if shot[0] != question]
-        text_without[question_key(question)] = _prompt_text(entry, template, other_shots, file)
-    content = json.dumps([text, text_without], sort_keys=True)
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return Prompt(name, text, digest, text_without)
-
-
-def _prompt_text(entry: PromptEntry, template: Prompt, shots: list[Shot], file: StudyFile) -> str:
-    """Return the template after its worked examples, in a model's chat format if one is named.
-
-    ``shots`` are pairs of question and answer. In a chat format each is a turn of the user and one
-    of the assistant; else they are simply put before the template. ``thinking`` must make a
-    difference to the text, or the chat format has no such switch.
-    """
-    turns = [(template.text.replace(PLACEHOLDER, question), answer) for question, answer in shots]
-    if entry.chat is None:
-        examples = [f"{asked}{answer}{_BETWEEN_EXAMPLES}" for asked, answer in turns]
-        return "".join(examples) + template.text
-    messages = [{"role": "system", "content": entry.system}] if entry.system else []
-    for asked, answer in turns:
-        messages.append({"role": "user", "content": asked})
-        messages.append({"role": "assistant", "content": answer})
-    messages.append({"role": "user", "content": template.text})
-    folder = file.models[entry.chat].path
-    if folder is None or "{step}" in folder:
-        raise UserError(f"model {entry.chat} has no folder of its own to read a chat format from")
-    settings = {}
-    if entry.tools:
-        settings["tools"] = [find_tool(reference).schema for reference in entry.tools]
-    if entry.thinking is None:
-        text = render_chat(Path(folder), messages, **settings)
-    else:
-        text = render_chat(Path(folder), messages, enable_thinking=entry.thinking, **settings)
-        other = render_chat(Path(folder), messages, enable_thinking=not entry.thinking, **settings)
-        if text == other:
-            raise UserError(
-                f"the chat format of model {entry.chat} cannot switch thinking; leave out"
-                " `thinking`"
-            )
-    if PLACEHOLDER not in text:
-        raise UserError(f"the chat format of model {entry.chat} leaves the question out")
-    return text
-
-
-def render_chat(folder: Path, messages: list[dict[str, Any]], **settings: Any) -> str:
-    """Return messages in a model's own chat format, ending where its answer begins.
-
-    ``folder`` is the model's, ``settings`` go to its template (such as ``enable_thinking``). The
-    format is a Jinja template from the model's folder, so it runs in Jinja's sandbox. It is given
-    no clock: a date in a prompt would make yesterday's samples stale.
-    """
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    source, special_tokens = _read_chat_template(folder)
-
-    def raise_exception(message: str) -> None:
-        raise TemplateError(message)
-
-    # The settings, filters and functions that transformers gives a chat template.
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = lambda value, **options: json.dumps(
-        value, **{"ensure_ascii": False} | options
-    )
-    environment.globals["raise_exception"] = raise_exception
-    try:
-        template = environment.from_string(source)
-        settings = {"add_generation_prompt": True, **special_tokens, **settings}
-        text: str = template.render(messages=messages, **settings)
-    except (TemplateError, TypeError, ArithmeticError, RecursionError) as error:
-        raise UserError(f"{folder}: its chat format refuses this prompt: {error}") from None
-    return text
-
-
-def _read_chat_template(folder: Path) -> tuple[str, dict[str, str]]:
-    """Return the chat template of a model folder, and its special tokens by name.
-
-    The template is in a file of its own or in the tokenizer's configuration; of several named ones
-    it is the default. A special token that the model lacks is an empty text.
-    """
-    try:
-        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        source: Any = config.get("chat_template")
-        template_file = folder / "chat_template.jinja"
-        if template_file.is_file():
-            source = template_file.read_text(encoding="utf-8")
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"{folder}: no tokenizer_config.json that can be read: {error}") from None
-    if isinstance(source, list):
-        templates = {entry.get("name"): entry.get("template") for entry in source}
-        source = templates.get("default")
-    if not isinstance(source, str):
-        raise UserError(f"{folder}: it has no chat format; take a `template` without `chat`")
-    special_tokens = {}
-    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
-        token = config.get(name) or ""
-        special_tokens[name] = token.get("content", "") if isinstance(token, dict) else token
-    return source, special_tokens

@@ -26,6 +26,7 @@ from rlbhpc.study.fields import (
     Seed,
     SetName,
     SetNames,
+    Share,
     StopAfter,
     Tag,
     Temperature,
@@ -451,7 +452,9 @@ class SamplingDefaults(MoreSampling):
     """Defaults for every arm."""
 
     prompt: PromptName | None = None
-    """A registered prompt, or a file of your own, ending in `.txt`, with `{question}` in it."""
+    """A registered prompt; a file of your own, ending in `.txt`, with `{question}` in it; or
+    `search` for the best of several.
+    """
     temperature: Temperature | None = None
     """0 is greedy."""
     top_p: TopP | None = None
@@ -464,6 +467,8 @@ class SamplingDefaults(MoreSampling):
     """Samples per problem."""
     stop_after: StopAfter | None = None
     """End a problem's samples at this many right ones, or at n; 0 draws all n."""
+    search_share: Share | None = None
+    """With the prompt `search`: the share of an arm's samples that its tries take; 0.03."""
     problem_sets: SetNames | None = None
     """The sets to answer; when left out, all that no recipe trains on."""
     engine: PluginName | None = None
@@ -476,7 +481,9 @@ class ArmEntry(MoreSampling):
     model: Annotated[ModelName, Tag("")]
     """The model that answers."""
     prompt: Annotated[PromptName, Tag("")]
-    """A registered prompt, or a file of your own, ending in `.txt`, with `{question}` in it."""
+    """A registered prompt; a file of your own, ending in `.txt`, with `{question}` in it; or
+    `search` for the best of several.
+    """
     temperature: Temperature
     """0 is greedy."""
     top_p: TopP = 1.0
@@ -489,6 +496,8 @@ class ArmEntry(MoreSampling):
     """Samples per problem; a problem set's own `n` wins."""
     stop_after: StopAfter | None = None
     """End a problem at this many right samples; 0 draws all n. A set's own `stop_after` wins."""
+    search_share: Share | None = None
+    """With the prompt `search`: the share of the arm's samples that its tries take; 0.03."""
     steps: Checkpoints | None = None
     """The checkpoints to sample, 0 for the base; when left out, all `steps` of the model."""
     problem_sets: SetNames | None = None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, cast
@@ -30,7 +30,40 @@ from rlbhpc.study.schema import ModelEntry, MoreSampling, ProblemSet, StudyFile
 
 FORMAT: Final = 1
 # Keys of an arm that came later: while unset they enter no hash, so old studies keep theirs.
-_LATER_ARM_KEYS: Final = frozenset({"stop_after", *MoreSampling.model_fields})
+_LATER_ARM_KEYS: Final = frozenset({"stop_after", "search_share", *MoreSampling.model_fields})
+# Share of an arm's samples that all its tries take together, and the fewest problems of a try.
+_SEARCH_SHARE: Final = 0.03
+_FEWEST_TRIED_PROBLEMS: Final = 8
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for the prompt of an arm.
+
+    ``tries`` has the arm that tries each candidate prompt, by the candidate's name. ``key`` stands
+    for all that decides which is best. ``chosen`` are the candidates that ask the problems of half
+    0 and of half 1; empty while tries are missing. ``rates`` has the mean success rate of each
+    candidate on each half.
+    """
+
+    tries: Mapping[str, str]
+    key: str
+    chosen: Sequence[str] = ()
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+def searched_prompt(arm: str) -> str:
+    """Name the prompt that a search finds for an arm."""
+    return f"{arm}+search"
+
+
+def half_of(problem: str) -> int:
+    """The half, 0 or 1, that a problem is in where a prompt is searched."""
+    return _search_rank(problem)[-1] % 2
+
+
+def _search_rank(problem: str) -> bytes:
+    return hashlib.sha256(f"search\0{problem}".encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -41,7 +74,8 @@ class Study:
     are of the content of each model at each step that exists or will be trained, ``text_digests``
     of each file of texts. ``prompts`` have the names that arms and recipes give. ``problem_hashes``
     keep the order of each set; ``duplicates`` count the repeated records that were left out.
-    ``plugins`` map each plugin that the study names to its identity by content.
+    ``plugins`` map each plugin that the study names to its identity by content. ``searches`` are
+    of the arms whose prompt is searched.
     """
 
     file: StudyFile
@@ -51,6 +85,7 @@ class Study:
     text_digests: Mapping[str, str]
     plugins: Mapping[str, str] = field(default_factory=dict)
     duplicates: Mapping[str, int] = field(default_factory=dict)
+    searches: Mapping[str, Search] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -91,12 +126,25 @@ class Study:
             arms[name] = Arm(
                 name=name,
                 model=entry.model,
-                prompt=entry.prompt,
+                prompt=searched_prompt(name) if name in self.searches else entry.prompt,
                 sampling=entry.sampling(),
                 n=entry.n,
                 steps=tuple(sorted(steps)),
             )
         return arms
+
+    @cached_property
+    def tries(self) -> dict[str, str]:
+        """The arms that try prompts, each with the arm whose prompt is searched."""
+        arm_of_try: dict[str, str] = {}
+        for arm, search in self.searches.items():
+            arm_of_try |= dict.fromkeys(search.tries.values(), arm)
+        return arm_of_try
+
+    @property
+    def searching(self) -> list[str]:
+        """The arms whose prompt is not chosen yet."""
+        return [arm for arm, search in self.searches.items() if not search.chosen]
 
     def engine(self, arm: str) -> str:
         """Which engine answers for an arm: ``hf``, ``vllm``, ``endpoint`` or one's own."""
@@ -124,8 +172,35 @@ class Study:
         return tuple(name for name in self.problem_sets if name not in training_sets | example_sets)
 
     def n(self, arm: str, set_name: str) -> int:
-        """Return the samples per problem of one arm and problem set."""
-        return self.problem_sets[set_name].n or self.arms[arm].n
+        """Return the samples per problem of one arm and problem set; of a try, its small share."""
+        n = self.problem_sets[set_name].n or self.arms[arm].n
+        return max(1, int(self._tried_samples(arm, n))) if arm in self.tries else n
+
+    def _tried_samples(self, arm: str, n: int) -> float:
+        """Samples per problem that a try may take, where the arm that it is for takes ``n``."""
+        share = self.file.arms[arm].search_share or _SEARCH_SHARE
+        return share * n / len(self.searches[self.tries[arm]].tries)
+
+    def asked_problems(self, arm: str, set_name: str) -> tuple[str, ...]:
+        """Ids of the problems of a set that an arm answers: all, or the few that a try affords.
+
+        All tries of a search take the same problems, those that are first by a hash of their id.
+        """
+        problems = self.problem_ids(set_name)
+        if arm not in self.tries:
+            return problems
+        n = self.problem_sets[set_name].n or self.arms[arm].n
+        affordable = int(len(problems) * self._tried_samples(arm, n))
+        count = max(affordable, _FEWEST_TRIED_PROBLEMS)
+        chosen = set(sorted(problems, key=_search_rank)[:count])
+        return tuple(problem for problem in problems if problem in chosen)
+
+    def count_samples(self, arm: str) -> int:
+        """Samples that an arm asks for, at all its steps and on all its problem sets."""
+        samples = 0
+        for set_name in self.sets(arm):
+            samples += len(self.asked_problems(arm, set_name)) * self.n(arm, set_name)
+        return samples * len(self.arms[arm].steps)
 
     def stop_after(self, arm: str, set_name: str) -> int:
         """Return the right samples at which a problem ends; 0 where all n are drawn."""
@@ -146,7 +221,7 @@ class Study:
             return [(pair.base, pair.trained) for pair in self.file.analysis.compare]
         pairs = []
         for arm in self.arms.values():
-            ancestor = self.base(arm.model)
+            ancestor = None if arm.name in self.tries else self.base(arm.model)
             while ancestor is not None:
                 base_arm = self._same_request(arm, ancestor)
                 if base_arm is not None:
@@ -165,7 +240,9 @@ class Study:
         for candidate in self.arms.values():
             if candidate.model != model or sets.isdisjoint(self.sets(candidate.name)):
                 continue
-            if candidate.prompt == arm.prompt and candidate.sampling == arm.sampling:
+            if candidate.name in self.tries or candidate.sampling != arm.sampling:
+                continue
+            if self.file.arms[candidate.name].prompt == self.file.arms[arm.name].prompt:
                 return candidate.name
         return None
 
@@ -179,7 +256,7 @@ class Study:
         arms_by_training: dict[str, list[str]] = {}
         for name, arm in self.file.arms.items():
             model = self.models[arm.model]
-            if model.train is None:
+            if model.train is None or name in self.tries:
                 continue
             recipe = self.file.recipes[model.train.recipe]
             all_but_seed = [
@@ -292,7 +369,7 @@ class Study:
         one prompt and sampling setting.
         """
         if problems is None:
-            problems = self.problem_ids(set_name)
+            problems = self.asked_problems(arm, set_name)
         fingerprints = [self.request_fingerprint(arm, step, problem) for problem in problems]
         return Block(
             arm=arm,
@@ -304,9 +381,14 @@ class Study:
             stop_after=self.stop_after(arm, set_name),
         )
 
-    def block_keys(self) -> Iterator[tuple[str, str, int]]:
-        """Arm, set and step of every block that is asked for, in this order."""
+    def block_keys(self, searching: bool = False) -> Iterator[tuple[str, str, int]]:
+        """Arm, set and step of every block that is asked for, in this order.
+
+        An arm whose prompt is not chosen yet asks for nothing, but with ``searching``.
+        """
         for arm in self.arms.values():
+            if arm.name in self.searching and not searching:
+                continue
             for set_name in self.sets(arm.name):
                 for step in arm.steps:
                     yield arm.name, set_name, step
@@ -340,6 +422,8 @@ class Study:
             record["plugins"] = dict(self.plugins)
         if self.duplicates:
             record["duplicates"] = dict(self.duplicates)
+        if self.searches:
+            record["searches"] = {arm: asdict(search) for arm, search in self.searches.items()}
         checked_record = {"check": _checksum(record), **record}
         return json.dumps(checked_record, ensure_ascii=False, indent=1) + "\n"
 
@@ -367,6 +451,9 @@ class Study:
                 text_digests=record["text_digests"],
                 plugins=record.get("plugins", {}),
                 duplicates=record.get("duplicates", {}),
+                searches={
+                    arm: Search(**search) for arm, search in record.get("searches", {}).items()
+                },
             )
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             raise UserError(

@@ -71,7 +71,7 @@ def _store_grids(study: Study) -> None:
         strata = _strata(problems)
         questions = questions_of(problems)
         for arm in study.arms.values():
-            if set_name not in study.sets(arm.name):
+            if set_name not in study.sets(arm.name) or arm.name in study.searching:
                 continue
             provenance = _provenance(study, arm.name)
             raised = [

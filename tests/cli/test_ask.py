@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from rlbhpc.cli.main import cli
 from rlbhpc.errors import UserError
@@ -184,14 +184,18 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(folder: Path) -> Non
     assert [path for path in sorted(folder.rglob("*")) if "cache" not in path.parts] == before
 
 
-def test_nothing_is_submitted_that_nobody_has_confirmed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
+    """A Slurm that takes every job and has none in its queue."""
     stubs = Stubs(tmp_path / "bin")
     stubs.add("sbatch", "echo 1")
     stubs.add("squeue")
     stubs.add("sinfo", "echo up")
     monkeypatch.setenv("PATH", f"{stubs.folder}:/usr/bin:/bin")
+    return stubs
+
+
+def test_nothing_is_submitted_that_nobody_has_confirmed(folder: Path, slurm: Stubs) -> None:
     file = ask_for("countdown", None)
     said: list[str] = []
 
@@ -202,4 +206,37 @@ def test_nothing_is_submitted_that_nobody_has_confirmed(
     with pytest.raises(UserError, match="no"):
         make_results(file, print, confirm=refuse)
     assert "GPU-hours" in said[0]
-    assert not stubs.calls("sbatch")
+    assert not slurm.calls("sbatch")
+
+
+def ask_by_words(*words: str) -> Result:
+    models = ("--base", "models/base", "--trained", "models/rl")
+    return CliRunner().invoke(cli, ["ask", *models, *words])
+
+
+def test_every_option_of_ask_reaches_the_study_or_its_jobs(folder: Path, slurm: Stubs) -> None:
+    (folder / "mine.jsonl").write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    words = ("--on", "./mine.jsonl", "--n", "3", "--prompt", "boxed", "--set", "seed=5")
+    result = ask_by_words(*words, "--yes", "-p", "gpu", "-A", "mine")
+    study = load_study(folder / "rl-against-base.yaml", ["seed=5"])
+    assert (study.n("base", "mine"), study.arms["base"].prompt) == (3, "boxed")
+    assert study.problem_ids("mine")
+    assert json.loads(study.layout.study.read_text())["study"]["seed"] == 5
+    assert slurm.calls("sbatch"), result.output
+    for script in study.layout.launches.glob("*/*.sbatch"):
+        lines = script.read_text().splitlines()
+        assert {"#SBATCH --partition=gpu", "#SBATCH --account=mine"} <= set(lines)
+
+
+def test_a_search_says_its_whole_cost_before_it_is_submitted(folder: Path, slurm: Stubs) -> None:
+    dry = ask_by_words("--prompt", "search", "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    told = ask_by_words("--prompt", "search")
+    assert "--yes" in str(told.exception)
+    assert not slurm.calls("sbatch")
+    study = load_study(folder / "rl-against-base.yaml")
+    whole = sum(study.count_samples(arm) for arm in study.arms)
+    tried = sum(study.count_samples(arm) for arm in study.tries)
+    for output in (dry.output, str(told.exception)):
+        assert f"{whole:,} samples" in output and f"{tried:,} samples" in output
+    assert study.searching == ["base", "trained"]

@@ -17,7 +17,7 @@ from rlbhpc.engines.driver import draw
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.episode import FAILED, Blocks, Chat, cut_middle
 from rlbhpc.study.keys import Sampling, Turns
-from rlbhpc.study.load import render_chat
+from rlbhpc.study.prompts import render_chat
 from rlbhpc.verify.tools import calculate, open_tools
 from tests.engines.callers import BLOCKS, CHAT, make_caller
 from tests.engines.support import same

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rlbhpc.study.draft import ON_GPUS, Draft, ModelSource
-from rlbhpc.study.load import render_chat
+from rlbhpc.study.prompts import render_chat
 from tests.study.folder import write_model
 
 # The chat marks in the tokenizers of each family, and the type in its configuration.
