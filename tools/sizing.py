@@ -31,6 +31,8 @@ LENGTHS = {
     "absolute-zero": 400, "absolute-zero-table": 800, "olmo3": 6000,
     "controls": 800, "exploration": 800, "rlpr": 600, "ttrl": 800,
     "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800,
+    # Sampled tokens, rejected ones included: some 800 of a plain sample, 18,000 of one of p^4.
+    "power": 2800,
     "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD = 3000.0, 120.0, 50_000_000

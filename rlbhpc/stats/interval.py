@@ -409,6 +409,50 @@ def _mean_is_sound(
         return np.asarray((units >= _LEAST_UNITS) & even_enough & (events >= _LEAST_EVENTS))
 
 
+def quotient_interval(
+    numerators: ArrayLike, denominators: ArrayLike, weights: ProblemWeights, prob: float = PROB
+) -> Interval:
+    r"""Fieller's interval of the quotient of two means over problems, each of either sign.
+
+    It holds every r for which the mean of :math:`N_i - r D_i` may be 0,
+
+    .. math:: |\bar N - r \bar D| \le q\, s(N - r D),
+
+    whose bounds solve a quadratic equation. Bounds are NaN where the mean of D may itself be 0.
+
+    ``numerators, denominators``: N and D of each problem. ``weights``: bootstrap weights.
+
+    Fieller (1954), "Some problems in interval estimation", JRSS B 16.
+    """
+    numerator = np.asarray(numerators, np.float64)
+    denominator = np.asarray(denominators, np.float64)
+    quantile = weights.student_quantile(prob)
+    # Squared half widths of both means, and what stands for their covariance.
+    n_width, d_width, sum_width = (
+        (quantile * float(weights.standard_error(values))) ** 2
+        for values in (numerator, denominator, numerator + denominator)
+    )
+    cross_width = (sum_width - n_width - d_width) / 2
+    n_mean, d_mean = float(numerator.mean()), float(denominator.mean())
+    # Of the quadratic equation: square · r² − 2 · linear · r + constant = 0.
+    square = d_mean**2 - d_width
+    linear = n_mean * d_mean - cross_width
+    constant = n_mean**2 - n_width
+    estimate = n_mean / d_mean if d_mean else np.nan
+    center = half_width = np.nan
+    if square > 0:
+        center = linear / square
+        half_width = np.sqrt(max(linear**2 - square * constant, 0.0)) / square
+    return Interval(
+        np.asarray(estimate),
+        np.asarray(center - half_width),
+        np.asarray(center + half_width),
+        Target.POPULATION,
+        "quotient of means over problems, Fieller",
+        prob,
+    )
+
+
 def ratio_interval(
     sums: ArrayLike, totals: ArrayLike, weights: ProblemWeights, prob: float = PROB
 ) -> Interval:

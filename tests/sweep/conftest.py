@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_study(
-    folder: Path, model: Path | str = "model", problems: int = 6, engine: str = "hf"
+    folder: Path,
+    model: Path | str = "model",
+    problems: int = 6,
+    engine: str = "hf",
+    arms: dict[str, dict[str, Any]] | None = None,
 ) -> Path:
     path = folder / "tiny.yaml"
     hot = {"temperature": 1.3, "n": 4}
     settings = HF_BY_32 | {"name": engine}
-    path.write_text(untrained("tiny", problems, str(model), settings, {"hot": hot}))
+    path.write_text(untrained("tiny", problems, str(model), settings, {"hot": hot} | (arms or {})))
     return path
 
 

@@ -50,7 +50,11 @@ def make_study(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Callable[[], tuple[Path, Study]]:
     def make() -> tuple[Path, Study]:
-        path = write_study(tmp_path_factory.mktemp("run"), tiny_model)
+        # A sample by power sampling takes many requests, and is drawn again as a whole.
+        power = {"alpha": 3, "moves": 4, "block": 8}
+        powered = {"temperature": 1.0, "top_p": 1.0, "n": 2, "power": power}
+        folder = tmp_path_factory.mktemp("run")
+        path = write_study(folder, tiny_model, arms={"powered": powered})
         return path, load_study(path)
 
     return make

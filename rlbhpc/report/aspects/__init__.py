@@ -17,6 +17,7 @@ from rlbhpc.report.aspects import (
     responses,
     robustness,
     samples,
+    sharpening,
     training,
 )
 
@@ -36,6 +37,7 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     pass_at_k.ASPECT,
     training.ASPECT,
     responses.ASPECT,
+    sharpening.ASPECT,
     samples.OWN,
     responses.BUDGET,
     perplexity.ASPECT,

@@ -50,8 +50,8 @@ class Responses:
     """Lengths and entropies of the responses of one arm at one step.
 
     ``entropy``: entropy per token in nats, at the sampling temperature before top-p, over all
-    tokens. ``tokens``: tokens per response, end-of-text included. ``cost``: tokens per response of
-    each sampled problem; NaN where none is known.
+    tokens. ``tokens``: tokens per response, end-of-text included. ``cost``: tokens that were drawn
+    for a response to each sampled problem, rejected ones included; NaN where none is known.
     """
 
     measured: MeasuredArm
@@ -79,13 +79,24 @@ def responses(report: Report) -> Iterator[Responses]:
         entropy_tokens = _masked_sums(tokens, has_entropy)[rows]
         total_entropy = _masked_sums(entropy, has_entropy)[rows]
         with np.errstate(invalid="ignore"):
-            cost = total_tokens / responses
+            cost = _masked_sums(_tokens_drawn(report, arm, tokens), has_length)[rows] / responses
         yield Responses(
             arm,
             entropy=report.ratio(total_entropy, entropy_tokens, problems),
             tokens=report.ratio(total_tokens, responses, problems),
             cost=cost,
         )
+
+
+def _tokens_drawn(report: Report, arm: MeasuredArm, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Tokens that each sample took, ``[problem, sample]``; those of its response if drawn at once.
+
+    Power sampling draws several suffixes of a response. ``tokens``: those of the responses.
+    """
+    if "n_tokens_drawn" not in report.tree[arm.group].data_vars:
+        return tokens
+    ((_, (drawn,)),) = read_variables(report, [arm], ("n_tokens_drawn",))
+    return np.asarray(drawn)
 
 
 def _masked_sums(values: NDArray[Any], mask: BoolArray) -> FloatArray:
