@@ -3,7 +3,7 @@
 Seeds that are not whole yet are left out; a recipe of which none is whole has no row. What stands
 around the tables is written by hand.
 
-Example: python -m tools.learning runs/learning runs/learning-programs
+Example: python -m tools.learning runs/learning runs/learning-programs runs/calculator
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.decision import Answer, answer
 from rlbhpc.stats.interval import Interval
 from rlbhpc.store.reader import open_cube
+from rlbhpc.verify.verdict import Status
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,6 +43,9 @@ COLOURS: Final = dict(
 SMOOTH: Final = 4
 PROGRAMS: Final = ("absolute-zero", "chance")
 KINDS: Final = ("deduction", "abduction", "induction")
+# Of the study with a calculator: most turns, and samples that are drawn.
+TURNS: Final = (1, 2, 3, 4)
+DRAWN: Final = (1, 4, 16, 32)
 
 
 Curve = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -196,6 +200,25 @@ def control_table(tree: xr.DataTree) -> str:
     return "\n".join(lines)
 
 
+def surface_table(tree: xr.DataTree) -> str:
+    """pass@(k, T) of every arm that may take turns, percent; a line per arm and T."""
+    heads = [f"k = {k}" for k in DRAWN]
+    lines = [f"| | turns | {' | '.join(heads)} |", "|---" * (len(DRAWN) + 2) + "|"]
+    arms = ["base", "sft", "rl", *(f"rl-s{seed}" for seed in range(9))]
+    for arm in arms:
+        if f"/{arm}/held-out" not in tree.groups:
+            continue
+        samples = tree[f"{arm}/held-out"].dataset
+        n_drawn = counts_of(samples).n
+        last = samples.isel(step=-1)
+        for limit in TURNS:
+            is_solved = (last["verdict"] == Status.RIGHT) & (last["n_turns"] <= limit)
+            counts = Counts.of(n_drawn, is_solved.sum("sample").values)
+            cells = [f"{100 * value:.1f}" for value in counts.pass_at_k(DRAWN).mean(0)]
+            lines.append(f"| `{arm}` | {limit} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def draw(rows: Mapping[str, list[Row]], path: Path) -> None:
     """Differences at k = 1 and at k = 256 with their intervals, a line per recipe."""
     members = [(group, row) for group, found in rows.items() for row in found]
@@ -274,7 +297,7 @@ def draw_training(countdown: xr.DataTree, programs: xr.DataTree | None, path: Pa
     figure.savefig(path, dpi=130)
 
 
-def main(countdown: Path, programs: Path | None = None) -> None:
+def main(countdown: Path, programs: Path | None = None, calculator: Path | None = None) -> None:
     """Write page and figures."""
     tree = open_cube(countdown)
     tasks = None if programs is None else open_cube(programs)
@@ -290,6 +313,8 @@ def main(countdown: Path, programs: Path | None = None) -> None:
     }
     if tasks is not None:
         tables |= {"programs": programs_table(tasks), "control": control_table(tasks)}
+    if calculator is not None:
+        tables["calculator"] = surface_table(open_cube(calculator))
     page = DOCS / "learning.md"
     text = page.read_text()
     for name, table in tables.items():

@@ -38,4 +38,9 @@ for study in learning learning-programs; do
     arms $study "$@" | xargs -P "$(nproc)" -I NAME bash -ec 'arm "$@"' _ $study NAME
     step compact runs/$study
 done
-python -m tools.learning runs/learning runs/learning-programs
+lessons=runs/calculator/lessons.jsonl
+[ -f $lessons ] || python -m tools.calculator_traces $lessons
+step train configs/calculator.yaml
+step sample configs/calculator.yaml
+step compact runs/calculator
+python -m tools.learning runs/learning runs/learning-programs runs/calculator

@@ -556,11 +556,15 @@ def _digest(values: list[Any]) -> str:
 # Prompts with their responses, from a file: to learn from, or to score.
 
 
-Pairs = Iterable[tuple[str, str]]
+Pairs = Iterable[tuple[str, Any]]
 
 
 def read_pairs(path: Path) -> Pairs:
-    """Yield the prompts and responses of a JSONL file whose lines have these two fields."""
+    """Yield the prompts and responses of a JSONL file whose lines have these two fields.
+
+    A response is a text, or a list of [writer, text] for the turns of an episode, whose writer is
+    ``model`` or a tool.
+    """
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:

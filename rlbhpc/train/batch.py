@@ -81,7 +81,8 @@ class Rollout:
 
     ``reward`` is NaN where the response could not be scored: then nothing is learnt from it, and
     it enters no baseline. ``group`` numbers the prompts of a run in the order in which they were
-    drawn. ``part`` is the algorithm's own division of a batch.
+    drawn. ``part`` is the algorithm's own division of a batch. ``n_turns`` counts the model's turns
+    of an episode; it is 0 for a plain response.
     """
 
     problem: str
@@ -96,6 +97,7 @@ class Rollout:
     reward: float
     greedy_reward: float = 0.0
     part: int = 0
+    n_turns: int = 0
 
     @property
     def correct(self) -> bool:

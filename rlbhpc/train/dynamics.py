@@ -47,7 +47,9 @@ def describe(rollouts: Sequence[Rollout]) -> dict[str, float]:
     is_member = [groups == group for group in np.unique(groups)]
     equal_rewards = [len(np.unique(all_rewards[of & is_scored])) < 2 for of in is_member]
     entropy_sum = math.fsum(rollout.entropy_sum for rollout in rollouts)
+    n_turns = np.array([rollout.n_turns for rollout in rollouts])
     return {
+        **({"num_turns/mean": float(n_turns.mean())} if n_turns.any() else {}),
         "critic/rewards/mean": float(rewards.mean()),
         "critic/rewards/std": float(rewards.std()),
         "critic/score/mean": float(is_correct.mean()),

@@ -6,11 +6,15 @@ import importlib.util
 from collections.abc import Container
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import ValidationError
+
 from rlbhpc.engines.folder import sees
 from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import from_options
-from rlbhpc.study.schema import Recipe
+from rlbhpc.study.keys import Turns
+from rlbhpc.study.schema import Recipe, TurnsEntry
 from rlbhpc.study.study import Study
+from rlbhpc.study.tools import find_tool
 from rlbhpc.study.tree import shown
 from rlbhpc.train.algorithms import algorithm_class, check_algorithm, make_algorithm
 from rlbhpc.train.rewards import make_reward
@@ -146,12 +150,27 @@ def settings_of(recipe: Recipe, steps: int, *, gpu: bool = False) -> Settings:
     options = {
         name: value for name, value in recipe.options.items() if name not in options_of_algorithm
     }
+    if "turns" in options:
+        options["turns"] = _read_turns(options["turns"])
     if "steps" in options:
         raise UserError(
             f"options.steps: found {shown(options['steps'])}; the model's own `steps` say how long "
             "it is trained"
         )
     return from_options(Settings, {**values, "steps": steps, **options}, "training")
+
+
+def _read_turns(option: Any) -> Turns:
+    """How the responses of a training may call tools, as under an arm's ``turns``."""
+    try:
+        entry = TurnsEntry.model_validate(option)
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        key = ".".join(["options.turns", *map(str, mistake["loc"])])
+        raise UserError(f"{key}: found {shown(mistake['input'])}; {mistake['msg']}") from None
+    for tool in entry.tools:
+        find_tool(tool)  # refuses one that there is not
+    return Turns(**entry.model_dump() | {"tools": tuple(entry.tools)})
 
 
 def rollout_rows(study: Study) -> int:

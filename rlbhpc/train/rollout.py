@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlbhpc.engines.completion import Completion, Finish, Request, finish_name
+from rlbhpc.engines.driver import draw
 from rlbhpc.engines.engine import Engine, make_engine
 from rlbhpc.engines.folder import steady_length
 from rlbhpc.engines.hf_model import ImageProcessor
@@ -31,6 +33,7 @@ from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import pad_rows
 from rlbhpc.train.rewards import Judged
 from rlbhpc.train.settings import Settings
+from rlbhpc.verify.tools import open_tools
 from rlbhpc.verify.verdict import Status, Verdict
 
 # How images are cut; transformers 5 writes the second where older versions wrote the first.
@@ -350,22 +353,25 @@ def roll_out(
             key = SampleKey(arm, step, prompt.problem.id, sample)
             seed = sample_seed(run.settings.seed, key)
             requests.append(Request(len(requests), prompt.ids, seed, images))
-    sampling = Sampling(temperature, 1.0, run.settings.max_tokens)
+    turns = run.settings.turns
+    sampling = Sampling(temperature, 1.0, run.settings.max_tokens, turns=turns)
     rollouts: dict[int, Rollout] = {}
-    for completion in engine.generate(requests, sampling):
-        # Tags count the samples of one prompt after the other.
-        number = completion.tag // samples
-        rollouts[completion.tag] = _judge_completion(
-            run,
-            prompts[number].problem,
-            first_group + number,
-            replace(unanswered[number], token_ids=completion.token_ids),
-            completion,
-            requests[completion.tag].seed,
-        )
-        # A reward of one's own may catch what the warning raised in it, by a bare `except:`.
-        if drain is not None and drain.requested:
-            raise Interrupted
+    with open_tools(sampling) as tools:
+        for completion in draw(engine, requests, sampling, tools):
+            # Tags count the samples of one prompt after the other.
+            number = completion.tag // samples
+            model_mask = completion.written_by_model if turns else None
+            rollouts[completion.tag] = _judge_completion(
+                run,
+                prompts[number].problem,
+                first_group + number,
+                replace(unanswered[number], token_ids=completion.token_ids, model_mask=model_mask),
+                completion,
+                requests[completion.tag].seed,
+            )
+            # A reward of one's own may catch what the warning raised in it, by a bare `except:`.
+            if drain is not None and drain.requested:
+                raise Interrupted
     return [rollouts[tag] for tag in sorted(rollouts)]
 
 
@@ -394,11 +400,13 @@ def _judge_completion(
 ) -> Rollout:
     """Verify a completion and give it its reward; NaN where the model could not be asked.
 
-    ``group`` numbers the prompt within the run, and ``response`` has the tokens to train on.
+    ``group`` numbers the prompt within the run, and ``response`` has the tokens to train on. Of an
+    episode the verifier reads the last turn; log-probs and lengths are of the model's tokens.
     ``finish`` says how the completion ended. Only an algorithm that makes its own tasks may go on
     after one that could not be asked. ``strict_verdict`` takes an answer that is not plainly stated
     for none.
     """
+    logprobs = completion.logprobs[completion.written_by_model]
     reward = nan
     if completion.finish is not Finish.ERROR:
         ending = finish_name(completion.finish)
@@ -406,12 +414,12 @@ def _judge_completion(
         judged = Judged(
             problem=problem,
             text=completion.text,
-            n_tokens=len(completion.token_ids),
+            n_tokens=len(logprobs),
             max_tokens=run.settings.max_tokens,
             finish=completion.finish,
             verdict=verdict,
             seed=seed,
-            logprobs=completion.logprobs,
+            logprobs=logprobs,
         )
         reward = run.judge.reward(judged)
     elif run.algorithm.MAKES_TASKS:
@@ -424,12 +432,13 @@ def _judge_completion(
         gold=problem.gold,
         group=group,
         response=response,
-        sampler_logprobs=completion.logprobs,
+        sampler_logprobs=logprobs,
         entropy_sum=float(completion.entropies.sum(dtype=np.float64)),
         truncated=completion.finish is Finish.LENGTH,
         text=completion.text,
         verdict=verdict,
         reward=reward,
+        n_turns=json.loads(completion.trace)["n_turns"] if completion.trace else 0,
     )
 
 
@@ -491,7 +500,8 @@ def _vllm_engine(run: Run, rows: int) -> Engine:
             "torch, or leave `rollouts` at hf"
         )
     max_length = steady_length(run.base)
-    if not run.algorithm.MAKES_TASKS:  # whose prompts may have any length
+    # Prompts of such an algorithm and results of tools may have any length.
+    if not run.algorithm.MAKES_TASKS and settings.turns is None:
         prompts = [empty_response(prompt, run.image_processor) for prompt in run.prompts]
         longest_prompt = max(len(prompt.prompt_ids) for prompt in prompts)
         max_length = min(max_length, longest_prompt + settings.max_tokens)

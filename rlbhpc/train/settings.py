@@ -12,6 +12,7 @@ from pydantic import Field
 from rlbhpc.errors import UserError
 from rlbhpc.study.complaints import Share, Weight, Whole, check_values
 from rlbhpc.study.fields import Count, Seed, Words
+from rlbhpc.study.keys import Turns
 from rlbhpc.study.schema import FREE_OPTIONS
 
 # What may change when a run goes on: its length, its pieces, its memory, its saves.
@@ -63,7 +64,8 @@ class Settings:
     as it does ``grad_clip``. ``sampler_band`` takes its place: a weight outside becomes 0 (IcePop,
     whose authors take [0.5, 5.0]). ``sequence_band`` leaves out responses whose mean ratio of
     trainer to sampler, the geometric one, lies outside. ``mask_truncated`` leaves
-    responses that hit ``max_tokens`` out of the loss.
+    responses that hit ``max_tokens`` out of the loss. With ``turns`` a response is an episode in
+    which the model calls tools; ``max_tokens`` counts what it writes in all its turns.
 
     ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
     ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
@@ -104,6 +106,7 @@ class Settings:
     save_every: Count = 10
     rewards: Rewards = dataclasses.field(default_factory=lambda: {"correct": 1.0})
     seed: Seed = 0
+    turns: Turns | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, with the numbers.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch.distributed as dist
 
-from rlbhpc.engines.completion import Finish
+from rlbhpc.engines.completion import MODEL, Finish
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import DONE, TRY_AGAIN, UserError
 from rlbhpc.problems.countdown import Rules, read_rules, work_traces
@@ -74,6 +74,8 @@ class Distillation:
             digest.update(repr(s.lora_rank).encode())
         for pair in self.pairs:
             digest.update(repr(pair.prompt_ids).encode() + pair.token_ids.tobytes())
+            if pair.model_mask is not None:
+                digest.update(pair.model_mask.tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -110,10 +112,13 @@ def fine_tune(run: Distillation, drain: Drain, progress: Progress) -> int:
 
 
 class Lesson(NamedTuple):
-    """A prompt and the response to learn; ``ended`` unless the response was cut off."""
+    """A prompt and the response to learn; ``ended`` unless the response was cut off.
+
+    ``response`` are its segments by turns, each with its writer: ``model`` or a tool.
+    """
 
     prompt: str
-    response: str
+    response: Sequence[tuple[str, str]]
     ended: bool = True
 
 
@@ -129,18 +134,42 @@ def learning_pairs(
     if "traces" in recipe.options:
         lessons = _trace_lessons(study, recipe, settings)
     elif recipe.texts is not None:
-        lessons = (Lesson(*pair) for pair in read_pairs(Path(recipe.texts)))
+        lessons = _text_lessons(Path(recipe.texts))
     else:
         assert recipe.teacher is not None
         lessons = _teacher_lessons(study, recipe.teacher)
     while batch := list(islice(lessons, TOKENISED_TOGETHER)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
-        texts = [lesson.response for lesson in batch]
-        responses = tokens.tokenizer(texts, add_special_tokens=False)["input_ids"]
-        for lesson, prompt_ids, response_ids in zip(batch, prompts, responses, strict=True):
-            learnt_ids = [*response_ids, tokens.end] if lesson.ended else response_ids
-            if learnt_ids:  # an empty response that was cut off teaches nothing
-                yield Response(prompt_ids, np.array(learnt_ids, np.int32))
+        texts = [text for lesson in batch for _, text in lesson.response]
+        segments = iter(tokens.tokenizer(texts, add_special_tokens=False)["input_ids"])
+        for lesson, prompt_ids in zip(batch, prompts, strict=True):
+            token_ids: list[int] = []
+            by_model: list[bool] = []
+            for writer, _ in lesson.response:
+                segment = next(segments)
+                token_ids += segment
+                by_model += [writer == MODEL] * len(segment)
+            if lesson.ended:
+                token_ids.append(tokens.end)
+                by_model.append(True)
+            if any(by_model):  # an empty response that was cut off teaches nothing
+                mask = None if all(by_model) else np.array(by_model)
+                yield Response(
+                    prompt_ids, np.array(token_ids, np.int32), prompt_images=None, model_mask=mask
+                )
+
+
+def _text_lessons(path: Path) -> Iterator[Lesson]:
+    """Prompts and responses of a file; a response is a text, or a list of (writer, text)."""
+    for number, (prompt, response) in enumerate(read_pairs(path), 1):
+        segments = [(MODEL, response)] if isinstance(response, str) else response
+        try:
+            yield Lesson(prompt, [(str(writer), str(text)) for writer, text in segments])
+        except (TypeError, ValueError):
+            raise UserError(
+                f"{path}:{number}: response: found {str(response)[:60]!r}; allowed: a text, or "
+                'turns such as [["model", "…"], ["tool", "…"]]'
+            ) from None
 
 
 def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator[Lesson]:
@@ -155,7 +184,7 @@ def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator
     traces = from_options(Traces, recipe.options["traces"], "traces")
     template = study.prompts[recipe.prompt]
     for worked in work_traces(recipe.problems, rules, traces.count, traces.hit, settings.seed):
-        yield Lesson(render(template, worked.problem), worked.response)
+        yield Lesson(render(template, worked.problem), [(MODEL, worked.response)])
 
 
 def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
@@ -166,7 +195,10 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     Texts, not token ids: teacher and student may have different vocabularies. A ``Group`` names the
     stored rows of one arm on one problem set.
     """
-    template = study.prompts[study.arms[teacher.arm].prompt]
+    arm = study.arms[teacher.arm]
+    if arm.sampling.turns is not None:
+        raise UserError(f"teacher {teacher.arm}: its responses take turns, and sft learns one")
+    template = study.prompts[arm.prompt]
     columns = ("problem", "sample", "verdict", "finish", "text")
     for set_name in study.sets(teacher.arm):
         problems = {problem.id: problem for problem in study.problems(set_name)}
@@ -185,4 +217,4 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
             if is_wanted and n_kept[problem.id] < teacher.per_problem:
                 n_kept[problem.id] += 1
                 ended = row["finish"] != Finish.LENGTH
-                yield Lesson(render(template, problem), row["text"], ended)
+                yield Lesson(render(template, problem), [(MODEL, row["text"])], ended)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,9 +13,23 @@ import torch
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
+from rlbhpc.engines.completion import NOT_READY, Completion, Request
+from rlbhpc.engines.engine import Engine
 from rlbhpc.engines.tiny import make_tiny_model
+from rlbhpc.engines.tokens import StopText, Tokens
+from rlbhpc.errors import UserError
+from rlbhpc.problems.problem import Problem
+from rlbhpc.study.keys import Sampling, Turns
+from rlbhpc.study.schema import Recipe
+from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.batch import Response
+from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import Update
+from rlbhpc.train.recipes import settings_of
+from rlbhpc.train.rewards import Judged
+from rlbhpc.train.rollout import Judge, Prompt, Run, roll_out
+from rlbhpc.train.settings import Settings
+from rlbhpc.verify.verdict import Status, Verdict
 
 pytestmark = pytest.mark.engine
 
@@ -107,3 +123,97 @@ def test_supervised_training_learns_the_models_tokens_alone(model: Path) -> None
     metrics = learner(model, 0, 4096).imitate(responses, 1)
     assert metrics["sft/tokens"] == 21
     assert metrics["sft/loss"] == pytest.approx(float(total) / 21, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("turns", "key"),
+    [
+        ({"limit": 0, "tools": ["calculator"]}, "turns.limit"),
+        ({"limit": 2}, "turns.tools"),
+        (3, "turns"),
+    ],
+)
+def test_turns_of_a_recipe_are_checked(turns: object, key: str) -> None:
+    recipe = Recipe(algorithm="grpo", options={"turns": turns})
+    with pytest.raises(UserError, match=rf"^options\.{key}: found "):
+        settings_of(recipe, 1)
+
+
+def test_a_tool_that_there_is_not_is_refused_before_training() -> None:
+    recipe = Recipe(algorithm="grpo", options={"turns": {"limit": 2, "tools": ["abacus"]}})
+    with pytest.raises(UserError, match=r"abacus.*calculator"):
+        settings_of(recipe, 1)
+
+
+@pytest.mark.parametrize("algorithm", ["rlpr", "absolute-zero"])
+def test_an_algorithm_that_reads_one_turn_refuses_more(algorithm: str) -> None:
+    turns = {"limit": 2, "tools": ["calculator"], "format": "blocks"}
+    recipe = Recipe(
+        algorithm=algorithm, samples_per_prompt=1, prompts_per_step=6, options={"turns": turns}
+    )
+    settings = settings_of(recipe, 1)
+    assert settings.turns == Turns(2, ("calculator",), "blocks")
+    assert settings.essence != settings_of(Recipe(algorithm=algorithm), 1).essence
+    with pytest.raises(UserError, match=r"^options\.turns: "):
+        make_algorithm(algorithm).check_settings(settings)
+    make_algorithm("ttrl").check_settings(settings)
+
+
+CALL = "```calculator\n6*7\n```\n"
+RESULT = "```output\n42\n```\n"
+
+
+class Calling:
+    """An engine whose model calls the calculator, and answers once it has a result."""
+
+    max_length = 200
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+
+    def generate(self, requests: Iterable[Request], sampling: Sampling) -> Iterator[Completion]:
+        stop = StopText(self.tokens, sampling)
+        for request in requests:
+            if request is NOT_READY:
+                continue
+            has_result = self.tokens.decode(request.prompt_ids).endswith(RESULT)
+            ids = [*self.tokens.encode("42" if has_result else CALL)]
+            ids += [self.tokens.end] if has_result else []
+            numbers = np.full(len(ids), -0.5, np.float32)
+            yield stop.complete(request, np.array(ids, np.int32), numbers, -numbers)
+
+
+def test_an_episode_is_rolled_out_as_one_stream(model: Path) -> None:
+    tokens = Tokens(model)
+    judged: list[Judged] = []
+    texts: list[str] = []
+
+    def verify(problem: Problem, text: str, ending: str) -> Verdict:
+        texts.append(text)
+        return Verdict(Status.RIGHT)
+
+    def reward(response: Judged) -> float:
+        judged.append(response)
+        return 1.0
+
+    turns = Turns(3, ("calculator",), "blocks")
+    settings = Settings(steps=1, max_tokens=60, turns=turns)
+    problem = Problem("toy/1", {"question": "?"}, "42", "math")
+    prompt = Prompt(problem, tokens.encode("6 7\n"))
+    run = Run(
+        "m", model, model, {}, settings, make_algorithm("grpo"), [prompt], Judge(verify, reward)
+    )
+    rollouts = roll_out(run, cast(Engine, Calling(tokens)), 1, 0, [prompt], 2, 1.0)
+    assert len(rollouts) == 2 and texts == ["42"] * 2
+    for rollout in rollouts:
+        response = rollout.response
+        assert tokens.decode(response.token_ids.tolist()) == f"{CALL}{RESULT}42"
+        assert tokens.decode(response.model_ids.tolist()) == f"{CALL}42"
+        assert rollout.n_turns == 2
+        n_model_tokens = len(response.model_ids)
+        assert rollout.sampler_logprobs.tolist() == [-0.5] * n_model_tokens
+        assert rollout.entropy_sum == 0.5 * n_model_tokens
+    assert [response.n_tokens for response in judged] == [len(CALL) + 3] * 2
+    metrics = describe(rollouts)
+    assert metrics["num_turns/mean"] == 2
+    assert metrics["response_length/mean"] == len(CALL) + 3

@@ -112,10 +112,10 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
     columns = ("problem", "sample", "verdict", "text")
     rows = reading.rows(study.layout, "base", "toy", columns).table.to_pylist()
     few = _teacher_lessons(study, Teacher(arm="base", keep="all", per_problem=3))
-    assert [lesson.response for lesson in few] == [r["text"] for r in rows if r["sample"] < 3]
+    assert [lesson.response[0][1] for lesson in few] == [r["text"] for r in rows if r["sample"] < 3]
     right = _teacher_lessons(study, Teacher(arm="base", per_problem=4))
     expected = [r["text"] for r in rows if r["verdict"] == Status.RIGHT]
-    assert [lesson.response for lesson in right] == expected
+    assert [lesson.response[0][1] for lesson in right] == expected
     pictured = SimpleNamespace(
         prompts=study.prompts,
         arms=study.arms,
@@ -125,3 +125,23 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
     )
     with pytest.raises(UserError, match=r"^teacher base: \S+ has images, and sft shows none$"):
         next(_teacher_lessons(cast(Study, pictured), Teacher(arm="base")))
+
+
+def test_a_lesson_of_several_turns_teaches_what_the_model_writes(study: Study) -> None:
+    turns = [["model", "ab"], ["tool", "cde"], ["model", "f"]]
+    path = Path(study.file.recipes["reading"].texts or "")
+    path.write_text(json.dumps({"prompt": "?", "response": turns}) + "\n")
+    tokens = Tokens(study.folder("base", 0))
+    (pair,) = learnt(study, "reading")
+    assert tokens.decode(pair.token_ids.tolist()) == "abcdef"
+    assert tokens.decode(pair.model_ids.tolist()) == "abf"
+    assert pair.model_ids[-1] == tokens.end
+
+
+@pytest.mark.parametrize("response", [7, ["abc"], [["model", "a", "b"]], [["model"]]])
+def test_turns_that_are_none_are_told_with_their_line(study: Study, response: object) -> None:
+    path = Path(study.file.recipes["reading"].texts or "")
+    good = json.dumps({"prompt": "?", "response": "!"})
+    path.write_text(f"{good}\n{json.dumps({'prompt': '?', 'response': response})}\n")
+    with pytest.raises(UserError, match=rf"^{path}:2: response: found "):
+        learnt(study, "reading")

@@ -9,12 +9,14 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rlbhpc.engines.tiny import make_tiny_model
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN
+from rlbhpc.problems.prompts import get_prompt, render
 from rlbhpc.problems.registry import load_set
 from rlbhpc.problems.sets.generated import KINDS, Kind, make_proposing_task
 from rlbhpc.store import cube, tables
@@ -72,6 +74,9 @@ OWN = {
     "average_from: 1, filter_from: 3, max_refills: 3}",
     "absolute-zero": "problems: identity\n    prompts_per_step: 12\n    samples_per_prompt: 1\n"
     "    max_tokens: 56\n    kl: 0\n    options: {save_every: 2, mini_batch: 6, tries: 3}",
+    "episodes": "algorithm: grpo\n    max_tokens: 40\n    options: {save_every: 2, mini_batch: 3, "
+    "rewards: {correct: 1.0, brevity: 1.0}, "
+    "turns: {limit: 2, tools: [calculator], format: blocks}}",
 }
 
 
@@ -87,11 +92,11 @@ def write(folder: Path, model: Path, algorithm: str) -> Path:
             text = re.sub(
                 rf"(  rl:\n    algorithm(?:.|\n)*?\n    ){key}: .*", rf"\g<1>{line}", text
             )
-    if algorithm == "absolute-zero":
+    if algorithm in TAUGHT:
         teaching = text.partition("  teaching:\n")[2].partition("  rl:\n")[0]
         text = text.replace(teaching, TEACHING)
         text = text.replace("steps: [6]", "steps: [150]")
-        (folder / "texts.jsonl").write_text("".join(map(lesson, KINDS)))
+        (folder / "texts.jsonl").write_text(TAUGHT[algorithm]())
     path.write_text(text)
     return path
 
@@ -135,6 +140,24 @@ def outcome(study: Path) -> dict[str, str]:
     }
 
 
+def call() -> str:
+    """How to call the calculator, whatever is asked."""
+    turns = [
+        ["model", "```calculator\n1+1\n```\n"], ["tool", "```output\n2\n```\n"], ["model", "2"],
+    ]  # fmt: skip
+    problems = load_set("countdown", None, "train", limit=6)
+    prompt = get_prompt("countdown")
+    rows = [{"prompt": render(prompt, problem), "response": turns} for problem in problems]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+# What a model is taught from texts, where an algorithm needs a form that chance does not give.
+TAUGHT: dict[str, Callable[[], str]] = {
+    "absolute-zero": lambda: "".join(map(lesson, KINDS)),
+    "episodes": call,
+}
+
+
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize(
     "algorithm",
@@ -142,7 +165,7 @@ def outcome(study: Path) -> dict[str, str]:
         pytest.param("grpo", marks=pytest.mark.core),
         *(
             pytest.param(name, marks=pytest.mark.by_turns(2))
-            for name in ("ppo", "ttrl", "rlpr", "absolute-zero")
+            for name in ("ppo", "ttrl", "rlpr", "absolute-zero", "episodes")
         ),
     ],
 )
@@ -161,6 +184,9 @@ def test_killed_training_ends_with_the_same_weights(
     newest = list_states(load_study(straight / "toy.yaml").layout.states("rl"))[-1]
     remembered = json.loads((newest / "progress.json").read_text())["store"]
     assert set(MEMORY.get(algorithm, ())) <= set(remembered)
+    log = load_study(straight / "toy.yaml").layout.training("rl") / "dynamics.jsonl"
+    turns = [row.get("num_turns/mean", 0.0) for row in tables.log_lines(log)]
+    assert (max(turns) > 1) == (algorithm == "episodes")
 
     rng = random.Random(7)
     kills = runs = 0

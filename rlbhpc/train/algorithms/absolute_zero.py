@@ -60,6 +60,7 @@ class AbsoluteZero(ReinforcePP):
     buffer: Count = 16_384
 
     MAKES_TASKS: ClassVar[bool] = True
+    TAKES_TURNS: ClassVar[bool] = False
     LEARNS_FROM: ClassVar[str] = "a task that could be judged"
 
     def begin(self, problems: Sequence[Problem], blank: Callable[[], Batch], store: Store) -> None:
@@ -88,6 +89,7 @@ class AbsoluteZero(ReinforcePP):
         A step has three kinds of task and two roles (propose, solve), with equally many prompts
         each.
         """
+        super().check_settings(settings)
         if settings.prompts_per_step % (2 * len(KINDS)):
             raise UserError(
                 f"prompts_per_step: found {settings.prompts_per_step}; allowed: a multiple of 6"

@@ -160,6 +160,8 @@ class Algorithm:
     NEEDS_CRITIC: ClassVar[bool] = False
     NEEDS_GREEDY: ClassVar[bool] = False
     MAKES_TASKS: ClassVar[bool] = False
+    # Whether a response may be an episode of several turns.
+    TAKES_TURNS: ClassVar[bool] = True
     # Whether the `advantages` of this very class take `kl_beta` off the reward.
     PENALISES_REWARD: ClassVar[bool] = True
     LEARNS_FROM: ClassVar[str] = "a response that could be scored"
@@ -181,6 +183,10 @@ class Algorithm:
 
     def check_settings(self, settings: Settings) -> None:
         """Refuse settings of the loop that it cannot run with."""
+        if settings.turns is not None and not self.TAKES_TURNS:
+            raise UserError(
+                "options.turns: this algorithm reads responses of one turn; leave it out"
+            )
 
     def responses_per_step(self, settings: Settings) -> int:
         """How many responses a step samples, refills left out."""

@@ -51,6 +51,7 @@ class RLPR(GRPO):
     filter_from: Count = 11
     max_refills: Whole = 10
 
+    TAKES_TURNS: ClassVar[bool] = False
     LEARNS_FROM: ClassVar[str] = "a group whose rewards differ enough"
 
     def __post_init__(self) -> None:
