@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.record import content_of_braces
 from rlbhpc.verify.verdict import Status, Verdict
 
 FINGERPRINT: Final = "countdown-3"
@@ -104,28 +105,13 @@ def distinct(response: str) -> str:
         text = text.rpartition(_ANSWER_TAG)[2].partition("</answer>")[0]
     cues = list(_ANSWER_CUE.finditer(text))
     if _BOX in text:
-        text = _content_of_box(text.rpartition(_BOX)[2][: MAX_CHARS + 1])
+        behind_brace = text.rpartition(_BOX)[2][: MAX_CHARS + 1]
+        text = content_of_braces("{" + behind_brace, 0) or ""
     elif cues:
         text = text[cues[-1].end() :].strip().partition("\n")[0]
     elif not is_tagged:
         return _last_steps(text)
     return text.strip()[: MAX_CHARS + 1]
-
-
-def _content_of_box(text: str) -> str:
-    """Return what stands before the brace that closes a box; nothing if it is never closed.
-
-    ``text`` begins behind the brace that opens it, so one brace is open at first.
-    """
-    depth = 1
-    for position, char in enumerate(text):
-        if char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-        if depth == 0:
-            return text[:position]
-    return ""
 
 
 def _last_steps(text: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.record import content_of_braces
 from rlbhpc.verify.answer.extract import Extracted
 from rlbhpc.verify.answer.lexer import MAX_CHARS, Kind, canonical, tokenize
 from rlbhpc.verify.answer.numeric import Undecided, approximate, are_identical
@@ -83,7 +84,12 @@ def _extract(response: str) -> Extracted:
     if "boxed" in response:
         behind_box = response.rpartition("boxed")[2]
         is_braced = behind_box.startswith("{")
-        text = _content_of_brace(behind_box) if is_braced else behind_box.split("$")[0]
+        if is_braced:
+            # All of it where the brace never closes.
+            content = content_of_braces(behind_box, 0)
+            text = behind_box[1:] if content is None else content
+        else:
+            text = behind_box.split("$")[0]
         rule = "box"
     elif phrase is not None:
         text, rule = response.rpartition(phrase)[2], "phrase"
@@ -92,22 +98,6 @@ def _extract(response: str) -> Extracted:
         text, rule = numbers[-1] if numbers else "", "last number"
     first_line = text.strip().split("\n")[0]
     return Extracted(first_line.lstrip(":").rstrip(".").rstrip("/").strip(), rule)
-
-
-def _content_of_brace(text: str) -> str:
-    """Return what the first brace holds; all of it where the brace never closes.
-
-    ``text`` begins with this brace.
-    """
-    depth = 0
-    for position, char in enumerate(text):
-        if char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-        if depth == 0:
-            return text[1:position]
-    return text[1:]
 
 
 # --- equality ------------------------------------------------------------------------------------
