@@ -307,7 +307,7 @@ class _Evaluation:
         mpmath_name = name.replace("arc", "a")
         try:
             return self.noting_complex(getattr(self.mp, mpmath_name)(argument), argument)
-        except ValueError as error:
+        except (ValueError, ZeroDivisionError) as error:  # a pole
             raise Undecided(name) from error
 
     def logarithm(self, value: Any) -> Any:
