@@ -219,9 +219,7 @@ def _ask_math_verify(answers: Answers, workers: int, timeout_seconds: float) -> 
     payloads = [{"gold": answers[key].gold, "answer": answers[key].text} for key in new_keys]
     results = shared_pool(MATH_VERIFY, workers, timeout_seconds).run(payloads)
     for key, result in zip(new_keys, results, strict=True):
-        word = "unread"
-        if result.outcome == "done" and result.value["why"] != "unparsed":
-            word = "right" if result.value["equal"] else "wrong"
+        word = result.value if result.outcome == "done" else "unread"
         answers[key] = replace(answers[key], math_verify=word)
 
 

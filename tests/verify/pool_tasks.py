@@ -96,6 +96,6 @@ class Touch:
         return (os.system, ("touch forged",))
 
 
-def always_equal(payload: object) -> dict[str, object]:
+def always_equal(payload: object) -> str:
     """A second reader that says yes to everything."""
-    return {"equal": True, "why": "symbolic"}
+    return "right"
