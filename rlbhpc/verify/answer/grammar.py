@@ -309,36 +309,14 @@ class _Parser:
     # --- numbers ---------------------------------------------------------------------------------
 
     def read_number(self, digits: str) -> Node:
-        r"""Read what begins with a number: also ``0.1\overline{6}``, ``3\frac12`` and ``3 1/2``.
+        r"""Read what begins with a number: also ``3\frac12`` and ``3 1/2``.
 
-        ``digits`` is the text of the number, which is taken already. ``read_period`` returns the
-        digits that repeat, ``""`` if none do.
+        ``digits`` is the text of the number, which is taken already.
         """
         value = parse_number(digits)
-        period = self.read_period(digits)
-        if period:
-            return number_node(_repeating_decimal(digits, period))
         if digits.isdigit():
             value += self.read_proper_fraction()
         return number_node(value)
-
-    def read_period(self, digits: str) -> str:
-        r"""Take ``\overline{6}`` behind a decimal and return the digits that repeat, or ``""``.
-
-        ``digits`` is the number before it. In ``0.\overline{6}`` the point is a token of its own,
-        so the bar stands one token further on: ``ahead``.
-        """
-        is_decimal = "." in digits or self.peek() == mark(".")
-        ahead = 0 if "." in digits else 1
-        if not is_decimal or self.peek(ahead) != _BAR_ABOVE:
-            return ""
-        period = self.peek(ahead + 2).text
-        in_braces = self.peek(ahead + 1) == OPEN_BRACE and self.peek(ahead + 3) == CLOSE_BRACE
-        if not in_braces or not period.isdigit() or len(period) > _MAX_PERIOD:
-            return ""
-        self.position += ahead + 4
-        self.accept(mark("..."))
-        return period
 
     def read_proper_fraction(self) -> Fraction:
         """Take the fraction of a mixed number such as ``3 1/2`` and return its value, or 0.
@@ -524,10 +502,3 @@ def _sum_of(terms: list[Node]) -> Node:
     if not terms:
         return ZERO
     return terms[0] if len(terms) == 1 else add(*terms)
-
-
-def _repeating_decimal(digits: str, period: str) -> Fraction:
-    """Return the value of a decimal such as ``0.1`` followed by a period without end."""
-    decimal_count = len(digits.partition(".")[2])
-    nines = int("9" * len(period) + "0" * decimal_count)
-    return Fraction(digits) + Fraction(int(period), nines)

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -160,6 +161,20 @@ _REWRITES: Final = tuple(
 )
 
 
+# A decimal with a bar over the digits that repeat.
+_REPEATING_DECIMAL: Final = re.compile(
+    r"(\d*)\.(\d*)\\(?:overline|bar|overbar)\s*\{(\d{1,200})\}(?:\\l?dots|\.\.\.)?"
+)
+
+
+def _write_as_fraction(decimal: re.Match[str]) -> str:
+    r"""Write ``0.1\overline{6}`` as ``\frac{1}{6}``."""
+    whole, decimals, period = decimal.groups()
+    nines = int("9" * len(period) + "0" * len(decimals))
+    value = Fraction(f"{whole or 0}.{decimals or 0}") + Fraction(int(period), nines)
+    return f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
 def _normalize(text: str) -> str:
     """Return an answer's text with all settled that a token at a time could not show.
 
@@ -172,6 +187,7 @@ def _normalize(text: str) -> str:
         text = _DOUBLED_BACKSLASH.sub(r"\\", text)
     text = text.replace("{}^\\circ", "^\\circ")
     text = _DIGIT_GROUPS.sub(lambda groups: _NO_DIGITS.sub("", groups[0]), text)
+    text = _REPEATING_DECIMAL.sub(_write_as_fraction, text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     return text.replace("np.", "")  # as Minerva writes np.arcsin
