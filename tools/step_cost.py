@@ -28,6 +28,10 @@ SHAPES: Final[dict[str, dict[str, int]]] = {
         "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64,
         "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 152_064,
     },
+    "72B": {
+        "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 152_064,
+    },
 }  # fmt: skip
 LONGEST: Final = 16_384
 #: Parts of a forecast in the order of the table's columns.
@@ -75,6 +79,8 @@ class Case:
     mean: int = 4096
     drawn: float = 1.0
     offload: bool = False
+    gpus_per_sampler: int = 1
+    lora_rank: int = 0
 
     @property
     def settings(self) -> Settings:
@@ -84,6 +90,7 @@ class Case:
             mini_batch=self.responses // self.updates if self.updates > 1 else 0,
             max_tokens=LONGEST, micro_tokens=LONGEST, dtype="bfloat16", recompute=True,
             rollouts="vllm", zero_stage=self.stage, offload=self.offload,
+            lora_rank=self.lora_rank, rollout_tensor_parallel=self.gpus_per_sampler,
         )  # fmt: skip
 
 
@@ -93,6 +100,10 @@ MEMORY: Final = (
     Case("7B", H100, 2, 3, 2048, 1, SHARE, offload=True),
     Case("32B", H100, 32, 3, 2048, 1, 0.86),
     Case("32B", H100, 128, 3, 8192, 16, 0.86),
+    Case("32B", H100, 8, 3, 2048, 1, SHARE, offload=True, gpus_per_sampler=8),
+    Case("32B", H100, 16, 3, 2048, 1, SHARE, gpus_per_sampler=8),
+    Case("72B", H100, 64, 3, 2048, 1, SHARE, gpus_per_sampler=8),
+    Case("72B", H100, 8, 3, 2048, 1, SHARE, gpus_per_sampler=8, lora_rank=32),
 )
 SECONDS: Final = (
     Case("7B", H100, 8, 2, 2048, 1, SHARE),
@@ -121,9 +132,10 @@ def memory_rows() -> Iterator[str]:
         held = count_memory(policy, case.settings, make_algorithm("grpo"), case.ranks, rows=256)
         assert set(held) <= set(PARTS), held.keys()
         sizes = [*(held.get(part, 0) for part in PARTS), sum(held.values())]
-        sizes.append(2 * parameters(case.model))
+        sizes.append(2 * parameters(case.model) // case.gpus_per_sampler)
         stage = f"{case.stage}, offload" if case.offload else str(case.stage)
-        cells = [case.model, str(case.ranks), stage]
+        name = f"{case.model} LoRA" if case.lora_rank else case.model
+        cells = [name, str(case.ranks), stage]
         yield row(cells + [f"{size / 2**30:.1f}" for size in sizes])
 
 

@@ -43,7 +43,9 @@ from rlbhpc.study.keys import Power, Sampling, Turns
 
 # Options of how the work is cut and kept, of which what is learnt does not depend: they may change
 # while a training goes on, and are no part of what a model is made by.
-FREE_OPTIONS: Final = frozenset({"micro_tokens", "recompute", "rollout_memory", "save_every"})
+FREE_OPTIONS: Final = frozenset(
+    {"micro_tokens", "recompute", "rollout_memory", "rollout_tensor_parallel", "save_every"}
+)
 
 
 class Teacher(Entry):

@@ -56,8 +56,8 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
         ds.save(learner.policy, partial, "policy")
         if learner.critic is not None:
             ds.save(learner.critic, partial, "critic")
-        if is_first_rank and learner.reference is not None and learner.reference_was_renewed:
-            torch.save(learner.reference.state_dict(), partial / REFERENCE_FILE)
+        if learner.reference is not None and learner.reference_was_renewed:
+            _save_reference(learner, partial / REFERENCE_FILE)
         dist.barrier()
         if is_first_rank:
             record = {
@@ -73,6 +73,17 @@ def save_state(learner: Learner, folder: Path, step: int, progress: dict[str, An
     if is_first_rank:
         for old_state in list_states(folder)[:-KEPT_STATES]:
             shutil.rmtree(old_state)
+
+
+def _save_reference(learner: Learner, path: Path) -> None:
+    """Write the reference's weights on rank 0; every rank must call it."""
+    is_first_rank = dist.get_rank() == 0
+    weights = {}
+    for name, weight in learner.named_reference_weights():
+        if is_first_rank:
+            weights[name] = weight.cpu()
+    if is_first_rank:
+        torch.save(weights, path)
 
 
 def list_states(folder: Path) -> list[Path]:
@@ -138,9 +149,8 @@ def load_state(learner: Learner, folder: Path, identity: str) -> dict[str, Any] 
         ds.load(learner.critic, state, "critic", progress["ranks"])
     reference_file = state / REFERENCE_FILE
     if learner.reference is not None and reference_file.is_file():
-        weights = torch.load(reference_file, map_location=learner.device, weights_only=True)
-        learner.reference.load_state_dict(weights)
-        learner.reference_was_renewed = True
+        weights = torch.load(reference_file, mmap=True, map_location="cpu", weights_only=True)
+        learner.set_reference(weights.items())
     return progress
 
 

@@ -7,8 +7,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,10 @@ import torch
 import torch.distributed as dist
 from deepspeed import ops
 from torch import Tensor, nn
+from transformers.integrations.deepspeed import (
+    set_hf_deepspeed_config,
+    unset_hf_deepspeed_config,
+)
 
 from rlbhpc.errors import UserError
 from rlbhpc.train.settings import Settings
@@ -89,6 +93,51 @@ def _gloo_threads_sleep() -> bool:
     return True
 
 
+class DividedLoading:
+    """Tells transformers, which asks while it loads a model, to let ZeRO-3 divide the weights."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Keep DeepSpeed's configuration, which transformers hands to ``zero.Init``."""
+        self.config = config
+
+    def is_zero3(self) -> bool:
+        """Whether weights are divided among the ranks."""
+        return True
+
+
+@contextmanager
+def divide_while_loading(settings: Settings) -> Iterator[None]:
+    """Let a model that transformers reads in this context be divided at once under ZeRO-3.
+
+    Rank 0 reads the files, weight by weight, and no rank holds more than its share and the weights
+    of one layer. At other stages nothing changes.
+    """
+    if settings.running_stage < 3:
+        yield
+        return
+    # transformers keeps a weak reference, so this name has to stay.
+    loading = DividedLoading(_engine_config(settings, BUCKET_ELEMENTS))
+    set_hf_deepspeed_config(loading)
+    try:
+        yield
+    finally:
+        unset_hf_deepspeed_config()
+
+
+def wrap_frozen(module: nn.Module, settings: Settings) -> Any:
+    """Give a module that does not learn to DeepSpeed, which gathers its weights layer by layer.
+
+    ZeRO-3 has divided them among the ranks. At other stages each rank keeps the module whole.
+    """
+    if settings.running_stage < 3:
+        return module
+    config = _engine_config(settings, BUCKET_ELEMENTS)
+    del config["optimizer"], config["zero_optimization"]["reduce_bucket_size"]
+    config["zero_optimization"].pop("offload_optimizer", None)
+    engine, *_ = deepspeed.initialize(model=module, config=config)
+    return engine
+
+
 def wrap(module: nn.Module, settings: Settings) -> Any:
     """Give a module to DeepSpeed with AdamW, whose learning rate the caller sets at every step.
 
@@ -100,7 +149,8 @@ def wrap(module: nn.Module, settings: Settings) -> Any:
     """
     trained = [p for p in module.parameters() if p.requires_grad]
     stage = settings.running_stage
-    config = _engine_config(settings, sum(p.numel() for p in trained))
+    # A weight that is divided already says itself how many numbers it has in all.
+    config = _engine_config(settings, sum(getattr(p, "ds_numel", p.numel()) for p in trained))
     engine, *_ = deepspeed.initialize(model=module, model_parameters=trained, config=config)
     if _has_plain_optimizer(settings):
         engine.optimizer.register_step_pre_hook(_make_clipping_hook(settings.grad_clip))
@@ -176,10 +226,15 @@ def optimizer_states(engine: Any) -> list[dict[str, Any]]:
     return [*getattr(optimizer, "optimizer", optimizer).state.values()]
 
 
-def gather_shards(engine: Any, parameters: list[Tensor]) -> Any:
-    """Context in which ZeRO-3's shards of ``parameters`` are whole; every rank must enter it."""
-    is_sharded = engine.zero_optimization_stage() == 3
-    return deepspeed.zero.GatheredParameters(parameters, enabled=is_sharded)
+def gather_shards(parameters: list[Tensor], writing_rank: int | None = None) -> Any:
+    """Context in which ZeRO-3's shards of ``parameters`` are whole; every rank must enter it.
+
+    What ``writing_rank`` changes of them is kept; by default nothing is.
+    """
+    is_divided = hasattr(parameters[0], "ds_id")
+    return deepspeed.zero.GatheredParameters(
+        parameters, modifier_rank=writing_rank, enabled=is_divided
+    )
 
 
 def save(engine: Any, folder: Path, tag: str) -> None:

@@ -60,10 +60,9 @@ class Forecast:
     ``work`` counts what is sampled and updated over the whole run; ``memory`` is in bytes of one
     rank, by part. ``flop`` are at most 2 per parameter and token that is read or sampled, 6 that is
     trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands still, attention
-    left out; None for supervised training, whose texts have the length that they have. ``loading``
-    are the bytes of the models while ZeRO-3 has not divided the last of them yet, 0 where nothing
-    is divided. ``share`` of a device's memory is left to training while vLLM samples. ``handed``
-    are the bytes of the weights that vLLM has of its own, ``largest`` those of the largest of them.
+    left out; None for supervised training, whose texts have the length that they have. ``share``
+    of a device's memory is left to training while vLLM samples. ``handed`` are the bytes of the
+    weights that one rank's vLLM has of its own, ``largest`` those of the largest weight.
     """
 
     model: str
@@ -73,7 +72,6 @@ class Forecast:
     work: Mapping[str, int]
     memory: Mapping[str, int]
     flop: float | None
-    loading: int
     share: float
     handed: int
     largest: int
@@ -104,7 +102,6 @@ class Forecast:
         # vLLM's weights are filled one by one, each from a whole copy.
         handing_over = lasting | {"weights handed to vLLM": self.handed + self.largest}
         phases = (
-            ("while models are loaded, ", {"weights not yet divided": self.loading}, usable),
             ("", self.memory, usable),
             ("while vLLM samples, ", lasting, limit * self.share),
             ("while vLLM gets its weights, ", handing_over, usable),
@@ -214,7 +211,9 @@ def count_memory(
             body = policy.model.base_model
             memory |= _training_state_bytes("critic", body, config.hidden_size, settings, ranks)
         if settings.kl_loss or algorithm.kl_beta:
-            memory["reference weights"] = (teacher_parameters or parameters) * number
+            is_divided = settings.zero_stage == 3
+            reference_bytes = (teacher_parameters or parameters) * number
+            memory["reference weights"] = reference_bytes // (ranks if is_divided else 1)
         if settings.rollouts == "hf":
             memory["sampler weights"] = parameters * number
             sampled_rows = min(rows, settings.responses_per_rank(ranks))
@@ -225,25 +224,6 @@ def count_memory(
         memory["gathered weights"] = min(GATHERED_ELEMENTS, parameters) * number
     memory["activations"] = _activation_bytes(policy, settings, batch)
     return memory
-
-
-def count_loading_memory(policy: Policy, memory: Mapping[str, int], settings: Settings) -> int:
-    """Bytes that one rank holds at most while its models are loaded; 0 without ZeRO-3.
-
-    ZeRO-3 divides the weights among the ranks. Each model is whole on every GPU before; the critic
-    comes last, beside all of the policy's state. ``memory`` has the bytes of one rank by part.
-    """
-    if settings.zero_stage < 3:
-        return 0
-    # Bytes of one number.
-    number = BYTES[settings.dtype]
-    whole_policy = sum(p.numel() for p in policy.parameters()) * number
-    loading_policy = whole_policy + memory["policy weights"]
-    if "critic weights" not in memory:
-        return loading_policy
-    policy_state = sum(size for part, size in memory.items() if part.startswith("policy "))
-    whole_critic = policy.model.base_model.num_parameters() * number
-    return max(loading_policy, policy_state + whole_critic + memory["critic weights"])
 
 
 def _training_state_bytes(
@@ -422,7 +402,8 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
         # Bytes of one number.
         number = BYTES[settings.dtype]
         share = 1 - settings.rollout_memory
-        handed = parameters * number
+        settings.sampler_copies(ranks)
+        handed = parameters * number // settings.rollout_tensor_parallel
         largest = max(p.numel() for p in policy.parameters()) * number
     return Forecast(
         model=model,
@@ -432,7 +413,6 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
         work=count_work(settings, algorithm),
         memory=memory,
         flop=count_flop(parameters, trained, reference, settings, algorithm),
-        loading=count_loading_memory(policy, memory, settings),
         share=share,
         handed=handed,
         largest=largest,
@@ -445,9 +425,9 @@ def refuse_what_cannot_fit(foretold: Forecast, limit: int) -> None:
     reason = foretold.shortfall(limit)
     if reason:
         raise UserError(
-            f"model {foretold.model}: {reason}. Set `rollout_memory`, `recompute: true`, a smaller "
-            "`micro_tokens`, `zero_stage: 3` or `offload: true` under the recipe's `options`, or "
-            "share the training among more GPUs"
+            f"model {foretold.model}: {reason}. Set `rollout_memory`, `rollout_tensor_parallel`, "
+            "`recompute: true`, a smaller `micro_tokens`, `zero_stage: 3` or `offload: true` under "
+            "the recipe's `options`, or share the training among more GPUs"
         )
 
 

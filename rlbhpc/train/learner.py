@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rlbhpc.engines.distribution import settle_vector_math
+from rlbhpc.engines.hf_model import named_weights
 from rlbhpc.engines.tokens import Tokens
 from rlbhpc.train import deepspeed_engine as ds
 from rlbhpc.train.algorithms.algorithm import (
@@ -95,14 +96,16 @@ class Learner:
         ds.init_ranks()
         self.settings = settings
         self.algorithm = algorithm
-        policy = Policy.load(model, DTYPES[settings.dtype])
+        with ds.divide_while_loading(settings):
+            policy = Policy.load(model, DTYPES[settings.dtype])
         policy.entropy_gradient = settings.entropy_bonus != 0
         self.policy = self._wrap_for_training(policy, policy.model)
         self.critic: Any = None
         if algorithm.NEEDS_CRITIC:
-            critic = Critic.load(model, DTYPES[settings.dtype])
+            with ds.divide_while_loading(settings):
+                critic = Critic.load(model, DTYPES[settings.dtype])
             self.critic = self._wrap_for_training(critic, critic.body)
-        self.reference: Policy | None = None
+        self.reference: Any = None
         self.reference_was_renewed = False
         self.device = next(self.policy.parameters()).device
 
@@ -116,19 +119,36 @@ class Learner:
 
     def load_reference(self, model: Path) -> None:
         """Load the frozen policy that a penalty is measured against."""
-        reference = Policy.load(model, DTYPES[self.settings.dtype]).to(self.device)
-        self.reference = reference.eval()
+        with ds.divide_while_loading(self.settings):
+            reference = Policy.load(model, DTYPES[self.settings.dtype])
+        reference.requires_grad_(False)
+        self._reference_weights = named_weights(reference)
+        self.reference = ds.wrap_frozen(reference.to(self.device).eval(), self.settings)
+
+    def named_reference_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Whole weights of the reference by name; every rank must iterate to the end."""
+        for name, weight in self._reference_weights.items():
+            with ds.gather_shards([weight]):
+                yield name, weight.detach().clone()
+
+    def set_reference(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the reference's weights; every rank must pass the same, in the same order.
+
+        Names that repeat a weight, such as that of a tied output layer, are passed over.
+        """
+        for name, new_weight in weights:
+            weight = self._reference_weights.get(name)
+            if weight is not None:
+                with ds.gather_shards([weight], writing_rank=0), torch.no_grad():
+                    weight.copy_(new_weight)
+        self.reference_was_renewed = True
 
     def renew_reference(self) -> None:
         """Copy the policy into the reference, and set the optimiser's moments to 0.
 
         The reference is the frozen policy that a penalty is measured against.
         """
-        assert self.reference is not None
-        reference_weights = self.reference.model.state_dict()
-        for name, weight in self.named_weights():
-            reference_weights[name].copy_(weight)
-        self.reference_was_renewed = True
+        self.set_reference((f"model.{name}", weight) for name, weight in self.named_weights())
         for state in ds.optimizer_states(self.policy):
             for value in state.values():
                 if torch.is_tensor(value):
@@ -425,7 +445,7 @@ class Learner:
         a while. An adapter's product is added to the weight that it adapts.
         """
         for name, parameters, adapter in weights_with_adapters(self.policy.module):
-            with ds.gather_shards(self.policy, parameters), torch.no_grad():
+            with ds.gather_shards(parameters), torch.no_grad():
                 if adapter is not None:
                     weight = adapter.merged_weight(name)
                 else:  # a copy: ZeRO-3 gathers into buffers that the next gather reuses

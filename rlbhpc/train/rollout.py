@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
@@ -293,11 +293,13 @@ class StepSampler:
         ``Interrupted`` on all ranks if any of them was asked to stop.
         """
         n_ranks = dist.get_world_size()
+        # Ranks that share one copy of the sampler's model sample the same prompts, in step.
+        ranks_per_copy = self._run.settings.rollout_tensor_parallel
         # The quotient rounded up.
-        share = -(-len(prompts) // n_ranks)
-        first = dist.get_rank() * share
+        share = -(-len(prompts) * ranks_per_copy // n_ranks)
+        first = dist.get_rank() // ranks_per_copy * share
         rank_rollouts: list[Rollout] | None = None
-        with suppress(Interrupted), self._drain.interruptible():
+        with suppress(Interrupted), self._interruptible():
             rank_rollouts = self._sample_on_this_rank(
                 prompts[first : first + share], samples, self.cursor + first
             )
@@ -306,7 +308,18 @@ class StepSampler:
         self.cursor += len(prompts)
         rollouts_of_ranks: list[list[Rollout]] = [[] for _ in range(n_ranks)]
         dist.all_gather_object(rollouts_of_ranks, rank_rollouts)
-        return [rollout for rollouts in rollouts_of_ranks for rollout in rollouts]
+        one_rank_per_copy = rollouts_of_ranks[::ranks_per_copy]
+        return [rollout for rollouts in one_rank_per_copy for rollout in rollouts]
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Context in which a warning ends the sampling at once, if this rank samples by itself.
+
+        Ranks that share a model wait for each other at each token, so none may leave the others:
+        they stop after the rollout.
+        """
+        if self._run.settings.rollout_tensor_parallel > 1:
+            return nullcontext()
+        return self._drain.interruptible()
 
     def _sample_on_this_rank(
         self, prompts: Sequence[Prompt], samples: int, first_group: int
@@ -318,10 +331,11 @@ class StepSampler:
         """
         run = self._run
         where = (run, self._engine, self._step, first_group, prompts)
-        rollouts = roll_out(*where, samples, run.settings.temperature, self._drain)
+        drain = self._drain if run.settings.rollout_tensor_parallel == 1 else None
+        rollouts = roll_out(*where, samples, run.settings.temperature, drain)
         if not run.algorithm.NEEDS_GREEDY:
             return rollouts
-        greedy_rollouts = roll_out(*where, 1, 0.0, self._drain)
+        greedy_rollouts = roll_out(*where, 1, 0.0, drain)
         reward_of_group = {rollout.group: rollout.reward for rollout in greedy_rollouts}
         return [replace(r, greedy_reward=reward_of_group[r.group]) for r in rollouts]
 
@@ -476,7 +490,8 @@ def rollout_engine(run: Run, rows: int) -> Engine:
     A rank never needs more rows than its share of a step's responses.
     """
     settings = run.settings
-    rows = min(rows, settings.responses_per_rank(dist.get_world_size()))
+    n_copies = settings.sampler_copies(dist.get_world_size())
+    rows = min(rows, settings.responses_per_rank(n_copies))
     if settings.rollouts == "vllm":
         return _vllm_engine(run, rows)
     if not torch.cuda.is_available():
@@ -515,6 +530,7 @@ def _vllm_engine(run: Run, rows: int) -> Engine:
             run.base,
             rows=rows,
             dtype=settings.dtype,
+            tensor_parallel=settings.rollout_tensor_parallel,
             memory=settings.rollout_memory,
             max_length=max_length,
             options=options,

@@ -58,14 +58,15 @@ class Settings:
     log-probs are those of the full distribution, and a nucleus would bias every ratio by the mass
     it drops. ``rollouts`` by ``hf`` repeat themselves bit for bit on the CPU, ``vllm`` is faster
     for models of more than some millions of parameters and takes ``rollout_memory`` of a GPU beside
-    the learner. ``kl_loss`` weighs a reference penalty in the loss (the penalty in the reward
-    belongs to the algorithm), ``entropy_bonus`` the mean token entropy. ``sampler_cap`` bounds the
-    importance weight that corrects the sampler's numbers towards the trainer's; 0 switches it off,
-    as it does ``grad_clip``. ``sampler_band`` takes its place: a weight outside becomes 0 (IcePop,
-    whose authors take [0.5, 5.0]). ``sequence_band`` leaves out responses whose mean ratio of
-    trainer to sampler, the geometric one, lies outside. ``mask_truncated`` leaves
-    responses that hit ``max_tokens`` out of the loss. With ``turns`` a response is an episode in
-    which the model calls tools; ``max_tokens`` counts what it writes in all its turns.
+    the learner. ``rollout_tensor_parallel`` ranks hold one copy of vLLM's model together.
+    ``kl_loss`` weighs a reference penalty in the loss (the penalty in the reward belongs to the
+    algorithm), ``entropy_bonus`` the mean token entropy. ``sampler_cap`` bounds the importance
+    weight that corrects the sampler's numbers towards the trainer's; 0 switches it off, as it does
+    ``grad_clip``. ``sampler_band`` takes its place: a weight outside becomes 0 (IcePop, whose
+    authors take [0.5, 5.0]). ``sequence_band`` leaves out responses whose mean ratio of trainer to
+    sampler, the geometric one, lies outside. ``mask_truncated`` leaves responses that hit
+    ``max_tokens`` out of the loss. With ``turns`` a response is an episode in which the model calls
+    tools; ``max_tokens`` counts what it writes in all its turns.
 
     ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
     ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
@@ -84,6 +85,7 @@ class Settings:
     max_tokens: Count = 8192
     rollouts: Literal["hf", "vllm"] = "hf"
     rollout_memory: MemoryShare = 0.3
+    rollout_tensor_parallel: Count = 1
     learning_rate: Weight = 1e-6
     critic_learning_rate: Weight = 1e-5
     warmup_steps: Whole = 0
@@ -138,6 +140,16 @@ class Settings:
     def running_stage(self) -> int:
         """The ZeRO stage that is run: without one DeepSpeed offloads nothing."""
         return self.zero_stage or 2 * self.offload
+
+    def sampler_copies(self, ranks: int) -> int:
+        """Copies of vLLM's model that so many ranks hold: ``rollout_tensor_parallel`` share one."""
+        copies, remainder = divmod(ranks, self.rollout_tensor_parallel)
+        if remainder:
+            raise UserError(
+                f"rollout_tensor_parallel: found {self.rollout_tensor_parallel}, which does not "
+                f"divide the {ranks} GPUs of the training; take one of its divisors"
+            )
+        return copies
 
     def responses_per_rank(self, ranks: int) -> int:
         """Most responses that one rank samples in a step: prompts are dealt out whole."""

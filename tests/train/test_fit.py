@@ -180,29 +180,75 @@ arms: {taught: {model: taught}, tuned: {model: tuned}}
 """
 
 
-def test_what_every_gpu_holds_whole_has_to_fit(tmp_path: Path) -> None:
-    """A teacher's weights by its own size, and a model before ZeRO-3 divides it."""
-    for name, shape in (("small", SHAPES["7B"]), ("large", SHAPES["32B"])):
-        config = make_tiny_model(tmp_path / name) / "config.json"
-        values = {**json.loads(config.read_text()), **shape}
-        values |= {"max_window_layers": shape["num_hidden_layers"], "layer_types": None}
-        config.write_text(json.dumps(values))
+def write_config(folder: Path, size: str) -> None:
+    """A model folder whose configuration is that of a model of such a size, without weights."""
+    config = make_tiny_model(folder) / "config.json"
+    shape = SHAPES[size]
+    values = {**json.loads(config.read_text()), **shape}
+    values |= {"max_window_layers": shape["num_hidden_layers"], "layer_types": None}
+    values["max_position_embeddings"] = 32_768
+    config.write_text(json.dumps(values))
+
+
+def test_a_teacher_counts_by_its_own_size(tmp_path: Path) -> None:
+    write_config(tmp_path / "small", "7B")
+    write_config(tmp_path / "large", "32B")
     study = tmp_path / "study.yaml"
     study.write_text(LARGER)
     words = ("--ranks", 32, "--memory", 200)
     taught, tuned = json.loads(dry_run(study, ["taught", "tuned"], *words).stdout)
     assert taught["parameters"] == pytest.approx(7.6e9, rel=0.01)
+    # ZeRO-2 leaves it whole on each GPU, and ZeRO-3 divides it.
     teacher = taught["memory"]["reference weights"]
     assert teacher == 2 * tuned["parameters"] == pytest.approx(2 * 32.8e9, rel=0.01)
+    tight = json.loads(dry_run(study, ["taught"], "--ranks", 8, "--memory", 80).stdout)[0]
+    assert tight["settings"]["zero_stage"] == 3
+    assert tight["memory"]["reference weights"] == teacher // 8
     # A step reads each response with the teacher, too.
     assert taught["flop"] > 2 * tuned["parameters"] * 64 * 4 * 512
-    assert dry_run(study, ["taught"], "--ranks", 8, "--memory", 80).exception is not None
-    # An eighth of 72 GiB would do to train it, were it not whole when it is loaded.
-    divided = ("--set", "recipes.tuned.options={traces: {hit: 0.5, count: 64}, zero_stage: 3}")
-    refused = dry_run(study, ["tuned"], "--ranks", 32, "--memory", 60, *divided).exception
-    assert isinstance(refused, UserError)
-    assert "while models are loaded" in str(refused)
-    assert dry_run(study, ["tuned"], "--ranks", 32, "--memory", 80, *divided).exception is None
+
+
+REINFORCED = """
+name: reinforced
+models:
+  base: {path: base}
+  rl: {train: {from: base, recipe: rl}, steps: [1]}
+problem_sets: {countdown: {subset: train, limit: 64}}
+recipes:
+  rl:
+    {algorithm: grpo, problems: countdown, prompt: countdown,
+     prompts_per_step: 64, samples_per_prompt: 8, max_tokens: 8192}
+sampling: {prompt: countdown, temperature: 1.0, max_tokens: 60, n: 2}
+arms: {rl: {model: rl}}
+"""
+WITH_REFERENCE = {"kl_loss": 0.001}
+SHARED_SAMPLER = {"rollout_tensor_parallel": 8, "rollout_memory": 0.35}
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "options"),
+    [
+        ("7B", 8, WITH_REFERENCE),
+        ("32B", 8, {**SHARED_SAMPLER, "zero_stage": 3, "offload": True, **WITH_REFERENCE}),
+        ("32B", 16, {**SHARED_SAMPLER, "zero_stage": 3, **WITH_REFERENCE}),
+        ("72B", 64, {**SHARED_SAMPLER, "zero_stage": 3, **WITH_REFERENCE}),
+        ("72B", 8, {**SHARED_SAMPLER, "zero_stage": 3, "lora_rank": 32, **WITH_REFERENCE}),
+    ],
+)
+def test_these_sizes_fit_gpus_of_80_gib_with_a_reference(
+    tmp_path: Path, size: str, ranks: int, options: dict[str, object]
+) -> None:
+    write_config(tmp_path / "base", size)
+    study = tmp_path / "study.yaml"
+    study.write_text(REINFORCED)
+    words = ["--ranks", ranks, "--memory", 80, "--set", f"recipes.rl.options={json.dumps(options)}"]
+    result = dry_run(study, ["rl"], *words)
+    assert result.exception is None, result.exception
+    # What one GPU's vLLM holds of the weights leaves room for keys and values.
+    plain = ["--ranks", 3, *words[2:]]
+    if options.get("rollout_tensor_parallel"):
+        refused = dry_run(study, ["rl"], *plain).exception
+        assert isinstance(refused, UserError) and "rollout_tensor_parallel" in str(refused)
 
 
 def test_check_and_a_start_refuse_it_too(

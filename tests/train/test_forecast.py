@@ -116,30 +116,27 @@ def test_what_cannot_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loading", "share", "handed", "limit", "phase", "room"),
+    ("share", "handed", "limit", "phase", "room"),
     [
         # 74 GiB together, of which 54 stay while vLLM samples; a tenth of the GPU stays free.
-        (0, 0.7, 14, 83, None, 0),
-        (0, 1.0, 0, 83, None, 0),
-        (0, 0.7, 14, 82, "one rank holds 74.0", 73.8),
-        (0, 0.5, 40, 88, "while vLLM samples, one rank holds 54.0", 44.0),
-        (0, 0.6, 14, 84, "while vLLM samples, one rank holds 54.0", 50.4),
+        (0.7, 14, 83, None, 0),
+        (1.0, 0, 83, None, 0),
+        (0.7, 14, 82, "one rank holds 74.0", 73.8),
+        (0.5, 40, 88, "while vLLM samples, one rank holds 54.0", 44.0),
+        (0.6, 14, 84, "while vLLM samples, one rank holds 54.0", 50.4),
         # Weights are copied one by one: the largest has to be there beside what it becomes.
-        (0, 0.7, 20, 84, "while vLLM gets its weights, one rank holds 76.0", 75.6),
-        (0, 0.7, 20, 85, None, 0),
-        (0, 0.9, 14, 83, "`rollout_memory` gives vLLM 8.3", 0),
-        # ZeRO-3 divides a model when it is on the GPU, whole.
-        (75, 1.0, 0, 83, "while models are loaded, one rank holds 75.0", 74.7),
-        (74, 1.0, 0, 83, None, 0),
+        (0.7, 20, 84, "while vLLM gets its weights, one rank holds 76.0", 75.6),
+        (0.7, 20, 85, None, 0),
+        (0.9, 14, 83, "`rollout_memory` gives vLLM 8.3", 0),
     ],
 )
 def test_each_phase_has_to_fit(
-    loading: int, share: float, handed: int, limit: int, phase: str | None, room: float
+    share: float, handed: int, limit: int, phase: str | None, room: float
 ) -> None:
     parts = {"activations": 20, "policy weights": 50, "policy buffer": 1, "policy gradients": 3}
     memory = {name: size << 30 for name, size in parts.items()}
     forecast = Forecast(
-        "rl", "grpo", 7 << 30, 1, {}, memory, None, loading << 30, share, handed << 30, 2 << 30, {}
+        "rl", "grpo", 7 << 30, 1, {}, memory, None, share, handed << 30, 2 << 30, {}
     )
     why = forecast.shortfall(limit << 30)
     assert bool(why) == (phase is not None)

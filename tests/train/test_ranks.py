@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -85,6 +86,23 @@ print(dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout)
 
 def test_a_rank_of_a_launcher_stays_what_it_is_and_waits_for_the_longest_rollout() -> None:
     assert printed_by(A_RANK_OF_A_LAUNCHER) == "True\n12:00:00\n"
+
+
+@pytest.mark.timeout(600)
+def test_no_rank_but_the_reader_of_the_files_holds_more_than_its_share_and_a_layer(
+    tmp_path: Path,
+) -> None:
+    shape = {"hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 8}
+    model = make_tiny_model(tmp_path / "model", num_hidden_layers=6, **shape)
+    # Freed memory goes back at once, so that the peak is what was held.
+    run_case(3, "divided_case.py", model, tmp_path, MALLOC_MMAP_THRESHOLD_="65536")
+    for rank in range(3):
+        held = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert held["share"] < 1.05 * held["whole"] / 3
+        assert held["same"] and held["moved"]
+        if rank:
+            # A layer's three largest weights, and buffers of the library.
+            assert held["grown"] < held["share"] + 3 * held["largest"] + (32 << 20)
 
 
 @pytest.mark.by_turns(3)
