@@ -183,18 +183,7 @@ PERCENT: Final = Unit(Fraction(1, 100), (("%", 1),))
 DEGREE: Final = Unit(Fraction(1), (("degree", 1),))
 DIMENSIONLESS: Final = Unit(Fraction(1), ())
 
-_DERIVED_DIMENSIONS: Final = {
-    "N": {"kg": 1, "m": 1, "s": -2}, "J": {"kg": 1, "m": 2, "s": -2},
-    "W": {"kg": 1, "m": 2, "s": -3}, "Pa": {"kg": 1, "m": -1, "s": -2}, "Hz": {"s": -1},
-    "m2": {"m": 2}, "m3": {"m": 3}, "m/s": {"m": 1, "s": -1}, "coulomb": {"ampere": 1, "s": 1},
-    "volt": {"kg": 1, "m": 2, "s": -3, "ampere": -1},
-    "ohm": {"kg": 1, "m": 2, "s": -3, "ampere": -2},
-    "farad": {"kg": -1, "m": -2, "s": 4, "ampere": 2},
-    "tesla": {"kg": 1, "s": -2, "ampere": -1}, "weber": {"kg": 1, "m": 2, "s": -2, "ampere": -1},
-    "henry": {"kg": 1, "m": 2, "s": -2, "ampere": -2},
-    "siemens": {"kg": -1, "m": -2, "s": 3, "ampere": 2},
-    "gray": {"m": 2, "s": -2}, "molar": {"mol": 1, "m": -3},
-}  # fmt: skip
+_DERIVED_DIMENSIONS: Final = {"m2": {"m": 2}, "m3": {"m": 3}, "m/s": {"m": 1, "s": -1}}
 
 _PREFIXES: Final = {
     "f femto": "1e-15", "p pico": "1e-12", "n nano": "1e-9", "µ micro": "1e-6", "u micro": "1e-6",
@@ -218,7 +207,7 @@ def _load_units() -> dict[str, Unit]:
     """Read ``units.txt``: the unit for each symbol and name, with prefixes and plurals.
 
     A line is ``symbol | names | factor | dimension``, and a unit is the factor times powers of
-    basic dimensions; ``_DERIVED_DIMENSIONS`` says which those are for newtons and the like. A
+    basic dimensions; ``_DERIVED_DIMENSIONS`` says which those are for areas and the like. A
     symbol, if not ``-``, also takes prefixes: km, kilometer. The first line that names a prefixed
     symbol or a plural keeps it.
     """

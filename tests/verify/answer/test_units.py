@@ -30,7 +30,7 @@ RIGHT = [
     ("5", r"5 \text{ people}"), ("1", r"1 \text{ apple}"), ("5", r"5 \text{ children}"),
     ("5", r"5 \text{ students per class}"), ("12", "12元"),
     ("3", "3 厘米"), (r"3 \text{ cm}", "3厘米"),
-    (r"2 \text{ hours}", "120分钟"), (r"1\text{ C}", r"1\text{ A s}"), ("5", r"5 \text{ metros}"),
+    (r"2 \text{ hours}", "120分钟"), ("5", r"5 \text{ metros}"),
     ("5", r"5\text{ cm}^2"), ("5", r"5 \text{ square units}"),
 ]  # fmt: skip
 WRONG = [
