@@ -74,7 +74,7 @@ OWN = {
     "average_from: 1, filter_from: 3, max_refills: 3}",
     "absolute-zero": "problems: identity\n    prompts_per_step: 12\n    samples_per_prompt: 1\n"
     "    max_tokens: 56\n    kl: 0\n    options: {save_every: 2, mini_batch: 6, tries: 3}",
-    "episodes": "algorithm: grpo\n    max_tokens: 40\n    options: {save_every: 2, mini_batch: 3, "
+    "episodes": "max_tokens: 40\n    options: {save_every: 2, mini_batch: 3, "
     "rewards: {correct: 1.0, brevity: 1.0}, "
     "turns: {limit: 2, tools: [calculator], format: blocks}}",
 }
@@ -85,7 +85,8 @@ MEMORY = {"rlpr": ("usual", "without"), "absolute-zero": ("deduction", "abductio
 
 def write(folder: Path, model: Path, algorithm: str) -> Path:
     path = folder / "toy.yaml"
-    text = STUDY.replace("MODEL", str(model)).replace("ALGORITHM", algorithm)
+    name = "grpo" if algorithm == "episodes" else algorithm
+    text = STUDY.replace("MODEL", str(model)).replace("ALGORITHM", name)
     for line in OWN.get(algorithm, "").split("\n    "):
         key = line.partition(":")[0]
         if key:
