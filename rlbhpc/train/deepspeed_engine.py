@@ -6,17 +6,22 @@ import atexit
 import math
 import os
 import re
+import shutil
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed import ops
+from deepspeed.checkpoint import ds_to_universal
 from torch import Tensor, nn
 from transformers.integrations.deepspeed import (
     set_hf_deepspeed_config,
@@ -246,20 +251,63 @@ def save(engine: Any, folder: Path, tag: str) -> None:
 
 
 def load(engine: Any, folder: Path, tag: str, saved_ranks: int) -> None:
-    """Load the state ``tag`` that ``saved_ranks`` ranks saved; every rank must call it.
+    """Load the state ``tag`` that ``saved_ranks`` ranks saved, on however many there are now.
 
-    ZeRO's files hold one rank's shard each, so there must be as many ranks again. Without ZeRO the
-    number does not matter.
+    ZeRO's files hold one rank's shard each. For another number of ranks they are joined into
+    DeepSpeed's universal form first, which any number can read; it is removed again.
     """
-    ranks = dist.get_world_size()
-    if ranks != saved_ranks and engine.zero_optimization_stage() > 0:
-        raise UserError(
-            f"{folder}: {saved_ranks} ranks share this state, and there are {ranks} now; go on "
-            f"with {saved_ranks} ranks"
-        )
+    universal = folder / f"{tag}-universal"
+    _remove_universal(universal)
     # Frozen parameters are in no state, so their absence must be no error.
     is_strict = all(parameter.requires_grad for parameter in engine.module.parameters())
-    engine.load_checkpoint(str(folder), tag=tag, load_module_strict=is_strict)
+    if saved_ranks == dist.get_world_size() or engine.zero_optimization_stage() == 0:
+        engine.load_checkpoint(str(folder), tag=tag, load_module_strict=is_strict)
+        return
+    if dist.get_rank() == 0:
+        click.echo(f"{folder}: putting the parts of {saved_ranks} ranks together", err=True)
+        _convert_to_universal(folder / tag, universal, saved_ranks)
+    dist.barrier()
+    engine._config.load_universal_checkpoint = True
+    engine.load_checkpoint(str(folder), tag=universal.name, load_module_strict=is_strict)
+    engine._config.load_universal_checkpoint = False
+    for parameter, state in engine.optimizer.optimizer.state.items():
+        # DeepSpeed leaves one count of steps, on the CPU, to all groups of ZeRO-3 together: a fused
+        # optimiser wants it on the device, and would count it up once per group.
+        state["step"] = state["step"].to(parameter.device, copy=True)
+    dist.barrier()
+    _remove_universal(universal)
+
+
+def _convert_to_universal(shards: Path, universal: Path, ranks: int) -> None:
+    """Join the shards of a saved state into one form that any number of ranks reads.
+
+    ``shards`` and ``universal`` are the folders before and after. DeepSpeed prints much on the way,
+    which is thrown away, and raises a KeyError where the optimiser has no state yet.
+    """
+    arguments = Namespace(
+        input_folder=str(shards),
+        output_folder=str(universal),
+        num_extract_workers=1,
+        num_merge_workers=1,
+        keep_temp_folder=False,
+        strict=True,
+        inject_missing_state=True,
+    )
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            ds_to_universal.main(arguments)
+    except KeyError:
+        raise UserError(
+            f"{shards}: no optimiser step was taken before this state was saved, and such a state "
+            f"cannot be dealt out to other ranks; go on with {ranks} ranks for a step"
+        ) from None
+
+
+def _remove_universal(universal: Path) -> None:
+    """Remove a universal form that was used, or that a killed run left behind."""
+    if dist.get_rank() == 0:
+        shutil.rmtree(universal, ignore_errors=True)
+        universal.with_name("latest_universal").unlink(missing_ok=True)
 
 
 def all_sum(values: Tensor) -> Tensor:
