@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import csv
 import gzip
 import hashlib
@@ -110,8 +108,8 @@ class Record:
     def _read_image(self, value: Any) -> bytes:
         """Return the bytes of one image, in any of the forms that data files have for it.
 
-        Those are bytes, an image struct of ``datasets``, a data URI (the image as text), or the
-        path of a file beside this record's file.
+        Those are bytes, an image struct of ``datasets``, or the path of a file beside this record's
+        file.
         """
         if isinstance(value, Mapping):
             value = value.get("bytes") or value.get("path")
@@ -119,11 +117,9 @@ class Record:
             return value
         if not isinstance(value, str) or not value:
             raise UserError(
-                f"{self.place}: an image is bytes, a struct with `bytes`, a data URI or the path "
-                f"of a file; found a {type(value).__name__}"
+                f"{self.place}: an image is bytes, a struct with `bytes`, or the path of a file; "
+                f"found a {type(value).__name__}"
             )
-        if value.startswith("data:"):
-            return self._decode_data_uri(value)
         root = self.file.parent.resolve()
         target = (root / value).resolve()
         # A record decides what is read and shown to a model, so it may only name its neighbours.
@@ -132,16 +128,6 @@ class Record:
         if not target.is_file():
             raise UserError(f"{self.place}: no image file {value!r} in {self.file.parent}")
         return target.read_bytes()
-
-    def _decode_data_uri(self, value: str) -> bytes:
-        """Return the bytes of an image that stands in the record as text: ``data:…;base64,…``."""
-        head, comma, body = value.partition(",")
-        try:
-            if not comma or not head.endswith(";base64"):
-                raise ValueError("no base64 body")
-            return base64.b64decode(body, validate=True)
-        except (ValueError, binascii.Error) as error:
-            raise UserError(f"{self.place}: data URI of an image is broken ({error})") from None
 
 
 def number_text(value: float) -> str:

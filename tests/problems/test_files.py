@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 from pathlib import Path
@@ -253,8 +252,7 @@ def image(value: Any, folder: Path) -> tuple[bytes, ...]:
 
 def test_images_in_every_form(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(PNG)
-    uri = "data:image/png;base64," + base64.b64encode(PNG).decode()
-    for value in (PNG, {"bytes": PNG, "path": "gone.png"}, {"bytes": None, "path": "x.png"}, uri):
+    for value in (PNG, {"bytes": PNG, "path": "gone.png"}, {"bytes": None, "path": "x.png"}):
         assert image(value, tmp_path) == (PNG,)
     assert image([PNG, "x.png"], tmp_path) == (PNG, PNG)
 
@@ -265,9 +263,6 @@ def test_images_in_every_form(tmp_path: Path) -> None:
         ("../secret", "leads out of"),
         ("/etc/hostname", "leads out of"),
         ("missing.png", "no image file 'missing.png'"),
-        ("data:image/png;base64,###", "data URI of an image is broken"),
-        ("data:,", "data URI of an image is broken"),
-        ("data:image/png;base64", "data URI of an image is broken"),
         (7, "an image is bytes"),
         (b"", "an image is bytes"),
     ],

@@ -101,10 +101,6 @@ class _ExactEvaluation:
             return None if root is None else self.power(root, Fraction(exponent.numerator))
         if base == 0 and exponent <= 0:
             raise Undecided("0 to a power that is not positive")
-        if base in (0, 1):
-            return base
-        if base == -1:
-            return Fraction(-1 if exponent % 2 else 1)
         base_bits = max(base.numerator.bit_length(), base.denominator.bit_length())
         if abs(exponent) * base_bits > self.bits_left:
             raise Undecided("power too large")

@@ -157,7 +157,6 @@ _MAX_MARKERS: Final = 8
 _MARKER: Final = re.compile(r"(?:####|^A:(?=[^\n]*+(?!\s*^B:)))[ \t]*([^\n]+)", re.MULTILINE)
 _BEGINS_AS_VALUE: Final = re.compile(r"[-+$£€\\(\[.]*\s*[\d\\]")
 _LONG_WORD: Final = re.compile("[A-Za-z]{3}")
-_MARKED_WORDS: Final = ("yes", "no", "true", "false")
 
 
 def find_tag(text: str) -> Extracted | None:
@@ -180,8 +179,8 @@ def find_marker(text: str) -> Extracted | None:
     """Find the last ``#### 18`` or ``A: 18`` that holds a value, as GSM8K ends its solutions.
 
     A Markdown heading looks like GSM8K's marker and is none. So what follows must begin as a value
-    does, or end the text as a short expression, or as yes, no, true or false. ``read`` gives the
-    value of a text, ``_is_mathematical`` says whether that is more than words.
+    does, or end the text as a short expression. ``read`` gives the value of a text,
+    ``_is_mathematical`` says whether that is more than words.
     """
     if "####" not in text and "A:" not in text:
         return None
@@ -189,8 +188,6 @@ def find_marker(text: str) -> Extracted | None:
     for match in reversed(markers):
         answer = without_delimiters(match[1].strip().rstrip("."))
         is_last = text.endswith(match[1])
-        if is_last and answer.lower() in _MARKED_WORDS:
-            return Extracted(answer, "marker")
         is_expression = is_last and not _LONG_WORD.search(answer)
         may_be_value = is_expression or _BEGINS_AS_VALUE.match(answer)
         if may_be_value and _is_mathematical(read(answer)):
@@ -280,7 +277,6 @@ _EXPLANATION: Final = re.compile(
     r"|\s+as\s+(?:required|desired|expected|claimed)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
-_UNIT_WORD: Final = re.compile(r"[A-Za-z%]{1,12}")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 # "Solution:\n\n1. First, …": the steps of a solution, whose first number is no answer.
 _STEPS: Final = re.compile(
@@ -293,9 +289,9 @@ _HEDGE: Final = re.compile(r"\b(?:maybe|perhaps|probably|might|could|not|unknown
 def read_clause(text: str) -> str | None:
     """Return the answer that follows a phrase; None if prose or a list of steps follows.
 
-    ``text`` is what stands behind "the answer is". An answer is a formula, perhaps with a unit
-    behind it, or the rest of the sentence if that has few words. What only explains it ("because
-    …") is cut off, and a hedge ("maybe") refuses it.
+    ``text`` is what stands behind "the answer is". An answer is a formula, or the rest of the
+    sentence if that has few words. What only explains it ("because …") is cut off, and a hedge
+    ("maybe") refuses it.
     """
     if _STEPS.match(text):
         return None
@@ -309,8 +305,6 @@ def read_clause(text: str) -> str | None:
         return None
     if formula is not None and not behind_formula:
         return _matched_group(formula)
-    if formula is not None and _UNIT_WORD.fullmatch(behind_formula):
-        return f"{_matched_group(formula)} \\text{{ {behind_formula}}}"
     answer = (behind_formula if formula is None else clause).strip(" \t*_")
     has_few_words = len(_WORD.findall(answer)) <= _MAX_ANSWER_WORDS
     is_short = has_few_words and len(answer) <= _MAX_ANSWER_CHARS
