@@ -52,7 +52,7 @@ def sample_power(
             yield from chain.move(longest)
     response = chain.response
     completion = stop.complete(request, response.token_ids, response.logprobs, response.entropies)
-    return replace(completion, trace=chain.trace())
+    return replace(completion, trace=json.dumps(chain.counts))
 
 
 class Chain:
@@ -67,10 +67,9 @@ class Chain:
         self.request = request
         self.alpha = power.alpha
         self.response = replace(failed_completion(request, ""), finish=Finish.LENGTH)
-        self.n_tokens_drawn = 0
         self.n_proposals = 0
-        self.n_moves = 0
-        self.n_moves_accepted = 0
+        # What the sample took, by the names that the store has for it.
+        self.counts = {"n_tokens_drawn": 0, "n_moves": 0, "n_moves_accepted": 0}
         stream_seed = follow_up_seed(request.seed, 0)
         self._uniforms = np.random.Generator(np.random.Philox(key=stream_seed))
 
@@ -92,26 +91,17 @@ class Chain:
             seed=follow_up_seed(self.request.seed, self.n_proposals),
             max_tokens=longest - start,
         )
-        self.n_tokens_drawn += len(suffix.token_ids)
+        self.counts["n_tokens_drawn"] += len(suffix.token_ids)
         return replace_suffix(self.response, start, suffix)
 
     def move(self, longest: int) -> Generator[Request, Completion, None]:
         """Propose another suffix, and accept or reject it."""
         start = int(self._uniforms.random() * len(self.response.token_ids))
         proposal = yield from self.propose(start, longest)
-        self.n_moves += 1
+        self.counts["n_moves"] += 1
         if self._uniforms.random() < acceptance(self.response, proposal, start, self.alpha):
             self.response = proposal
-            self.n_moves_accepted += 1
-
-    def trace(self) -> str:
-        """What the sample took, as JSON."""
-        counts = {
-            "n_tokens_drawn": self.n_tokens_drawn,
-            "n_moves": self.n_moves,
-            "n_moves_accepted": self.n_moves_accepted,
-        }
-        return json.dumps(counts)
+            self.counts["n_moves_accepted"] += 1
 
 
 def replace_suffix(response: Completion, start: int, suffix: Completion) -> Completion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree.ElementTree import tostring
 
 import numpy as np
 import pytest
@@ -43,16 +44,19 @@ def test_the_toy_study_says_what_part_of_the_lead_sharpening_reaches(tmp_path: P
     report = gather(study.layout.root)
     (found,) = sharpening.sharpenings(report)
     assert (found.sharpened.arm, found.pair.trained.arm) == ("base-power", "rl")
-    lead = found.trained_rate - found.base_rate
-    estimate = (found.sharpened_rate - found.base_rate) / lead
-    assert float(found.share.estimate) == pytest.approx(estimate)
-    assert {measure.measured.arm for measure in sharpening.moves(report)} == {
-        "base-power", "rl-power",
-    }  # fmt: skip
+    rates = [
+        float(cube[f"{arm}/countdown-test"]["right"].mean()) for arm in ("base", "base-power", "rl")
+    ]
+    estimate = (rates[1] - rates[0]) / (rates[2] - rates[0])
+    assert float(found.share.estimate) == pytest.approx(estimate, rel=1e-4)
+    moves = sharpening.ASPECT.frames(report)["moves"]
+    assert moves["arm"].tolist() == ["base-power", "rl-power"]
+    assert moves["accepted_share"].between(0, 1).all()
     costs = {measure.measured.arm: measure.cost for measure in responses.responses(report)}
     drawn = powered["n_tokens_drawn"].mean("sample").squeeze()
     np.testing.assert_allclose(costs["rl-power"], drawn)
-    assert "sharpening" in sharpening.ASPECT.frames(report)
+    page = "".join(tostring(node, encoding="unicode") for node in sharpening.section(report))
+    assert "base-power" in page and "moves" in page
 
 
 @pytest.mark.parametrize(
