@@ -148,11 +148,6 @@ def import_(
             f"Not read of {line}. Subfolders are not entered, and these files are of no known "
             "format; name what belongs to this arm."
         )
-    for twin in imported.twins:
-        tell(
-            f"{arm} and {twin} hold samples of the same file on {problem_set}: nothing can differ "
-            "between them. Was one of the two files meant to be another?"
-        )
     return DONE if imported.samples or imported.counts else NOTHING_TO_DO
 
 

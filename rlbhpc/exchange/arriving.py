@@ -160,8 +160,6 @@ class ArrivingSamples:
         Those among them on which a verifier failed, or of which no response came.
     scratch
         An empty file, for the new samples.
-    rejudged
-        Who judged the same files before and who does now, where that is another.
 
     Attributes
     ----------
@@ -182,13 +180,11 @@ class ArrivingSamples:
         stored: Digests,
         unverified: set[SampleKey],
         scratch: IO[str],
-        rejudged: str = "",
     ) -> None:
         """Begin with what the arm holds already, and with nothing new.
 
-        ``stored`` has a digest of each stored sample, ``unverified`` those on which a verifier
-        failed. ``scratch`` is an empty file for the new samples. ``rejudged`` says in words who
-        judged the same files before and who does now; it is empty where nothing changed.
+        ``stored`` has a digest of each stored sample, ``unverified`` those without a verdict.
+        ``scratch`` is an empty file for the new samples.
         """
         self.target = target
         self.new = 0
@@ -201,7 +197,6 @@ class ArrivingSamples:
         self._digests = stored
         self._unverified = unverified
         self._scratch = scratch
-        self._rejudged = rejudged
         self._next_numbers: Counter[ProblemAtStep] = Counter()
         # A hash of each problem's question, and of its reference answer where files have none.
         self._question_hashes: dict[tuple[str, bool], int] = {}
@@ -286,23 +281,11 @@ class ArrivingSamples:
         elif digests[number] == digest or is_unverified:
             self.known += 1
         else:
-            raise self._contradiction(sample_key)
-
-    def _contradiction(self, key: SampleKey) -> UserError:
-        """Return the error for a sample that is known with another response or another verdict.
-
-        ``_rejudged`` says in words that another verifier judged these files before.
-        """
-        sample = f"{key.problem} sample {key.sample} at step {key.step}: arm {key.arm}"
-        if self._rejudged:
-            return UserError(
-                f"{sample} keeps the verdict of {self._rejudged} judges otherwise; import into "
-                "an arm of its own (--arm)"
+            raise UserError(
+                f"{key.problem} sample {number} at step {key.step}: arm {self.target.arm} has "
+                "another response or verdict there; import into an arm of its own (--arm), or all "
+                "files of the arm at once"
             )
-        return UserError(
-            f"{sample} has another response there; import into an arm of its own (--arm), or "
-            "all files of the arm at once"
-        )
 
     def samples(self) -> Iterator[Sample]:
         """The new samples, in the order in which they came."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import itertools
-import os
 import platform
 import secrets
 import tempfile
@@ -66,9 +65,8 @@ class Importing:
 
     ``failed``: new samples of which no response came. ``shortfalls``: of each file whose run did
     not draw all that it was to draw, what is lacking.
-    ``absent`` names what none of the new samples tells, ``twins`` arms with samples of the same
-    files on this problem set. ``error``: why some samples have no verdict. ``unread``: what
-    was passed over in each folder.
+    ``absent`` names what none of the new samples tells. ``error``: why some samples have no
+    verdict. ``unread``: what was passed over in each folder.
     """
 
     samples: int
@@ -77,7 +75,6 @@ class Importing:
     counts: int
     shortfalls: tuple[str, ...]
     absent: tuple[str, ...]
-    twins: tuple[str, ...]
     error: str
     unread: tuple[str, ...]
 
@@ -108,11 +105,10 @@ def import_files(
     verifier = BatchVerifier(judge) if judge else None
     judged_by = verifier.module.FINGERPRINT if verifier else "the file"
     origins = _describe_origins(forms, judged_by)
-    rejudged = _changed_judges(layout, target, origins, judged_by)
     counts: Counts = {}
     with tempfile.TemporaryFile("w+", dir=layout.root, encoding="ascii") as scratch:
         stored, unverified = _stored_digests(layout, target)
-        samples = ArrivingSamples(target, stored, unverified, scratch, rejudged)
+        samples = ArrivingSamples(target, stored, unverified, scratch)
         # Files that repeat samples which came before, and now lack none.
         completed_names: set[str] = set()
         # Questions and reference answers first: responses in other files are judged by them.
@@ -139,7 +135,6 @@ def import_files(
             if "shortfall" in origin
         ),
         absent=samples.absent(),
-        twins=_arms_of_same_file(layout, target),
         error=error,
         unread=tuple(unread),
     )
@@ -193,27 +188,6 @@ def _missing_samples(state: LogState | None, drawn: int, failed: int) -> str:
     if failed:
         causes.append(f"{failed:,} of {drawn:,} failed")
     return "; ".join(causes)
-
-
-def _arms_of_same_file(layout: Layout, target: Target) -> tuple[str, ...]:
-    """Name other arms on this problem set that hold a file of this arm too.
-
-    That would compare a base model with itself, by a slip of the pen. The file's content decides.
-    `_earlier_origins` gives, for the files that an arm was imported from, a record with their
-    digest; ``layout.groups()`` are all pairs of arm and problem set.
-    """
-
-    def imported_digests(arm: str) -> set[str]:
-        origins = _earlier_origins(layout, replace(target, arm=arm))
-        return {origin["sha256"] for origin in origins.values()}
-
-    digests = imported_digests(target.arm)
-    arms = []
-    for arm, set_name in layout.groups():
-        is_other = set_name == target.problem_set and arm != target.arm
-        if is_other and digests & imported_digests(arm):
-            arms.append(arm)
-    return tuple(arms)
 
 
 def _find_importable_files(path: Path) -> tuple[dict[Path, Form], list[str]]:
@@ -412,24 +386,6 @@ def _earlier_origins(layout: Layout, target: Target) -> dict[str, Origin]:
     return stored_plan.provenance.get("imported", {}) if stored_plan else {}
 
 
-def _changed_judges(
-    layout: Layout, target: Target, origins: dict[Path, Origin], judged_by: str
-) -> str:
-    """Say who judged these very files for the arm before, and who does now; empty if the same.
-
-    An origin is the stored record of an imported file: its digest, and who judged it. ``layout``
-    gives the paths of the run's folder. `_earlier_origins` reads these records.
-    """
-    digests = {origin["sha256"] for origin in origins.values()}
-    earlier_judges = set()
-    for origin in _earlier_origins(layout, target).values():
-        if origin["sha256"] in digests:
-            earlier_judges.add(origin["judged_by"])
-    if earlier_judges <= {judged_by}:
-        return ""
-    return f"{', '.join(sorted(earlier_judges))}, and {judged_by}"
-
-
 def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
     """Record what differs from run to run, and return a name that is unique and sorts by time.
 
@@ -439,16 +395,12 @@ def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
     """
     now = datetime.now(UTC)
     host = platform.node()
-    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0]}-{os.getpid()}"
-    name += f"-{secrets.token_hex(4)}"
+    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0]}-{secrets.token_hex(6)}"
     record = {
         "attempt": name,
         "began": now.isoformat(timespec="seconds"),
         "host": host,
-        "pid": os.getpid(),
-        "python": platform.python_version(),
         "rlbhpc": __version__,
-        "slurm": {k: v for k, v in sorted(os.environ.items()) if k.startswith("SLURM_JOB_")},
         "imported": imported,
     }
     checked.write(layout.attempts / f"{name}.json", record)

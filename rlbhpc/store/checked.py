@@ -27,20 +27,11 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """Read a file; ValueError if it is not as it was written."""
-    return _read_with_checksum(path)[0]
-
-
-def read_checksum(path: Path) -> str:
-    """Checksum of a file's values; ValueError if they are not as they were written."""
-    return _read_with_checksum(path)[1]
-
-
-def _read_with_checksum(path: Path) -> tuple[dict[str, Any], str]:
     values = json.loads(files.retry_stale(path.read_bytes))
     checksum = values.pop("sha256", None) if isinstance(values, dict) else None
     if checksum is None or checksum != digest(values):
         raise ValueError("its checksum does not match")
-    return values, checksum
+    return values
 
 
 def digest(values: Any) -> str:

@@ -29,7 +29,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -498,59 +497,39 @@ def checksums(table: pa.Table, sizes: Sequence[int]) -> NDArray[np.uint32]:
     ``table``: rows of all groups together. ``sizes``: rows of each group. Gives shape (groups,
     columns). Equal values give equal sums in any chunks and encoding.
     """
-    bounds = list(pairwise([0, *np.cumsum(sizes).tolist()]))
-    sums = np.zeros((len(bounds), table.num_columns), np.uint32)
+    starts = np.cumsum(sizes) - sizes
+    sums = np.zeros((len(sizes), table.num_columns), np.uint32)
     for number, column in enumerate(table.columns):
-        crc_of_rows = _make_summer(column)
-        sums[:, number] = [crc_of_rows(start, stop) for start, stop in bounds]
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(pa.string())
+        array = column.combine_chunks()
+        for group, (start, size) in enumerate(zip(starts.tolist(), sizes, strict=True)):
+            sums[group, number] = _crc_of_values(array.slice(start, size))
     return sums
 
 
-def _make_summer(column: pa.ChunkedArray) -> Callable[[int, int], int]:
-    """Make a function that gives the checksum of a column's rows from ``start`` to ``stop``.
+def _crc_of_values(array: pa.Array) -> int:
+    """CRC-32 over the bytes of numbers; of texts and lists over their lengths, then their values.
 
-    The column is prepared once, for many groups of rows. Numbers are summed by their bytes; texts
-    and lists, which are of unequal length, by their lengths and then their values. A column of
-    numbers with a null was never written and has a fixed sum.
+    Before the lengths it goes over which rows are null. Numbers with a null were never written and
+    have a fixed sum.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(pa.string())
-    array = column.combine_chunks()
     if pa.types.is_string(array.type):
-        return _make_ragged_summer(array, array.buffers()[2], item_bytes=1)
-    values = array.values if pa.types.is_list(array.type) else array
-    if values.null_count:
-        return lambda start, stop: _NEVER_WRITTEN
-    item_bytes = values.type.bit_width // 8
-    if pa.types.is_list(array.type):
-        return _make_ragged_summer(array, _value_bytes(values), item_bytes)
-    data = _value_bytes(array)
-    return lambda start, stop: zlib.crc32(data[start * item_bytes : stop * item_bytes])
-
-
-def _make_ragged_summer(
-    array: pa.Array, data: object, item_bytes: int
-) -> Callable[[int, int], int]:
-    """Make the same function for rows of unequal length, texts or lists.
-
-    It sums which rows are null, their lengths, and their values. ``data``: the bytes of all values,
-    one row after the other. ``item_bytes``: bytes of one value. Arrow's second buffer has the
-    offset at which each row begins.
-    """
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :]
-    # `.data`: crc32 takes bytes, and a slice of this view copies none.
-    lengths = np.diff(offsets[: len(array) + 1]).data
-    is_valid = array.is_valid().to_numpy(zero_copy_only=False).data
-    values = memoryview(data) if data is not None else memoryview(b"")  # type: ignore[arg-type]
-
-    def crc_of_rows(start: int, stop: int) -> int:
-        crc = zlib.crc32(is_valid[start:stop])
-        crc = zlib.crc32(lengths[start:stop], crc)
-        first_byte = offsets[start] * item_bytes
-        last_byte = offsets[stop] * item_bytes
-        return zlib.crc32(values[first_byte:last_byte], crc)
-
-    return crc_of_rows
+        data = memoryview(array.buffers()[2] or b"")
+        item_bytes = 1
+    else:
+        numbers = array.values if pa.types.is_list(array.type) else array
+        if numbers.null_count:
+            return _NEVER_WRITTEN
+        data = _value_bytes(numbers)
+        if numbers is array:
+            return zlib.crc32(data)
+        item_bytes = numbers.type.bit_width // 8
+    # Arrow's second buffer has the offset at which each row begins.
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
+    crc = zlib.crc32(array.is_valid().to_numpy(zero_copy_only=False).data)
+    crc = zlib.crc32(np.diff(offsets).data, crc)
+    return zlib.crc32(data[offsets[0] * item_bytes : offsets[-1] * item_bytes], crc)
 
 
 def _value_bytes(array: pa.Array) -> memoryview:

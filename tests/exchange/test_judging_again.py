@@ -150,13 +150,9 @@ def test_who_edits_a_verifier_is_told_that_an_arm_keeps_its_verdicts(tmp_path: P
     done = take_in(tmp_path / "run", path, judge=str(mine))
     assert (done.samples, done.known) == (0, 2)
     mine.write_text("def verify(gold, response, problem): return True\n")
-    told = (
-        r"set/a sample 1 at step 0: arm theirs keeps the verdict of mine\.py@\w{16}, and "
-        r"mine\.py@\w{16} judges otherwise; import into an arm of its own \(--arm\)"
-    )
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=r"set/a sample 1 at step 0.*\(--arm\)"):
         take_in(tmp_path / "run", path, judge=str(mine))
-    with pytest.raises(UserError, match="arm theirs has another response there"):
+    with pytest.raises(UserError, match="arm theirs has another response"):
         other = lines(tmp_path / "b.jsonl", [{"problem": "a", "text": "9", "gold": "4"}])
         take_in(tmp_path / "run", other, judge=str(mine))
 

@@ -128,7 +128,6 @@ def test_small_files_are_text_with_a_checksum(tmp_path: Path) -> None:
         f'{{\n "sha256": "{sha256}",\n "prompt": "ünï",\n "places": [\n  1,\n  2\n ]\n}}'
     )
     assert checked.read(tmp_path / "a.json") == values
-    assert checked.read_checksum(tmp_path / "a.json") == sha256
     for text in (compact, b"[]", b'{"sha256": null, "a": 1}'):
         (tmp_path / "b.json").write_bytes(text)
         with pytest.raises(ValueError, match="its checksum does not match"):
