@@ -28,8 +28,8 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import study_of
 from rlbhpc.study.schema import Verification
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.judge import rule_without_place
-from rlbhpc.verify.running.batch import BatchVerifier, Item
+from rlbhpc.sweep.judge import VerifiersByKind, rule_without_place
+from rlbhpc.verify.running.batch import Item
 from rlbhpc.verify.verdict import Status, Verdict
 
 _COLUMNS: Final = (
@@ -276,8 +276,7 @@ class Regrader:
         """
         self._kind_of = kind_of or (lambda problem: problem.verifier)
         self._verification = verification
-        self._workers = workers
-        self._verifiers: dict[str, BatchVerifier] = {}
+        self._verifiers = VerifiersByKind(workers, verification.timeout)
         self.result = Comparison()
 
     def judge(self, records: Sequence[Record]) -> list[Verdict]:
@@ -288,15 +287,14 @@ class Regrader:
         judge. ``verdict.under(decides)`` is the status by the reading that decides in the study,
         which the stored one is too.
         """
-        verdicts = [record.verdict for record in records]
-        indices_by_kind: dict[str, list[int]] = {}
-        for index, record in enumerate(records):
-            if record.verdict.status not in _UNJUDGED:
-                indices_by_kind.setdefault(self._kind_of(record.problem), []).append(index)
-        for kind, indices in indices_by_kind.items():
-            items = [records[index].item for index in indices]
-            for index, verdict in zip(indices, self._verify(kind, items), strict=True):
-                verdicts[index] = verdict
+        kinds = [
+            None if record.verdict.status in _UNJUDGED else self._kind_of(record.problem)
+            for record in records
+        ]
+        judged = self._verifiers.verify(kinds, [record.item for record in records])
+        verdicts = [
+            verdict or record.verdict for record, verdict in zip(records, judged, strict=True)
+        ]
         for record, verdict in zip(records, verdicts, strict=True):
             deciding_status = verdict.under(self._verification.decides)
             deciding_verdict = replace(verdict, status=deciding_status)
@@ -307,19 +305,6 @@ class Regrader:
         """The same as a sweep would store it, so that an unchanged verdict leaves its row alone."""
         verdicts = self.judge(records)
         return [replace(verdict, rule=rule_without_place(verdict.rule)) for verdict in verdicts]
-
-    def _verify(self, kind: str, items: Sequence[Item]) -> list[Verdict]:
-        """Judge some responses with the verifier of a kind, which is made at its first use.
-
-        An *item* is what a verifier is asked: reference answer, response, problem, and how it
-        ended.
-        """
-        if kind not in self._verifiers:
-            timeout_seconds = self._verification.timeout
-            self._verifiers[kind] = BatchVerifier(
-                kind, workers=self._workers, seconds=timeout_seconds
-            )
-        return self._verifiers[kind].verify_many(items)
 
 
 def grade_again(

@@ -32,6 +32,38 @@ class SampleRequest(NamedTuple):
     fingerprint: int
 
 
+class VerifiersByKind:
+    """Verifiers of several kinds, each made at its first use.
+
+    ``workers``: processes of each. ``seconds``: what one answer may take.
+    """
+
+    def __init__(self, workers: int, seconds: float) -> None:
+        self._workers = workers
+        self._seconds = seconds
+        self._verifiers: dict[str, BatchVerifier] = {}
+
+    def verify(self, kinds: Sequence[str | None], items: Sequence[Item]) -> list[Verdict | None]:
+        """Judge responses, those of one kind together; None where there is no kind.
+
+        An *item* is what a verifier is asked: reference answer, response, problem, and how it
+        ended.
+        """
+        verdicts: list[Verdict | None] = [None] * len(items)
+        for kind in dict.fromkeys(filter(None, kinds)):
+            if kind not in self._verifiers:
+                self._verifiers[kind] = BatchVerifier(kind, self._workers, self._seconds)
+            indices = [index for index, other in enumerate(kinds) if other == kind]
+            judged = self._verifiers[kind].verify_many([items[index] for index in indices])
+            for index, verdict in zip(indices, judged, strict=True):
+                verdicts[index] = verdict
+        return verdicts
+
+    def tallies(self) -> dict[str, str]:
+        """Tell by kind what each verifier has done."""
+        return {kind: str(used.tally) for kind, used in self._verifiers.items()}
+
+
 class Judge:
     """Verifies completions of known problems, each distinct answer to a problem once.
 
@@ -44,56 +76,45 @@ class Judge:
     def __init__(self, problems: Mapping[str, Problem], verification: Verification) -> None:
         self._problems = problems
         self._verification = verification
-        self._verifiers: dict[str, BatchVerifier] = {}
+        self._verifiers = VerifiersByKind(verifying_processes(), verification.timeout)
         if verification.unsafe:
             os.environ[UNSAFE] = "1"
 
     def samples(self, finished: Sequence[tuple[SampleRequest, Completion]]) -> list[Sample]:
         """Rows to store for a batch of completions, in their order.
 
-        ``finished``: each request with what the engine completed. Completions are verified together
-        by kind of verifier; those that ended in an error stay failed. If the study asks for it, the
-        grader of the published study gives a second verdict, which is stored beside the first.
+        ``finished``: each request with what the engine completed. Those that ended in an error stay
+        failed. If the study asks for it, the grader of the published study gives a second verdict,
+        which is stored beside the first.
         """
-        verdicts = [Verdict(Status.FAILED)] * len(finished)
-        paper_verdicts = [_NOT_JUDGED] * len(finished)
-        indices_by_kind: dict[str, list[int]] = {}
-        for index, (request, completion) in enumerate(finished):
-            if completion.finish is not Finish.ERROR:
-                problem = self._problems[request.key.problem]
-                kind = problem.verifier
-                indices_by_kind.setdefault(kind, []).append(index)
-        for kind, indices in indices_by_kind.items():
-            items = [self._verifier_item(*finished[index]) for index in indices]
-            for index, verdict in zip(indices, self._verify(kind, items), strict=True):
-                verdicts[index] = verdict
-            if kind in PAPER and self._verification.paper:
-                of_paper = self._verify(PAPER[kind], items)
-                for index, verdict in zip(indices, of_paper, strict=True):
-                    paper_verdicts[index] = verdict
+        kinds: list[str | None] = []
+        paper_kinds: list[str | None] = []
+        items: list[Item] = []
+        for request, completion in finished:
+            problem = self._problems[request.key.problem]
+            kind = None if completion.finish is Finish.ERROR else problem.verifier
+            kinds.append(kind)
+            paper_kinds.append(PAPER.get(kind or "") if self._verification.paper else None)
+            items.append((problem.gold, completion.text, problem, finish_name(completion.finish)))
+        verdicts = self._verifiers.verify(kinds, items)
+        paper_verdicts = self._verifiers.verify(paper_kinds, items)
         rows = []
         for (request, completion), verdict, paper_verdict in zip(
             finished, verdicts, paper_verdicts, strict=True
         ):
-            decides = self._verification.decides
-            rows.append(make_sample(request, completion, verdict, decides, paper_verdict))
+            row = make_sample(
+                request,
+                completion,
+                verdict or Verdict(Status.FAILED),
+                self._verification.decides,
+                paper_verdict or _NOT_JUDGED,
+            )
+            rows.append(row)
         return rows
-
-    def _verifier_item(self, request: SampleRequest, completion: Completion) -> Item:
-        """What a verifier is asked about a completion."""
-        problem = self._problems[request.key.problem]
-        return problem.gold, completion.text, problem, finish_name(completion.finish)
 
     def close(self) -> dict[str, str]:
         """Tell by kind what each verifier has done."""
-        return {kind: str(used.tally) for kind, used in self._verifiers.items()}
-
-    def _verify(self, kind: str, items: Sequence[Item]) -> list[Verdict]:
-        """Judge some responses with the verifier of a kind, which is made at its first use."""
-        if kind not in self._verifiers:
-            timeout_seconds = self._verification.timeout
-            self._verifiers[kind] = BatchVerifier(kind, verifying_processes(), timeout_seconds)
-        return self._verifiers[kind].verify_many(items)
+        return self._verifiers.tallies()
 
 
 def verifying_processes() -> int:
