@@ -141,7 +141,7 @@ def test_a_row_joins_what_was_asked_and_what_came_back(monkeypatch: pytest.Monke
         "key": asked.key, "fingerprint": 7, "seed": 11, "verdict": 1, "finish": 1, "paper": -1,
         "strict": 1, "lenient": 1,
         "n_tokens": 2, "logprob_sum": -0.75, "entropy_sum": 1.5, "answer": "7", "rule": "text",
-        "text": done.text, "error": "x",
+        "text": done.text, "error": "x", "trace": "",
     }  # fmt: skip
     assert [getattr(sample, name).tolist() for name in ("token_ids", "logprobs", "entropies")] == [
         [5, 6], [-0.5, -0.25], [1.0, 0.5],
