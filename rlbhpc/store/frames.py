@@ -55,7 +55,6 @@ import pyarrow as pa
 from rlbhpc.store.sample_rows import (
     COLUMNS,
     SCHEMA_VERSION,
-    VERSIONS,
     Sample,
     digest,
     upgrade,
@@ -331,7 +330,7 @@ def read_sample(header: Header, stored: memoryview, version: int | None) -> byte
 
     ``stored``: the compressed body. ``header``: has the length before compression (``raw``) and the
     digest of the result (``check``). ``version``: schema version of the file's samples, None where
-    it is not known: then it is the one by which the digest is right.
+    it is not known.
 
     Raises :class:`DamagedError` when they are not the bytes that were written.
     """
@@ -339,13 +338,13 @@ def read_sample(header: Header, stored: memoryview, version: int | None) -> byte
         body: bytes = _LZ4.decompress(stored, header.raw, asbytes=True)
     except OSError as error:
         raise DamagedError(f"a sample's body does not decompress: {error}") from error
-    for number in VERSIONS if version is None else (version,):
-        # The wrong version, or a damaged body, may not even have the length of a head.
-        with suppress(struct.error):
-            upgraded = upgrade(body, number)
-            if digest(upgraded) == header.check:
-                return upgraded
-    raise DamagedError("a sample's body fails its checksum")
+    try:
+        body = upgrade(body, version)
+    except struct.error as error:
+        raise DamagedError("a sample's body is too short") from error
+    if digest(body) != header.check:
+        raise DamagedError("a sample's body fails its checksum")
+    return body
 
 
 def read_trailer(data: bytes, salt: int) -> int | None:

@@ -310,11 +310,17 @@ class _Layout:
         codes = "".join(columns[name].code for name in self.numbers)
         self.head = struct.Struct(f"<{codes}{len(self.blobs)}I")
 
+    def fits(self, body: bytes) -> bool:
+        """Whether bytes are as long as the lengths in their head say."""
+        if len(body) < self.head.size:
+            return False
+        lengths: tuple[int, ...] = self.head.unpack_from(body)[len(self.numbers) :]
+        trace = body[self.head.size + sum(lengths) :]
+        return self.head.size + sum(lengths) == len(body) or trace.startswith(b"{")
+
 
 _LAYOUTS: Final = {version: _Layout(version) for version in range(SCHEMA_VERSION, OLDEST - 1, -1)}
 _TODAY: Final = _LAYOUTS[SCHEMA_VERSION]
-#: Schema versions that are read, the newest first.
-VERSIONS: Final = tuple(_LAYOUTS)
 # The head of today's layout, for many samples at once.
 _HEAD_DTYPE: Final = np.dtype(
     [
@@ -374,12 +380,16 @@ def encode(sample: Sample) -> bytes:
     return b"".join((head, *blobs, utf8(sample.trace)))
 
 
-def upgrade(body: bytes, version: int) -> bytes:
+def upgrade(body: bytes, version: int | None) -> bytes:
     """Turn canonical bytes of a schema version into today's; new columns hold their default.
 
     The bytes are a head, with the numbers of a sample and the lengths of its blobs, and the blobs:
-    texts and arrays. Only the head changes.
+    texts and arrays. Only the head changes. ``version``: None where the header of the file is
+    damaged. Then it is the version whose lengths add up to those of the bytes.
     """
+    if version is None:
+        fitting = [number for number, layout in _LAYOUTS.items() if layout.fits(body)]
+        version = fitting[0] if fitting else SCHEMA_VERSION
     if version == SCHEMA_VERSION:
         return body
     layout = _LAYOUTS[version]
