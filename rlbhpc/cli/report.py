@@ -191,19 +191,17 @@ def view(run: Path, port: int, opens: bool, out: Path | None, problems: tuple[st
 
 @click.command(
     epilog="Examples: rlbhpc show runs/math --problem 17 --sample 3; "
-    "rlbhpc show runs/math --arm base --thin"
+    "rlbhpc show runs/math --arm base"
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @shared.one_arm
 @shared.one_step
 @click.option("--problem", help="Problem id, with or without its set: show its samples.")
 @click.option("--sample", type=click.IntRange(min=0), help="With --problem: show this response.")
-@click.option("--thin", is_flag=True, help="Keep to problems solved at most twice.")
-@click.option("--wrong", is_flag=True, help="Show samples, and of these the ones not right.")
 @shared.as_json
 def show(
     run: Path, arm: str | None, step: int | None, problem: str | None, sample: int | None,
-    thin: bool, wrong: bool, as_json: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Look at problems, samples and responses of the run in the folder RUN.
 
@@ -216,10 +214,10 @@ def show(
         raise UserError("--sample needs --problem: say whose sample")
     from rlbhpc.view.run import Browser, Choice, ProblemRow, SampleRow
 
-    browser = Browser(run, Choice(arm, step, problem, sample, thin, wrong))
+    browser = Browser(run, Choice(arm, step, problem, sample))
     if sample is not None:
         return _show_responses(browser, as_json)
-    if problem is not None or wrong:
+    if problem is not None:
         return _show_rows("Samples", SampleRow._fields, browser.samples(), as_json)
     return _show_rows("Problems", ProblemRow._fields, browser.problems(), as_json)
 
@@ -292,7 +290,7 @@ def _response_record(found: StoredSample, question: Question | None) -> dict[str
     stands in, "rule" the rule of the grader that decided, and "fingerprint" that of the request. A
     question is None where it is not stored.
     """
-    from rlbhpc.engines.completion import finish_name
+    from rlbhpc.engines.completion import as_conversation, finish_name
     from rlbhpc.verify.verdict import Status
 
     sample, origin = found
@@ -320,5 +318,5 @@ def _response_record(found: StoredSample, question: Question | None) -> dict[str
         "grader": sample.grader,
         "origin": origin,
         "question": question and question.question,
-        "text": sample.text,
+        "text": as_conversation(sample.trace, sample.text),
     }

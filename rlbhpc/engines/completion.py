@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,3 +98,28 @@ def written_by_model(trace: str, n_tokens: int) -> NDArray[np.bool_]:
     is_model = [writer == MODEL for writer, *_ in segments]
     counts = [count for _, count, *_ in segments]
     return np.repeat(is_model, counts)
+
+
+class Turn(NamedTuple):
+    """What the model, or a tool under its name, wrote before the other went on."""
+
+    writer: str
+    text: str
+
+
+def read_turns(trace: str, last_text: str) -> list[Turn]:
+    """The turns of a response in order; a plain response is the model's only one.
+
+    ``trace`` has the text of every turn but the last, which the model wrote: ``last_text``.
+    """
+    segments = json.loads(trace).get("segments", ()) if trace else ()
+    earlier = [Turn(writer, text) for writer, _, text in segments[:-1]]
+    return [*earlier, Turn(MODEL, last_text)]
+
+
+def as_conversation(trace: str, last_text: str) -> str:
+    """A response as one text, each turn below the name of its writer; a plain one as it is."""
+    turns = read_turns(trace, last_text)
+    if len(turns) == 1:
+        return last_text
+    return "\n\n".join(f"[{turn.writer}]\n{turn.text}" for turn in turns)

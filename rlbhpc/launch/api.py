@@ -164,20 +164,21 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
     """Write all files of a launch into the next free folder and return the folder.
 
     What is there may be read, edited and submitted by hand; nothing is submitted here. A launch
-    that was written before, not submitted, and would have the same bytes now, is that launch.
+    that was written before, not submitted, and would be written the same now, is that launch; what
+    somebody has edited in its scripts stays.
 
     ``draft`` is what all scripts share: study, plan, cluster and options. The texts are the files
-    that follow from it alone: scripts, submit.sh and the study. Their digests go into the record,
-    so that an edit is seen later. "counted" names the scripts of other launches whose jobs were
-    taken into account when this one was planned.
+    that follow from it alone: scripts, submit.sh and the study. Their digests go into the record.
+    "counted" names the scripts of other launches whose jobs were taken into account when this one
+    was planned.
     """
     image = describe_image(draft)
     # Mail about the whole launch is sent by its last job.
     draft = replace(draft, image=image, last=jobs[-1].name)
     unsubmitted = _find_unsubmitted(draft.study.layout)
     if unsubmitted is not None:
-        _reject_edited(unsubmitted)
-        if make_texts(replace(draft, folder=unsubmitted.path), jobs) == _read_texts(unsubmitted):
+        texts = make_texts(replace(draft, folder=unsubmitted.path), jobs)
+        if _digest_texts(texts) == unsubmitted.record["texts"]:
             # What was submitted meanwhile has been counted this time.
             _write_record(unsubmitted.path, {**unsubmitted.record, "counted": draft.counted})
             return unsubmitted.path
@@ -200,7 +201,7 @@ def write_launch(draft: Draft, jobs: Sequence[Job]) -> Path:
         "throttle": draft.cluster.throttle,
         "counted": draft.counted,
         "jobs": {job.name: _job_record(draft, job) for job in jobs},
-        "texts": {name: _digest_of(text) for name, text in texts.items()},
+        "texts": _digest_texts(texts),
     }
     _write_record(draft.folder, record)
     return draft.folder
@@ -233,21 +234,9 @@ def make_texts(draft: Draft, jobs: Sequence[Job]) -> dict[str, str]:
     return texts
 
 
-def _digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read_texts(launch: LaunchFolder) -> dict[str, str]:
-    """The texts of a launch as they are now; one that somebody removed is left out.
-
-    The record of a launch has the digest of each text that was written, by the name of its file.
-    """
-    texts = {}
-    for name in launch.record["texts"]:
-        path = launch.path / name
-        if path.is_file():
-            texts[name] = path.read_text()
-    return texts
+def _digest_texts(texts: dict[str, str]) -> dict[str, str]:
+    """Digest of each text by the name of its file."""
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def _find_unsubmitted(layout: Layout) -> LaunchFolder | None:
@@ -261,20 +250,6 @@ def _find_unsubmitted(layout: Layout) -> LaunchFolder | None:
     newest = launches[-1]
     is_over = newest.is_cancelled or (newest.path / "submitted").exists()
     return None if is_over or newest.user != getpass.getuser() else newest
-
-
-def _reject_edited(launch: LaunchFolder) -> None:
-    """Refuse to replace a launch in which a text differs from what was written.
-
-    What somebody wrote into a script is theirs: another launch would drop it without a word. The
-    record has the digest of each text as it was written.
-    """
-    for name, text in _read_texts(launch).items():
-        if _digest_of(text) != launch.record["texts"][name]:
-            raise UserError(
-                f"{launch.path / name} was edited and not submitted: submit it with"
-                f" {launch.path / 'submit.sh'}, or remove {launch.path} to write it anew"
-            )
 
 
 def write_host(folder: Path) -> None:

@@ -23,7 +23,6 @@ from rlbhpc.study.schema import SamplingDefaults, StudyFile
 from rlbhpc.study.tree import Node, local_path
 
 MAX_COMBINATIONS: Final = 1_000
-MAX_ENTRIES: Final = 5_000
 # The shape of what stands under `options`, where the schema names no keys.
 _ANY_SHAPE: Final = Shape(Any)
 # Sections in the order of expansion: whatever is referred to comes before what refers to it.
@@ -155,7 +154,6 @@ def _expand_section(
     """
     variants_by_name: dict[str, list[tuple[str, Node]]] = {}
     section_members = members.setdefault(section, {})
-    entry_count = 0
     names = list(node.entries)
     if section == "models":
         parents = {name: _parent_names(model, node) for name, model in node.entries.items()}
@@ -163,9 +161,6 @@ def _expand_section(
     for name in names:
         variants = _variants(node.entries[name], entry, members)
         variants_by_name[name] = variants
-        entry_count += len(variants)
-        if entry_count > MAX_ENTRIES:
-            node.fail(f"more than {MAX_ENTRIES:,} entries after the sweeps")
         endings = [ending for ending, _ in variants]
         # A single empty ending is an entry without sweeps, which keeps its name.
         if endings != [""]:

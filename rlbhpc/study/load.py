@@ -43,7 +43,6 @@ ENTRY_WORDS: Final = {
 }
 #: Engines that measure what power sampling needs of each token.
 POWER_ENGINES: Final = ("hf", "vllm")
-MAX_MODEL_CHAIN: Final = 50
 _PATH_WIDTH: Final = 200
 
 
@@ -239,22 +238,10 @@ def _check_training_starts(tree: Node, file: StudyFile) -> None:
 
 
 def _check_cycles(tree: Node, file: StudyFile) -> None:
-    """Refuse a model that is made from itself, through its base, its training or a teacher.
-
-    `sort_by_origin` gives the models with each behind those it is made from, and refuses cycles; in
-    that order the length of each chain follows from the lengths before it. `_entries` gives the
-    nodes of a section of the study file by name; a node's ``fail`` raises an error that begins with
-    its place there.
-    """
-    sources = {model: list(_sources(file, model)) for model in file.models}
-    chain_lengths: dict[str, int] = {}
-    for model in sort_by_origin(tree.entries["models"], sources):
-        lengths = [chain_lengths[source] for source in sources[model]]
-        chain_lengths[model] = 1 + max(lengths, default=0)
-        if chain_lengths[model] > MAX_MODEL_CHAIN:
-            _entries(tree, "models")[model].fail(
-                f"more than {MAX_MODEL_CHAIN} models in a chain, each made from the one before"
-            )
+    """Refuse a model that is made from itself, through its base, its training or a teacher."""
+    sort_by_origin(
+        tree.entries["models"], {model: list(_sources(file, model)) for model in file.models}
+    )
 
 
 def _sources(file: StudyFile, model: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from rlbhpc.engines.completion import finish_name
+from rlbhpc.engines.completion import as_conversation, finish_name, read_turns
 from rlbhpc.report.phrases import count_text, printable
 from rlbhpc.store.sample_rows import Sample
 from rlbhpc.store.samples import StoredSample
@@ -163,6 +163,8 @@ def problem_page(
         question=run.question(problem),
         judgements=load_judgements(run.layout),
         facts=_facts,
+        turns_of=lambda sample: read_turns(sample.trace, sample.text),
+        conversation=lambda sample: as_conversation(sample.trace, sample.text),
         verdicts=_VERDICT_NAMES,
         judgement_words=WORDS,
         most_characters=text.MAX_CHARACTERS,

@@ -71,16 +71,13 @@ class SampleRow(NamedTuple):
 class Choice:
     """Which problems and samples of a run to look at; None leaves all in.
 
-    ``problem`` is a problem id with or without its set; ``thin`` keeps problems that were solved
-    at most twice at a step, ``wrong`` samples that are not right.
+    ``problem`` is a problem id with or without its set.
     """
 
     arm: str | None = None
     step: int | None = None
     problem: str | None = None
     sample: int | None = None
-    thin: bool = False
-    wrong: bool = False
 
 
 class Browser:
@@ -108,7 +105,7 @@ class Browser:
         """Problems with their counts, by arm, step and the order of the set."""
         for group in self.groups:
             for step_rows in _count_problems(group):
-                yield from self._chosen_rows(step_rows)
+                yield from step_rows
 
     def samples(self) -> Iterator[SampleRow]:
         """Yield the chosen samples without their texts, by arm, step, problem and number.
@@ -121,18 +118,12 @@ class Browser:
             if "verdict" not in group:
                 continue
             batch_size = max(1, _CELLS_AT_ONCE // max(1, group.sizes["sample"]))
-            for step_rows in _count_problems(group):
-                rows = self._chosen_rows(step_rows)
+            for rows in _count_problems(group):
                 for start in range(0, len(rows), batch_size):
                     yield from self._list_samples(group, rows[start : start + batch_size])
 
-    def _chosen_rows(self, rows: list[ProblemRow]) -> list[ProblemRow]:
-        if self._choice.thin:
-            return [row for row in rows if row.right <= THIN]
-        return rows
-
     def _list_samples(self, group: xr.Dataset, rows: Sequence[ProblemRow]) -> Iterator[SampleRow]:
-        """Yield the chosen samples of some problems at one step.
+        """Yield the samples of some problems at one step.
 
         ``group``: one arm on one problem set, with dimensions problem, step and sample. ``rows``:
         the problems, all of one step. The arrays taken from it have a row for each problem and a
@@ -143,10 +134,7 @@ class Browser:
         finish = cells["finish"].values
         n_tokens = cells["n_tokens"].values
         seed = cells["seed"].values
-        is_chosen = verdict != Status.MISSING
-        if self._choice.wrong:
-            is_chosen &= verdict != Status.RIGHT
-        for row_index, sample in np.argwhere(is_chosen).tolist():
+        for row_index, sample in np.argwhere(verdict != Status.MISSING).tolist():
             row = rows[row_index]
             cell = row_index, sample
             yield SampleRow(

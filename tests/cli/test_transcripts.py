@@ -135,9 +135,9 @@ def test_what_is_imported(tmp_path: Path) -> None:
         say(tmp_path, *judged),
         say(tmp_path, *judged, "--judge-again", tmp_path / "mine.py"),
         say(tmp_path, "show", tmp_path / "run"),
-        say(tmp_path, "show", tmp_path / "run", "--wrong", "--arm", "x"),
+        say(tmp_path, "show", tmp_path / "run", "--problem", "t", "--arm", "x"),
         say(tmp_path, "show", tmp_path / "run", "--sample", 0, "--problem", "t"),
-        say(tmp_path, "show", tmp_path / "run", "--thin", "--json", "--arm", "y"),
+        say(tmp_path, "show", tmp_path / "run", "--json", "--arm", "y"),
         say(tmp_path, "export", tmp_path / "run", tmp_path / "out.csv"),
         say(tmp_path, "select", tmp_path / "run", "x", "s", "thin"),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +159,6 @@ def test_a_sweep_makes_a_thousand_entries_and_no_more() -> None:
     assert len(expanded({"recipes/rl/seed": [*range(1_000)]}).recipes) == 1_000
     with pytest.raises(UserError, match="the sweeps of this entry make more than 1,000 combinat"):
         expanded({"recipes/rl/seed": [*range(1_001)]})
-
-
-def test_a_section_has_so_many_entries_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("rlbhpc.study.expand"), "MAX_ENTRIES", 3)
-    assert len(expanded({"arms/rl/n": [1, 2]}).arms) == 3
-    with pytest.raises(UserError, match="arms: more than 3 entries after the sweeps"):
-        expanded({"arms/rl/n": [1, 2, 3]})
 
 
 def test_free_options_are_swept_only_on_demand() -> None:

@@ -259,18 +259,6 @@ def test_a_config_that_is_no_json(study_file: Path) -> None:
         load_study(study_file)
 
 
-def test_a_long_chain_of_models_is_refused(study_file: Path) -> None:
-    models = {
-        f"m{i}": {"train": {"from": f"m{i - 1}" if i else "base", "recipe": "grpo"}, "steps": [1]}
-        for i in range(2_000)
-    }
-    with pytest.raises(UserError, match="more than 50 models in a chain"):
-        load_study(study_file, [f"models={json.dumps(models)}"])
-    backwards = dict(reversed(models.items()))
-    with pytest.raises(UserError, match="more than 50 models in a chain"):
-        load_study(study_file, [f"models={json.dumps(backwards)}"])
-
-
 def test_models_with_two_parents_each_are_looked_at_once(study_file: Path) -> None:
     parents = ["base", *(f"m{i}" for i in range(40))]
     models = {

@@ -17,10 +17,9 @@ from tests.report.made import SET, make_study, put_counts, put_samples
 
 CHOICES = (
     Choice(),
-    Choice(thin=True),
     Choice(arm="rl", step=50),
     Choice(problem="2"),
-    Choice(problem=f"{SET}/3", wrong=True),
+    Choice(problem=f"{SET}/3"),
     Choice(arm="rl", step=100, problem="1", sample=2),
 )
 

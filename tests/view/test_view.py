@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -103,6 +104,39 @@ def test_problems_that_two_verdicts_tell_apart_are_found(
     assert {tally.disagreeing for tally in run.tallies(run.pair.left).values()} == {0}
     assert {tally.disagreeing for tally in run.tallies(run.pair.right).values()} == {1}
     assert all("strict ≠ lenient" in run.marks(name, run.pair) for name in run.strata)
+
+
+def test_a_response_of_several_turns_is_a_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the pages, in `show` and in the report; a plain response beside it stays as it is."""
+    segments = [["model", 3, "Let me compute."], ["python", 2, "<b>41</b>"], ["model", 4]]
+    trace = json.dumps({"n_turns": 2, "segments": segments})
+
+    def sample(*values: Any, **named: Any) -> Sample:
+        one = Sample(*values, **named)
+        return replace(one, trace=trace) if one.key.sample == 0 else one
+
+    monkeypatch.setattr(made, "Sample", sample)
+    texts = {(0, 0): "So it is 41.", (0, 1): "Plain."}
+    make_run(tmp_path / "run", texts)
+    words = [str(tmp_path / "run"), "--problem", f"{SET}/0"]
+    assert CliRunner().invoke(cli, ["view", *words, "-o", str(tmp_path / "web")]).exception is None
+    (page,) = tmp_path.glob("web/problem-*.html")
+    shown = Page(page.read_text())
+    assert shown.tags["figcaption"] == 2
+    for turn in ("Let me compute.", "python", "<b>41</b>", "So it is 41."):
+        assert turn in shown.text
+    told = CliRunner().invoke(cli, ["show", *words, "--sample", "0", "--arm", "base"]).output
+    assert told.endswith(
+        "[model]\nLet me compute.\n\n[python]\n<b>41</b>\n\n[model]\nSo it is 41.\n\n"
+    )
+    plain = CliRunner().invoke(cli, ["show", *words, "--sample", "1", "--arm", "base"]).output
+    assert plain.endswith("\n\nPlain.\n\n")
+    report = CliRunner().invoke(cli, ["report", str(tmp_path / "run")])
+    assert report.exception is None
+    pages = "".join(path.read_text() for path in (tmp_path / "run" / "report").glob("*.html"))
+    assert "Let me compute." in pages
 
 
 def test_no_torch_is_imported() -> None:

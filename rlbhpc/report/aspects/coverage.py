@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from rlbhpc.engines.completion import as_conversation
 from rlbhpc.report.aspect import Aspect, Part, Report, has_texts, once, single_chart
 from rlbhpc.report.chart import (
     INK,
@@ -477,11 +478,12 @@ def _read_responses(
         for sample, origin in samples.find_samples(
             Layout(report.folder), group, numbers_of_problem, {arm.step}
         ):
+            text = as_conversation(sample.trace, sample.text)
             response = Response(
                 sample.key.sample,
                 sample.answer,
-                sample.text[:CHARACTERS],
-                max(0, len(sample.text) - CHARACTERS),
+                text[:CHARACTERS],
+                max(0, len(text) - CHARACTERS),
                 origin,
             )
             responses[key, sample.key.problem, Status(sample.verdict)].append(response)
