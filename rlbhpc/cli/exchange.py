@@ -54,7 +54,7 @@ def stage(
     which command to run where. With --check and no SET, everything staged under --to is checked.
     """
     if not names and only_check:
-        names = tuple(staging.staged(to))
+        names = tuple(staging.staged_set_names(to))
         if not names:
             raise UserError(f"{to}: nothing staged in it")
     if not names:

@@ -117,7 +117,7 @@ def check(folder: Path) -> Manifest:
     return manifest
 
 
-def staged(to: Path) -> list[str]:
+def staged_set_names(to: Path) -> list[str]:
     """Names of the sets that were staged into a folder."""
     return sorted(file.parent.name for file in to.glob(f"*/{MANIFEST}"))
 

@@ -202,11 +202,11 @@ def verify(
     """
     module = verifier(kind)
     start = time.perf_counter()
-    verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
+    verdict = call_guarded(module, module.verify, gold, response, problem, finish=finish)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def guarded(
+def call_guarded(
     module: Verifier, judge: Callable[..., Verdict], *arguments: object, finish: str = ""
 ) -> Verdict:
     """Call a verifier, and turn what it raises into a verdict of status ERROR.

@@ -223,12 +223,12 @@ class _Evaluation:
             raise Undecided("infinity")
         return self.mp.mpc(0, 1) if name == "i" else +getattr(self.mp, name)
 
-    def bounded(self, value: Any, limit: float) -> Any:
+    def check_size(self, value: Any, limit: float) -> Any:
         if abs(value) > limit:
             raise Undecided("argument too large")
         return value
 
-    def noting_complex(self, value: Any, *args: Any) -> Any:
+    def note_complex(self, value: Any, *args: Any) -> Any:
         """Return a value, and note if it is complex though its arguments are real."""
         if self.mp.im(value) != 0 and not any(self.mp.im(arg) for arg in args):
             self.left_reals = True
@@ -242,26 +242,26 @@ class _Evaluation:
     def power(self, base: Any, exponent: Any) -> Any:
         """Return a power, real or complex; :class:`Undecided` where it is undefined or too large.
 
-        ``bounded`` refuses what is above a limit: first the logarithm of the result's size, then
-        the exponent. ``noting_complex`` passes a value on, and notes if real numbers made it
+        ``check_size`` refuses what is above a limit: first the logarithm of the result's size, then
+        the exponent. ``note_complex`` passes a value on, and notes if real numbers made it
         complex.
         """
         if base == 0:
             if not self.mp._is_real_type(exponent) or exponent <= 0:
                 raise Undecided("power of zero")
             return self.mp.mpf(0)
-        self.bounded(exponent * self.mp.log(abs(base)), _MAX_EXPONENT)
-        self.bounded(exponent, _MAX_EXPONENT)
-        return self.noting_complex(self.mp.power(base, exponent), base, exponent)
+        self.check_size(exponent * self.mp.log(abs(base)), _MAX_EXPONENT)
+        self.check_size(exponent, _MAX_EXPONENT)
+        return self.note_complex(self.mp.power(base, exponent), base, exponent)
 
     def root(self, degree: Any, radicand: Any) -> Any:
         if radicand == 0:
             return self.mp.mpf(0)
         exponent = self.divide(self.mp.mpf(1), degree)
-        return self.noting_complex(self.mp.power(radicand, exponent), radicand)
+        return self.note_complex(self.mp.power(radicand, exponent), radicand)
 
     def factorial(self, number: Any) -> Any:
-        argument = self.bounded(number + 1, _MAX_GAMMA)
+        argument = self.check_size(number + 1, _MAX_GAMMA)
         if self.mp.isint(argument) and self.mp.re(argument) <= 0:
             raise Undecided("pole")
         return self.mp.gamma(argument)
@@ -287,8 +287,8 @@ class _Evaluation:
     def known_function(self, name: str, args: list[Any]) -> Any:
         """Return the value of sin, log and the like; of log the second argument is the base.
 
-        ``bounded`` refuses an argument above a limit, which is lower where the function grows as an
-        exponential does. ``noting_complex`` passes a value on, and notes if real numbers made it
+        ``check_size`` refuses an argument above a limit, which is lower where the function grows as an
+        exponential does. ``note_complex`` passes a value on, and notes if real numbers made it
         complex.
         """
         argument = args[0]
@@ -299,17 +299,17 @@ class _Evaluation:
             return self.divide(logarithm, self.mp.log(10)) if name == "lg" else logarithm
         # sinh and the like grow, and so does sin of a complex number.
         grows = name.endswith("h") or self.mp.im(argument) != 0
-        self.bounded(argument, _MAX_GROWING if grows else _MAX_PERIODIC)
+        self.check_size(argument, _MAX_GROWING if grows else _MAX_PERIODIC)
         mpmath_name = name.replace("arc", "a")
         try:
-            return self.noting_complex(getattr(self.mp, mpmath_name)(argument), argument)
+            return self.note_complex(getattr(self.mp, mpmath_name)(argument), argument)
         except (ValueError, ZeroDivisionError) as error:  # a pole
             raise Undecided(name) from error
 
     def logarithm(self, value: Any) -> Any:
         if value == 0:
             raise Undecided("log of zero")
-        return self.noting_complex(self.mp.log(value), value)
+        return self.note_complex(self.mp.log(value), value)
 
 
 _OPERATIONS: Final[dict[Op, Callable[..., Any]]] = {

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import NO_ANSWER, OwnVerifier, Verifier, guarded, takes_finish, verifier
+from rlbhpc.verify.registry import (
+    NO_ANSWER,
+    OwnVerifier,
+    Verifier,
+    call_guarded,
+    takes_finish,
+    verifier,
+)
 from rlbhpc.verify.running.pool import SECONDS, OwnProcess
 from rlbhpc.verify.verdict import Status, Verdict
 
@@ -192,15 +199,19 @@ class BatchVerifier:
     def _judge(self, response: _Response) -> Verdict:
         """Judge one response: in another process, by its extracted answer, or as a text.
 
-        The other process is for verifiers that a study brings. ``guarded`` calls a verifier and
+        The other process is for verifiers that a study brings. ``call_guarded`` calls a verifier and
         turns what it raises into a verdict of status ERROR.
         """
         gold, problem, finish = response.gold, response.problem, response.finish
         if self._own_process is not None:
             return self._own_process.verdict(gold, response.text, problem, finish)
         if self._judge_extracted is not None:
-            return guarded(self.module, self._judge_extracted, gold, response.extracted, problem)
-        return guarded(self.module, self.module.verify, gold, response.text, problem, finish=finish)
+            return call_guarded(
+                self.module, self._judge_extracted, gold, response.extracted, problem
+            )
+        return call_guarded(
+            self.module, self.module.verify, gold, response.text, problem, finish=finish
+        )
 
 
 def verify_many(kind: str, items: Sequence[Item], workers: int = 1) -> list[Verdict]:

@@ -31,7 +31,7 @@ from typing import Any, Final, Literal, Self
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
-from rlbhpc.verify.registry import KINDS, guarded, verifier, verify
+from rlbhpc.verify.registry import KINDS, call_guarded, verifier, verify
 from rlbhpc.verify.running.worker import HEADER
 from rlbhpc.verify.sandbox.supervisor import SleepClock
 from rlbhpc.verify.verdict import Status, Verdict
@@ -512,7 +512,7 @@ def load_verifier(kind: str) -> Callable[[Any], Any]:
         gold, response, pickled_problem, finish = payload
         # The pickle was written by the parent process alone.
         problem = pickle.loads(base64.b64decode(pickled_problem))  # noqa: S301
-        verdict = guarded(module, module.verify, gold, response, problem, finish=finish)
+        verdict = call_guarded(module, module.verify, gold, response, problem, finish=finish)
         return asdict(verdict) | {"status": int(verdict.status), "seconds": 0.0}
 
     return judge
