@@ -287,9 +287,9 @@ class _Evaluation:
     def known_function(self, name: str, args: list[Any]) -> Any:
         """Return the value of sin, log and the like; of log the second argument is the base.
 
-        ``check_size`` refuses an argument above a limit, which is lower where the function grows as an
-        exponential does. ``note_complex`` passes a value on, and notes if real numbers made it
-        complex.
+        ``check_size`` refuses an argument above a limit, which is lower where the function grows
+        as an exponential does. ``note_complex`` passes a value on, and notes if real numbers made
+        it complex.
         """
         argument = args[0]
         if name in ("ln", "log", "lg"):

@@ -199,8 +199,8 @@ class BatchVerifier:
     def _judge(self, response: _Response) -> Verdict:
         """Judge one response: in another process, by its extracted answer, or as a text.
 
-        The other process is for verifiers that a study brings. ``call_guarded`` calls a verifier and
-        turns what it raises into a verdict of status ERROR.
+        The other process is for verifiers that a study brings. ``call_guarded`` calls a verifier
+        and turns what it raises into a verdict of status ERROR.
         """
         gold, problem, finish = response.gold, response.problem, response.finish
         if self._own_process is not None:
