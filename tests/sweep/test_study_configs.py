@@ -26,7 +26,7 @@ PAIRS = {
     "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6,
     "math_stopped": 6, "perplexity": 1, "recipes": 5, "temperature": 3, "vision": 1,
     "absolute-zero": 2, "controls": 6, "exploration": 11, "rlpr": 5, "ttrl": 2,
-    "absolute-zero-table": 9, "olmo3": 2, "power": 2,
+    "absolute-zero-table": 9, "olmo3": 2, "power": 2, "tools": 2,
 }  # fmt: skip
 
 
