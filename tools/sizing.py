@@ -33,6 +33,8 @@ LENGTHS = {
     "math": 800, "math_stopped": 800, "perplexity": 800, "recipes": 800, "temperature": 800,
     # Sampled tokens, rejected ones included: some 800 of a plain sample, 18,000 of one of p^4.
     "power": 2800,
+    # Over all turns.
+    "tools": 1200,
     "vision": 400,
 }  # fmt: skip
 RATE, START, SHARD = 3000.0, 120.0, 50_000_000
