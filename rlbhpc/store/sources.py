@@ -187,8 +187,14 @@ class Sources:
 
 
 def _grid_checksum(path: Path) -> str:
-    """Checksum of a saved grid, the plan of a group; empty where none was planned."""
+    """Checksum of a saved grid, the plan of a group; empty where none was planned.
+
+    A damaged file is an error that tells what to do.
+    """
     try:
-        return checked.digest_of_bytes(path.read_bytes())
+        return checked.digest(checked.read(path))
     except FileNotFoundError:
         return ""
+    except ValueError:
+        Grid.load(path)  # raises the error that says what to do
+        raise
