@@ -3,8 +3,8 @@
 Example: python analysis/budget.py runs/math -o figures
 """
 
-from rlbhpc.report.aspects.responses import budget_charts
+from rlbhpc.report.aspects.responses import BUDGET
 from rlbhpc.report.paper import main
 
 if __name__ == "__main__":
-    main(__doc__, budget_charts)
+    main(__doc__, BUDGET.charts)

@@ -10,25 +10,15 @@ Example: python analysis/budget_hours.py runs/math -o figures
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from rlbhpc.errors import UserError
-from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once_each, tables_of
-from rlbhpc.report.aspects.responses import (
-    Budget,
-    budget_chart,
-    budget_curves,
-    budget_frame,
-    budget_table,
-    token_costs,
-)
-from rlbhpc.report.chart import Chart, Colours
-from rlbhpc.report.markup import Node, el
+from rlbhpc.report.aspect import Report, once_each
+from rlbhpc.report.aspects.responses import Budget, budget_aspect, budget_curves, token_costs
 from rlbhpc.report.paper import main
-from rlbhpc.report.svg import figure
 from rlbhpc.store import left_out
 from rlbhpc.store.left_out import DAMAGED, Note
 from rlbhpc.study.layout import Layout
@@ -38,7 +28,6 @@ from rlbhpc.sweep.plan import Plan
 #: A model at one of its steps.
 Checkpoint = tuple[str, int]
 
-HOURS: Final = "device-hours for the problem set"
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -91,31 +80,13 @@ def budgets_in_hours(report: Report) -> Iterator[Budget]:
             yield from budget_curves(report, hour_costs)
 
 
-def section(report: Report) -> Iterator[Node]:
-    """Curves and table of each problem set."""
-    for set_name, curves in report.by_set(budgets_in_hours(report)):
-        yield el("h3", f"{set_name}: for a budget of device-hours")
-        yield figure(
-            "pass@k at equal cost: the k that hours of a device buy, at the mean length of that "
-            "arm's responses and the tokens per second that its workers made, without loading the "
-            "model.",
-            hours_chart(curves, report.colours),
-        )
-        yield budget_table(set_name, curves, HOURS)
-
-
-def hours_chart(curves: Sequence[Budget], colours: Colours) -> Chart:
-    """Draw each arm over device-hours."""
-    return budget_chart(curves, colours, HOURS)
-
-
-charts = charts_by_set("budget_hours", budgets_in_hours, hours_chart)
-
-ASPECT = Aspect(
-    Part.RESPONSES,
-    section,
-    tables=tables_of(budgets_in_hours, budget_hours=budget_frame),
+ASPECT = budget_aspect(
+    "budget_hours",
+    "device-hours for the problem set",
+    "the mean length of that arm's responses and the tokens per second that its workers made, "
+    "without loading the model",
+    budgets_in_hours,
 )
 
 if __name__ == "__main__":
-    main(__doc__, charts)
+    main(__doc__, ASPECT.charts)

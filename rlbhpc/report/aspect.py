@@ -279,7 +279,7 @@ class Aspect:
     comparison: Callable[[Report, Comparison], Iterable[Node]] | None = None
     tables: Tables = lambda report: {}
     metrics: tuple[str, ...] = ()
-    charts: Draw | None = None
+    charts: Draw = lambda report: iter(())
 
     def frames(self, report: Report) -> dict[str, pd.DataFrame]:
         """Give the tables that have rows, worked out once per report."""

@@ -152,8 +152,7 @@ class MeasuredArm:
     def pass_at(self, k: int) -> Interval:
         """Pass@k with its interval, at the largest k of the curve that is not above ``k``."""
         assert self.curve is not None
-        position = int(np.searchsorted(self.curve.k, k, "right")) - 1
-        return self.curve.interval[position]
+        return self.curve.at(k)
 
     def equal_counts(self, rows: IntArray) -> Counts:
         """Counts of the samples that every problem has, which are exchangeable.

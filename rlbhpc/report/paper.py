@@ -124,7 +124,7 @@ def save_figures(report: Report, folder: Path, style: str) -> list[Path]:
     """
     files: list[Path] = []
     for aspect in aspects_of(report):
-        charts = dict(aspect.charts(report)) if aspect.charts else {}
+        charts = dict(aspect.charts(report))
         if charts:
             name, _, _ = next(iter(charts)).partition("-")
             files += save(_join(charts), folder, name, _origin(report), style)

@@ -48,6 +48,10 @@ class PassCurve:
     support: NDArray[np.int64]
     informative: NDArray[np.bool_]
 
+    def at(self, k: int) -> Interval:
+        """pass@k with its interval, at the largest size of the curve that is not above ``k``."""
+        return self.interval[int(np.searchsorted(self.k, k, "right")) - 1]
+
 
 def k_grid(n: int, per_octave: int = 2) -> NDArray[np.int64]:
     """Whole numbers from 1 to n, evenly spaced on a log scale, ends included.
@@ -226,6 +230,27 @@ def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     even = Counts.of(judged[:, 0::2].sum(axis=1), right[:, 0::2].sum(axis=1))
     odd = Counts.of(judged[:, 1::2].sum(axis=1), right[:, 1::2].sum(axis=1))
     return even, odd
+
+
+def counts_within_turns(
+    judged: ArrayLike, right: ArrayLike, n_turns: ArrayLike, limit: int
+) -> Counts:
+    r"""Counts of episodes that must end right within so many turns, of one arm.
+
+    An episode of a model that is not told its limit begins as it would under any smaller limit. So
+    under a limit of t turns it is right if it ended right in at most t turns, and else a failure:
+    :math:`c_t = \#\{\text{right}, \text{turns} \le t\}`. From n and :math:`c_t`, pass@(k, t) and
+    all else is as for plain samples. A model that is told its limit behaves otherwise: then each
+    limit has to be sampled.
+
+    ``judged, right, n_turns``: whether each episode was judged, whether it is right, and its number
+    of turns (problems, episodes). ``limit``: t.
+
+    >>> counts_within_turns([[True, True, True]], [[True, False, True]], [[1, 1, 4]], limit=2).c
+    array([1])
+    """
+    in_time = np.asarray(right, bool) & (np.asarray(n_turns) <= limit)
+    return Counts.of(np.sum(judged, axis=1), in_time.sum(axis=1))
 
 
 def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Selection:

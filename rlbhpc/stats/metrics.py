@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from rlbhpc.errors import UserError
 from rlbhpc.stats.coverage_table import accuracy_histogram, coverage, support_metrics
-from rlbhpc.stats.curve import pass_at_budget
+from rlbhpc.stats.curve import counts_within_turns, pass_at_budget
 from rlbhpc.stats.difference import crossing, delta_se, difference_curve
 from rlbhpc.stats.exact import (
     avg_at_k,
@@ -80,6 +80,11 @@ METRICS: Final = (
         "pass@k", pass_at_k, r"1 - \binom{n-c}{k} \Big/ \binom{n}{k}",
         "higher", 0, 1, _COUNTS, "Chen et al. (2021), arXiv:2107.03374",
         ("coverage@k", "pass_at_k"), samples_per_k=1, advised_per_k=4,
+    ),
+    Metric(
+        "pass@(k, T)", counts_within_turns, r"c_T = \#\{\text{right}, \text{turns} \le T\}",
+        "higher", 0, 1, ("verdict", "n_turns"), "pass@k of n and c_T", samples_per_k=1,
+        advised_per_k=4,
     ),
     Metric(
         "difference", difference_curve,

@@ -19,6 +19,7 @@ from rlbhpc.report.aspects import (
     samples,
     sharpening,
     training,
+    turns,
 )
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     difference.STRATIFIED,
     checkpoints.ASPECT,
     pass_at_k.ASPECT,
+    turns.ASPECT,
     training.ASPECT,
     responses.ASPECT,
     sharpening.ASPECT,
     samples.OWN,
     responses.BUDGET,
+    turns.CALL_BUDGET,
     perplexity.ASPECT,
     samples.ASPECT,
     robustness.AUDIT,

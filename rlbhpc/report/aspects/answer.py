@@ -114,9 +114,9 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "trained": pair.trained.arm,
         "step": pair.trained.step,
         "answer": answer.headline,
-        **_finding_columns("lost", answer.lost),
+        **finding_columns("lost", answer.lost),
         "lost_count": answer.lost.count,
-        **_finding_columns("gained", answer.gained),
+        **finding_columns("gained", answer.gained),
         "gained_count": answer.gained.count,
         "problems": len(pair.problems),
         "problems_left_out": len(pair.left_out),
@@ -135,7 +135,7 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
     }
 
 
-def _finding_columns(side: str, finding: Finding) -> dict[str, object]:
+def finding_columns(side: str, finding: Finding) -> dict[str, object]:
     """Table columns of what the answer says of one side: its verdict, and the share with bounds.
 
     ``side``: ``lost`` or ``gained``; begins the names of the columns.
@@ -510,8 +510,8 @@ def recipes_frame(recipes: Sequence[Recipe]) -> pd.DataFrame:
             "recipe": recipe.name,
             "arms": " ".join(recipe.arms),
             "answer": answer.headline,
-            **_finding_columns("lost", answer.lost),
-            **_finding_columns("gained", answer.gained),
+            **finding_columns("lost", answer.lost),
+            **finding_columns("gained", answer.gained),
             "k": answer.k,
             **interval_columns("difference", answer.net),
             "sd_seeds": spread.seeds if spread else math.nan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -305,22 +305,7 @@ def budget_curves(
         yield Budget(arm, grid, rates)
 
 
-def budget_section(report: Report) -> Iterator[Node]:
-    """Show what a budget of tokens per problem buys, as curves and table of each problem set.
-
-    ``report.by_set`` yields each problem set with its arms' curves.
-    """
-    for set_name, curves in report.by_set(budgets(report)):
-        yield el("h3", f"{set_name}: for a budget of tokens")
-        yield figure(
-            "pass@k at equal cost: the k that a budget of response tokens per problem buys "
-            "at the mean length of that arm's responses to that problem.",
-            budget_chart(curves, report.colours),
-        )
-        yield budget_table(set_name, curves)
-
-
-def budget_table(set_name: str, curves: Sequence[Budget], unit: str = TOKENS) -> Node:
+def budget_table(set_name: str, curves: Sequence[Budget], unit: str) -> Node:
     """Table of the rates at a few budgets, from the first one to the last that all arms can use.
 
     ``curve.rates``: rate with its interval at each of ``curve.budgets``, which all arms share; NaN
@@ -337,7 +322,7 @@ def budget_table(set_name: str, curves: Sequence[Budget], unit: str = TOKENS) ->
     return table(f"pass@budget on {set_name}, percent, by {unit}", heads, rows, last=True)
 
 
-def budget_chart(curves: Sequence[Budget], colours: Colours, unit: str = TOKENS) -> Chart:
+def budget_chart(curves: Sequence[Budget], colours: Colours, unit: str) -> Chart:
     """Draw pass@budget of each arm over budgets, base dashed, with its interval.
 
     ``unit``: what a budget is counted in.
@@ -370,12 +355,34 @@ def budget_text(budget: float) -> str:
     return f"{budget:,.3g}" if budget < 999.5 else f"{budget:,.0f}"
 
 
-budget_charts = charts_by_set("budget", budgets, budget_chart)
+def budget_aspect(
+    name: str, unit: str, price: str, gather: Callable[[Report], Sequence[Budget]]
+) -> Aspect:
+    """Return an aspect that shows what a budget in some unit buys, as curves and table by set.
 
-BUDGET = Aspect(
-    Part.RESPONSES,
-    budget_section,
-    tables=tables_of(budgets, budget=budget_frame),
-    metrics=("pass@budget",),
-    charts=budget_charts,
+    ``name``: of its table and figures. ``unit``: what a budget is counted in. ``price``: what one
+    sample is said to cost, in words. ``gather``: finds the curves.
+    """
+
+    def draw(curves: Sequence[Budget], colours: Colours) -> Chart:
+        return budget_chart(curves, colours, unit)
+
+    def section(report: Report) -> Iterator[Node]:
+        for set_name, curves in report.by_set(gather(report)):
+            yield el("h3", f"{set_name}: for a budget of {unit}")
+            caption = f"pass@k at equal cost: the k that a budget of {unit} buys at {price}."
+            yield figure(caption, draw(curves, report.colours))
+            yield budget_table(set_name, curves, unit)
+
+    return Aspect(
+        Part.RESPONSES,
+        section,
+        tables=tables_of(gather, **{name: budget_frame}),
+        metrics=("pass@budget",),
+        charts=charts_by_set(name, gather, draw),
+    )
+
+
+BUDGET = budget_aspect(
+    "budget", TOKENS, "the mean length of that arm's responses to that problem", budgets
 )
