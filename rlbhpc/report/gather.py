@@ -24,6 +24,7 @@ from rlbhpc.report.compare import (
 from rlbhpc.report.measured import MeasuredArm, by_arm_and_set, read_arms
 from rlbhpc.report.phrases import count_text, percent_text
 from rlbhpc.stats import k_grid, pass_curve
+from rlbhpc.stats.difference import cluster_effect
 from rlbhpc.stats.interval import PROB
 from rlbhpc.stats.verifier_error import ErrorCounts, Errors, Told
 from rlbhpc.store import samples
@@ -40,6 +41,11 @@ from rlbhpc.verify.error_audit import Side, load_error_rates
 REPLICATES: Final = 1000
 #: Kinds of groups in a cube that hold samples, or the counts of imported ones.
 SAMPLED: Final = frozenset({"samples", "counts"})
+# Field of a problem set that names topics. Problems of a topic tell less than others if so many of
+# them tell as much as one, by a test at this level.
+_TOPIC: Final = "subject"
+_LARGE_EFFECT: Final = 2.0
+_TOPIC_ERROR: Final = 0.005
 #: Base arm and trained arm.
 Pair = tuple[str, str]
 
@@ -78,6 +84,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         () if regraded else looks.read(layout),
     )
     shortfalls = _shortfalls(provenance)
+    topics = {} if settings.clusters else _cluster_of_problem(tree, _TOPIC)
     return Report(
         name=study.name if study else folder.resolve().name,
         question=(study.file.question or "") if study else "",
@@ -89,9 +96,9 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         last_comparisons=tuple(last_comparisons),
         notes=(
             *(f"{group}, imported from {causes}." for group, causes in shortfalls.items()),
-            *_shared_file_notes(provenance, last_comparisons),
             *notes,
             *(note for pair in last_comparisons for note in _comparison_notes(pair, shortfalls)),
+            *(note for pair in last_comparisons for note in _topic_notes(pair, topics)),
         ),
         provenance=provenance,
         study_hash=study.hash if study else "",
@@ -158,7 +165,7 @@ def _measured_arms(
         for group in groups_of(tree, SAMPLED)
         for arm in read_arms(group, study, regraded=regraded)
     ]
-    if not any(arm.sampled.any() for arm in arms):
+    if not any(arm.has_samples.any() for arm in arms):
         raise UserError(
             f"{layout.root}: no judged samples yet, so there is nothing to report; make some with "
             "`rlbhpc sample`, or take in results with `rlbhpc import`",
@@ -271,7 +278,7 @@ def _lineages(arms: list[MeasuredArm], pairs: list[Pair], notes: list[str]) -> l
     of an arm on a set, rising. ``comparable_problems``: those that both have enough samples of.
     Appends to ``notes`` what cannot be compared.
     """
-    checkpoints_of = by_arm_and_set([arm for arm in arms if arm.sampled.any()])
+    checkpoints_of = by_arm_and_set([arm for arm in arms if arm.has_samples.any()])
     lineages = []
     for base_name, trained_name in pairs:
         sets = [set_name for arm, set_name in checkpoints_of
@@ -346,7 +353,7 @@ def _arm_notes(arm: MeasuredArm) -> Iterator[str]:
     curve leaves it out: it has ``sampled_rows`` but no ``curve_rows``.
     """
     name, tally, problems = f"{arm.label} on {arm.problem_set}", arm.tally, len(arm.problems)
-    if not arm.sampled.any():
+    if not arm.has_samples.any():
         yield f"{name}: no judged samples yet."
     elif tally.missing:
         unsampled = problems - len(arm.sampled_rows)
@@ -406,25 +413,6 @@ def _foreign_verdict_notes(
             )
 
 
-def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) -> Iterator[str]:
-    """Name pairs of different arms that hold samples of one imported file.
-
-    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made, with the digest
-    of each imported file. Equal digests: both arms have the same samples.
-    """
-    for pair in comparisons:
-        base, trained = pair.base.group, pair.trained.group
-        base_files = provenance[base].get("imported", {})
-        trained_files = provenance[trained].get("imported", {})
-        digests = {origin["sha256"] for origin in base_files.values()}
-        shared = [name for name, origin in trained_files.items() if origin["sha256"] in digests]
-        if shared and base != trained:
-            yield (
-                f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
-                "they are compared on cannot differ there."
-            )
-
-
 def _shortfalls(provenance: Provenance) -> dict[str, str]:
     """What imported logs lack of their runs, by the group that they went into.
 
@@ -469,3 +457,21 @@ def _comparison_notes(pair: Comparison, shortfalls: Mapping[str, str]) -> Iterat
             f"{pair.title}: no coverage table, since counts were imported of unequal numbers of "
             "samples."
         )
+
+
+def _topic_notes(pair: Comparison, topics: Mapping[str, str]) -> Iterator[str]:
+    """Say so where topics explain much of a comparison whose intervals know nothing of them.
+
+    ``topics``: of each problem; empty where the study names a cluster, or its problems no topic.
+    """
+    if not any(problem in topics for problem in pair.problems):
+        return
+    labels = [topics.get(problem, problem) for problem in pair.problems]
+    for k, column in ((1, 0), (pair.reach, -1)):
+        effect, p = cluster_effect(pair.curve.differences[:, column], labels)
+        if effect >= _LARGE_EFFECT and p <= _TOPIC_ERROR:
+            yield (
+                f"{pair.title}: at k = {k:,} problems of one {_TOPIC} move together: about "
+                f"{effect:.1f} of them tell as much as one. Intervals are about new problems of "
+                f"these topics; for new topics set `analysis.cluster: {_TOPIC}`."
+            )

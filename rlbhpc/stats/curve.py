@@ -1,12 +1,7 @@
-r"""pass@k curves with population intervals, and choices between checkpoints by them.
-
-The best of several noisy checkpoints is better than itself. Even samples of each problem choose and
-odd ones report, which costs nothing with large n and is unbiased.
-"""
+r"""pass@k curves with population intervals, over k, over budgets and within turns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import (
+    LARGEST_UNSEEN,
     PROB,
     Interval,
     ProblemWeights,
@@ -117,27 +113,35 @@ def pass_curve(
     interval = mean_interval(values, weights, prob, "problem bootstrap")
     return PassCurve(
         k=sizes,
-        interval=_without_unsound_bounds(interval, values),
+        interval=_without_unsound_bounds(interval, values, weights.units),
         support=counts.support(sizes),
         informative=4 * sizes <= counts.reach,
     )
 
 
-def _without_unsound_bounds(interval: Interval, values: NDArray[np.float64]) -> Interval:
+def _without_unsound_bounds(
+    interval: Interval, values: NDArray[np.float64], units: int
+) -> Interval:
     """Leave bounds out where they would not hold, and let none fall with k, as pass@k does not.
 
     Near 0 and 1 the mean may hang on problems of which no like was drawn, and how skewed the values
     are cannot be seen from those that were. So there it takes enough problems that are not 0 (or
-    not 1). A bound that is left out is NaN.
+    not 1). Near 1 a problem that is never solved may not have been drawn: it would shift the mean
+    by one over the number of units, which must be well within the interval. A bound that is left
+    out is NaN.
 
     ``interval``: of the mean at each k. ``values``: pass@k (problems, sizes), columns in rising
-    order of k. Since pass@k rises with k, a lower bound holds for all larger k, and an upper one
-    for all smaller k: both are accumulated.
+    order of k. ``units``: problems or clusters that were drawn independently. Since pass@k rises
+    with k, a lower bound holds for all larger k, and an upper one for all smaller k: both are
+    accumulated.
     """
     mean = interval.estimate
     off_the_edge = np.where(mean < 0.5, (values > 0).sum(axis=0), (values < 1).sum(axis=0))
     near_the_edge = np.minimum(mean, 1 - mean) < _NEAR_THE_EDGE
+    half_width = (interval.upper - interval.lower) / 2
+    hides_unsolved = (mean > 1 - _NEAR_THE_EDGE) & (1 / units > LARGEST_UNSEEN * half_width)
     sound = interval.sound & ~(near_the_edge & (off_the_edge < _LEAST_OFF_THE_EDGE))
+    sound &= ~hides_unsolved
     lower = np.where(sound, interval.lower, np.nan)
     upper = np.where(sound, interval.upper, np.nan)
     largest_lower_so_far = np.fmax.accumulate(lower)
@@ -195,24 +199,11 @@ def budget_curve(
     return mean_interval(values, weights, prob, "problem bootstrap")
 
 
-@dataclass(frozen=True)
-class Selection:
-    """A checkpoint chosen on even samples, with the counts to report it by.
-
-    ``chosen``: position of the chosen checkpoint. ``scores``: mean pass@k of every checkpoint on
-    the even samples. ``report``: counts of the odd samples of the chosen checkpoint.
-    """
-
-    chosen: int
-    scores: NDArray[np.float64]
-    report: Counts
-
-
 def even_odd(verdict: ArrayLike) -> tuple[Counts, Counts]:
     """Counts of the samples with even, and of those with odd index, of one arm.
 
-    One half can choose a checkpoint and the other report it, so that luck in the choice does not
-    flatter the report.
+    One half can choose (a checkpoint, or a group of problems) and the other report, so that luck in
+    the choice does not flatter the report.
 
     ``verdict``: integer codes (problems, samples): 0 to 3 judged, 1 of them right; any other says
     nothing of the model: missing, failed generation, failed verifier. ``n`` counts the judged
@@ -251,21 +242,3 @@ def counts_within_turns(
     """
     in_time = np.asarray(right, bool) & (np.asarray(n_turns) <= limit)
     return Counts.of(np.sum(judged, axis=1), in_time.sum(axis=1))
-
-
-def choose_checkpoint(halves: Sequence[tuple[Counts, Counts]], k: int) -> Selection:
-    """Choose the checkpoint with the best mean pass@k on even samples.
-
-    ``halves``: even and odd samples of each checkpoint, from :func:`even_odd`. ``k``: draw size of
-    the choice, at most half of the samples.
-
-    The result reports the chosen one by its odd samples, which had no part in the choice.
-    """
-    if not halves:
-        raise UserError("a choice of checkpoint needs one checkpoint at least")
-    scores = np.asarray([even.pass_at_k(k)[:, 0].mean() for even, _ in halves])
-    if np.isnan(scores).all():
-        raise UserError(f"no checkpoint has {k} even samples of every problem; choose a smaller k")
-    chosen = int(np.nanargmax(scores))
-    _, odd = halves[chosen]
-    return Selection(chosen, scores, report=odd)

@@ -29,12 +29,12 @@ from rlbhpc.stats.exact import detection_threshold
 from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, Target, widened
 from rlbhpc.stats.joint import (
     FACTOR,
-    Contrast,
+    Beyond,
     FactorShare,
     Finding,
     Verdict,
+    beyond_samples,
     by_factor,
-    contrasts,
     finding,
 )
 from rlbhpc.stats.scenario import Scenario, States, Tip, Word, recount, tipping_points
@@ -60,8 +60,7 @@ class Answer:
     ``k``: samples that the answer speaks about. ``lost, gained``: problems that need ten times the
     samples, or a tenth of them. ``net, efficiency``: trained minus base pass@k at this k, and at k
     = 1; there without bounds, which are NaN, where a handful of problems may carry the difference.
-    ``contrasts``: at k, at ten times k and in the limit, what the joint model says and what is left
-    open.
+    ``beyond``: what is left open of the difference at ten times k and in the limit.
     ``crossing``: the last k at which the curves cross, with its interval; None where they do not.
     ``left_out``: positions of the problems with fewer than k samples in an arm. ``margin``: what
     counts as the same. ``p_mcnemar``: McNemar's exact test of the counted cells; NaN where the arms
@@ -77,7 +76,7 @@ class Answer:
     gained: Finding
     net: Interval
     efficiency: Interval
-    contrasts: tuple[Contrast, ...]
+    beyond: tuple[Beyond, ...]
     crossing: Interval | None
     left_out: tuple[int, ...]
     margin: float
@@ -117,7 +116,7 @@ class Answer:
         curve = self.scenario.curve
         net_differences = curve.differences[:, -1]
         clustered_error = float(curve.weights.standard_error(net_differences))
-        if curve.seeds > 1 or not curve.clustered or not clustered_error > 0:
+        if curve.seeds > 1 or not curve.has_clusters or not clustered_error > 0:
             return float(self.lost.problems)
         # Weights without clusters, for the error as if each problem were drawn alone.
         one_by_one = ProblemWeights.draw(len(net_differences), np.random.default_rng(0), 1)
@@ -277,14 +276,7 @@ def decide(
         gained=gained,
         net=net,
         efficiency=_difference(likely.first, extremes, column=0),
-        contrasts=contrasts(
-            likely.joint,
-            likely.best,
-            likely.curve.base,
-            likely.curve.trained,
-            likely.k,
-            net,
-        ),
+        beyond=beyond_samples(likely.curve.base, likely.curve.trained, likely.k, net),
         crossing=_last_crossing(likely.curve),
         left_out=left_out,
         margin=margin,
@@ -339,10 +331,15 @@ def _difference(likely: Interval, extremes: list[Scenario], column: int) -> Inte
     ``likely``: interval under the estimated error rates. ``extremes``: the same arms under the most
     unfavourable rates that the audit allows; empty if nothing is open. ``column``: position of k in
     the curves. ``widened`` adds the distance to the extremes' estimates to the bounds, in squares.
+    There are none where an extreme has none: only studies that happen to audit few false rights
+    would have an interval.
     """
     if not extremes:
         return likely
-    estimates = [float(scenario.curve.pointwise.estimate[column]) for scenario in extremes]
+    intervals = [scenario.curve.pointwise[column] for scenario in extremes]
+    if any(math.isnan(interval.low) for interval in intervals):
+        return replace(likely, lower=np.asarray(np.nan), upper=np.asarray(np.nan))
+    estimates = [float(interval.estimate) for interval in intervals]
     bounds = widened(float(likely.estimate), likely.low, likely.high, estimates)
     lower, upper = np.clip(bounds, -1.0, 1.0)
     return replace(likely, lower=lower, upper=upper)
@@ -434,7 +431,7 @@ def answer_sentences(answer: Answer) -> tuple[str, ...]:
         _side_sentence("lost", answer.lost, answer),
         _side_sentence("gained", answer.gained, answer),
         _net_sentence(answer),
-        _further_sentence(answer),
+        _beyond_sentence(answer),
         *_crossing_sentence(answer),
         *_trainings_sentence(answer),
         *_verifier_sentences(answer),
@@ -487,18 +484,17 @@ def _net_sentence(answer: Answer) -> str:
     return f"{sentence}."
 
 
-def _further_sentence(answer: Answer) -> str:
-    """Say what the joint model says of more samples than there are, and what stays open."""
-    _, at_more, in_limit = answer.contrasts
+def _beyond_sentence(answer: Answer) -> str:
+    """Say what more samples than there are could still show."""
+    at_more, in_limit = answer.beyond
     return (
-        f"The fit of all rates puts it at {_contrast_text(at_more)} at k = {at_more.k:,.0f} and at "
-        f"{_contrast_text(in_limit)} in the limit."
+        f"With more samples it may be {_range_text(at_more)} at k = {at_more.k:,.0f} and "
+        f"{_range_text(in_limit)} in the limit."
     )
 
 
-def _contrast_text(contrast: Contrast) -> str:
-    fit, low, high = (in_points(value) for value in (contrast.fit, contrast.low, contrast.high))
-    return f"{fit} (open: {low} to {high})"
+def _range_text(beyond: Beyond) -> str:
+    return f"{in_points(beyond.low)} to {in_points(beyond.high)}"
 
 
 def _crossing_sentence(answer: Answer) -> tuple[str, ...]:
@@ -563,7 +559,7 @@ def _clusters_sentence(answer: Answer) -> tuple[str, ...]:
 
     The tuple is empty where no problems share a source.
     """
-    if not answer.scenario.curve.clustered:
+    if not answer.scenario.curve.has_clusters:
         return ()
     return (
         f"The problems come from {_number_of(answer.clusters, 'source')} and tell as much as "

@@ -27,6 +27,7 @@ from rlbhpc.errors import UserError
 from rlbhpc.stats.counts import Counts, check_paired
 from rlbhpc.stats.curve import as_sizes
 from rlbhpc.stats.interval import (
+    LARGEST_UNSEEN,
     PROB,
     Interval,
     ProblemWeights,
@@ -46,6 +47,8 @@ _LEAST_UNITS: Final = 20
 # Below these a spread, and a difference of means, is rounding; the sign of rounding means nothing.
 _TINY: Final = 1e-12
 _ROUNDING: Final = 1e-13
+# Permutations of labels that a p-value is taken from; .005 is its least value.
+_PERMUTATIONS: Final = 199
 # Two test statistics that differ by less than this share are level.
 _LEVEL: Final = 1 - 1e-9
 
@@ -55,7 +58,7 @@ class DifferenceCurve:
     """Trained minus base, at each k.
 
     ``pointwise``: interval at each single k. ``carriers``: how many problems carry the spread of
-    the differences, see :mod:`rlbhpc.stats.interval`. ``support, informative``: as in
+    the differences, see :mod:`rlbhpc.stats.interval`. ``informative``: as in
     :class:`~rlbhpc.stats.curve.PassCurve`, for both arms. ``base, trained``: the counts behind the
     curve. ``differences``: of every problem at every k (problems, sizes). ``weights``: bootstrap
     weights of the report. ``seeds``: trainings that stand under each other in the counts.
@@ -64,7 +67,6 @@ class DifferenceCurve:
     k: NDArray[np.int64]
     pointwise: Interval
     carriers: NDArray[np.float64]
-    support: NDArray[np.int64]
     informative: NDArray[np.bool_]
     base: Counts = field(repr=False)
     trained: Counts = field(repr=False)
@@ -73,7 +75,7 @@ class DifferenceCurve:
     seeds: int = 1
 
     @property
-    def clustered(self) -> bool:
+    def has_clusters(self) -> bool:
         """Whether problems share sources."""
         return self.weights.units < len(self.differences) // self.seeds
 
@@ -142,7 +144,6 @@ def difference_curve(
         k=sizes,
         pointwise=pointwise,
         carriers=carriers(differences, weights),
-        support=np.minimum(base.support(sizes), trained.support(sizes)),
         informative=4 * sizes <= reach,
         base=base,
         trained=trained,
@@ -185,9 +186,7 @@ def delta_se_interval(
 
     The gap is base pass@k minus trained pass@1; the interval is about problems like these. Both
     arms list the same problems, so the difference is taken problem by problem and its spread is
-    that of the differences. Nearly all noise of sampling is the base's, whose k is large. Where k
-    is above a quarter of the base's samples (``reach``: the largest k that every problem has
-    samples for), a note says so.
+    that of the differences. Nearly all noise of sampling is the base's, whose k is large.
 
     ``weights``: bootstrap weights of the problems. ``prob``: nominal probability of the interval.
 
@@ -199,11 +198,7 @@ def delta_se_interval(
     0.5258
     """
     check_paired(base, trained)
-    gap = paired_interval(base.pass_at_k(k) - trained.pass_at_k(1), weights, prob)[0]
-    if 4 * k > base.reach:
-        note = f"pass@{k} of the base is taken from n = {base.reach}: fewer than four draws"
-        gap = replace(gap, notes=(*gap.notes, note))
-    return gap
+    return paired_interval(base.pass_at_k(k) - trained.pass_at_k(1), weights, prob)[0]
 
 
 def _simultaneous_band(
@@ -477,9 +472,6 @@ _CERTAIN_MOVE: Final = 4.0
 _LIKELY_MOVE: Final = 2.5
 _LEAST_MOVERS: Final = 5.0
 _LEAST_NOISE_CARRIERS: Final = 6.0
-# Largest part of half an interval that one more problem may bring that moved and was not drawn:
-# where a few move, two of five studies draw none of them.
-_LARGEST_UNSEEN: Final = 0.5
 
 
 def interval_at_one(curve: DifferenceCurve) -> Interval:
@@ -491,8 +483,8 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     difference. If none moved for certain, the bounds hold only if the noise is spread over many
     problems.
 
-    ``curve.carriers[0]``: how many problems carry the spread at k = 1. ``curve.clustered``: whether
-    problems share sources, and are drawn in clusters. Bounds that would not hold are NaN.
+    ``curve.carriers[0]``: how many problems carry the spread at k = 1. ``curve.has_clusters``:
+    whether problems share sources, and are drawn in clusters. Bounds that would not hold are NaN.
     """
     at_one = curve.pointwise[0]
     # One question is whether each of the problems moved: trainings stand under each other.
@@ -503,10 +495,10 @@ def interval_at_one(curve: DifferenceCurve) -> Interval:
     moved, carrying_movers = _movers(base, trained, curve)
     if moved:
         # Where clusters move as a whole, studies in which many did would be the ones with bounds.
-        holds = not curve.clustered and carrying_movers >= _LEAST_MOVERS
+        holds = not curve.has_clusters and carrying_movers >= _LEAST_MOVERS
     else:
         holds = _noise_is_even(base, trained, curve)
-    if curve.clustered:
+    if curve.has_clusters:
         holds &= bool(at_one.sound) and curve.carriers[0] >= _LEAST_NOISE_CARRIERS
     if holds:
         return at_one
@@ -524,7 +516,8 @@ def _noise_is_even(
     at k = 1. Second, that the interval is wide enough for a problem that moved, but was not among
     those drawn. Such a problem may shift the mean by its whole rate over the number of problems;
     its rate is taken as the mean over the problems that are ever solved. This shift may be at most
-    ``_LARGEST_UNSEEN`` times half the width of the interval.
+    ``LARGEST_UNSEEN`` times half the width of the interval: where a few move, two of five studies
+    draw none of them.
 
     ``base, trained``: rate of right samples of every problem.
     """
@@ -533,7 +526,7 @@ def _noise_is_even(
     mean_solved_rate = rates.sum() / max((rates > 0).sum(), 1)
     shift_by_unseen = mean_solved_rate / len(rates)
     half_width = (at_one.high - at_one.low) / 2
-    covers_unseen = shift_by_unseen <= _LARGEST_UNSEEN * half_width
+    covers_unseen = shift_by_unseen <= LARGEST_UNSEEN * half_width
     return bool(curve.carriers[0] >= _LEAST_NOISE_CARRIERS and covers_unseen)
 
 
@@ -607,6 +600,32 @@ def flip_p(curve: DifferenceCurve, column: int, error: float) -> float:
         sums = sizes.sum() - 2 * is_negative @ sizes
         as_large += int((np.abs(sums) >= observed * _LEVEL).sum())
     return (1 + as_large) / (1 + blocks * _FLIPS_PER_BLOCK)
+
+
+def cluster_effect(differences: NDArray[np.float64], labels: ArrayLike) -> tuple[float, float]:
+    r"""Design effect of labels on the mean difference, and its permutation p-value.
+
+    .. math:: \frac{\sum_g \big[\sum_{i \in g} (d_i - D)\big]^2}{\sum_i (d_i - D)^2}
+
+    over labels g, for differences :math:`d_i` with mean D: how many problems of one label tell as
+    much as one. It is about 1 where labels say nothing, as after a random permutation. With no
+    difference at all it is NaN.
+
+    ``differences``: trained minus base pass@k of each problem. ``labels``: one per problem.
+    """
+    deviations = differences - differences.mean()
+    _, group = np.unique(np.asarray(labels), return_inverse=True)
+
+    def squared_sums(values: NDArray[np.float64]) -> float:
+        return float((np.bincount(group, values) ** 2).sum())
+
+    observed = squared_sums(deviations)
+    rng = np.random.default_rng(0)
+    permuted = [squared_sums(rng.permutation(deviations)) for _ in range(_PERMUTATIONS)]
+    as_large = sum(value >= observed * _LEVEL for value in permuted)
+    p_value = (1 + as_large) / (1 + _PERMUTATIONS)
+    total = float((deviations**2).sum())
+    return observed / total if total > _TINY else math.nan, p_value
 
 
 def claimed_sign(interval: Interval, error: float, seeds: int) -> int:

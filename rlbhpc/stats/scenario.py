@@ -200,7 +200,7 @@ class Scenario:
         """
         net = self.first if self.k == 1 else self.curve.pointwise[len(self.curve.k) - 1]
         few_carry = self.curve.carriers[-1] < _LEAST_CARRYING_CLUSTERS
-        if self.curve.clustered and (few_carry or not net.sound):
+        if self.curve.has_clusters and (few_carry or not net.sound):
             return replace(net, lower=np.asarray(np.nan), upper=np.asarray(np.nan))
         return net
 
@@ -222,7 +222,7 @@ class Scenario:
             return math.nan
         if (base.false_right, base.missed) != (trained.false_right, trained.missed):
             return math.nan
-        if self.curve.seeds > 1 or self.curve.clustered:
+        if self.curve.seeds > 1 or self.curve.has_clusters:
             return math.nan
         only_base, only_trained = self.solved_by_one
         return mcnemar_exact(round(only_base), round(only_trained))
@@ -265,7 +265,7 @@ class Scenario:
         Flips of problems know nothing of what differs between trainings, and their number at large
         k is that of few problems: there the interval decides.
         """
-        if self.curve.seeds > 1 or (column and not self.curve.clustered):
+        if self.curve.seeds > 1 or (column and not self.curve.has_clusters):
             return claimed_sign(self.curve.pointwise[column], error, self.curve.seeds)
         return sign_by_flips(self.curve, column, error)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rlbhpc.errors import NOTHING_TO_DO, UserError
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.gather import gather
+from rlbhpc.report.gather import _topic_notes, gather
 from rlbhpc.stats import Verdict, Word, coverage, delta_se, pass_at_k
 from rlbhpc.verify.verdict import Status
 from tests.report.conftest import PROBLEMS, N
@@ -75,9 +75,10 @@ def test_the_numbers_are_those_of_the_statistics(report: Report) -> None:
     for i in range(2):
         expected = pass_at_k(n[i][:, None], c[i][:, None], one.curve.k).mean(axis=0)
         np.testing.assert_allclose((one.base_rates, one.trained_rates)[i], expected, rtol=1e-12)
-    assert one.gap_k == 16
-    gap = delta_se(pass_at_k(n[0], c[0], 16).mean(), (c[1] / n[1]).mean())
-    np.testing.assert_allclose(one.gap.estimate, gap)
+    (gap,) = script("delta_se").gaps(report)
+    assert gap.k == 16
+    expected = delta_se(pass_at_k(n[0], c[0], 16).mean(), (c[1] / n[1]).mean())
+    np.testing.assert_allclose(gap.difference.estimate, expected)
     assert one.reach == N - 1
     # Both arms with their first 31 judged samples: the failed one of problem 5 is passed over.
     first = [base[:, : N - 1] == 1, trained[:, : N - 1] == 1]
@@ -148,3 +149,14 @@ def test_the_study_says_which_k_and_which_level(tmp_path: Path) -> None:
     assert report.k(16) == [1, 5]
     assert 5 in one.curve.k and 100 not in one.curve.k
     assert one.curve.interval.prob == 0.8
+
+
+def test_subjects_that_move_together_are_told_unless_they_are_the_cluster(report: Report) -> None:
+    (pair,) = report.last_comparisons
+    by_difference = np.argsort(pair.curve.differences[:, -1])
+    topics = {pair.problems[row]: str(rank // 10) for rank, row in enumerate(by_difference)}
+    told = " ".join(_topic_notes(pair, topics))
+    assert f"k = {pair.reach:,}" in told and "analysis.cluster: subject" in told
+    mixed = {problem: str(number % 4) for number, problem in enumerate(topics)}
+    assert not list(_topic_notes(pair, mixed))
+    assert not list(_topic_notes(pair, {}))

@@ -8,6 +8,7 @@ from scipy import stats
 
 from rlbhpc.stats import Counts, ErrorCounts, Told, Verdict, Word, answer
 from rlbhpc.stats.decision import MARGIN
+from rlbhpc.stats.difference import cluster_effect
 from rlbhpc.stats.verifier_error import chance_at_k, error_range, largest_false_right
 from tests.stats.critics import CRITICS, Critic, counts, outcomes, same, true_shares
 
@@ -133,6 +134,31 @@ def test_clusters_that_moved_leave_no_interval_at_one() -> None:
     arms = [Counts.of(256, rng.binomial(256, rates)) for rates in (base, trained)]
     assert not np.isnan(answer(*arms).efficiency.low)
     assert np.isnan(answer(*arms, clusters=np.arange(200) // 4).efficiency.low)
+
+
+def test_an_interval_needs_unsolved_problems_at_every_rate_that_an_audit_allows() -> None:
+    """Else only studies whose audit happened to find few false rights would have one."""
+    critic = Critic("", same, false_right=(0.006, 0.006))
+    rng = np.random.default_rng(3)
+    rates, _ = same(critic.problems, rng)
+    base, trained = (counts(rates, critic, critic.n, arm, rng) for arm in (0, 1))
+    rough, precise = ErrorCounts(20, 400), ErrorCounts(2_000, 40_000)
+    assert not np.isnan(answer(base, trained, errors=(precise, precise)).net.low)
+    net = answer(base, trained, errors=(rough, rough)).net
+    assert np.isnan(net.low) and np.isnan(net.high)
+
+
+def test_topics_that_explain_much_are_told_from_labels_that_say_nothing() -> None:
+    rng = np.random.default_rng(5)
+    topics = np.arange(200) // 20
+    noise = rng.normal(0, 1, (100, 200))
+    shifts = rng.normal(0, 1, (100, 10))[:, topics]
+    alone = [cluster_effect(values, topics) for values in noise]
+    shifted = [cluster_effect(values, topics) for values in noise + shifts]
+    assert np.mean([p <= 0.005 for _, p in alone]) <= 0.03
+    assert np.mean([p <= 0.005 and effect > 2 for effect, p in shifted]) >= 0.95
+    assert np.mean([effect for effect, _ in alone]) == pytest.approx(1, abs=0.15)
+    assert np.isnan(cluster_effect(np.zeros(20), np.arange(20) // 5)[0])
 
 
 def test_shares_by_factor_fall() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlbhpc.report.phrases import interval_text, number_text
-from rlbhpc.stats import Interval, ProblemWeights
+from rlbhpc.stats import Counts, Interval, ProblemWeights, pass_curve
 from rlbhpc.stats.interval import mean_interval
 
 
@@ -33,7 +33,6 @@ def mean_of(values: list[float]) -> Interval:
 def test_what_simulation_does_not_support_is_marked(values: list[float], sound: bool) -> None:
     found = mean_of(values)
     assert bool(found.sound) is sound
-    assert bool(found.notes) is not sound
     for printed in (interval_text(found), number_text(found)):
         assert printed.endswith(" ?") is not sound
 
@@ -50,3 +49,16 @@ def test_an_unknown_value_leaves_no_interval() -> None:
     found = mean_of([0.5] * 30 + [float("nan")])
     assert np.isnan([found.estimate, found.lower, found.upper]).all()
     assert interval_text(found).startswith("– [–, –]")
+
+
+def test_near_one_an_unsolved_problem_that_was_not_drawn_leaves_no_interval() -> None:
+    """Of 1,000 problems one or two are never solved: a third of studies draw none of them."""
+    rng = np.random.default_rng(6)
+    rates = rng.beta(8, 1, 1000)
+    weights = ProblemWeights.draw(1000, rng, 1)
+    lucky = pass_curve(Counts.of(128, rng.binomial(128, rates)), weights, [1, 4, 8])
+    assert lucky.interval.estimate[1] > 0.99
+    assert np.isnan(lucky.interval.lower).tolist() == [False, True, True]
+    rates[:15] = 0
+    others = pass_curve(Counts.of(128, rng.binomial(128, rates)), weights, [1, 4])
+    assert not np.isnan(others.interval.lower).any(), "where some were drawn, the spread tells"

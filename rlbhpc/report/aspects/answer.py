@@ -98,15 +98,13 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
     """One row of the table of answers: a comparison's word and the numbers behind it, by column.
 
     *Lost* and *gained*: problems that only the base, or only the trained arm, can solve in
-    practice. *Contrasts*: what a fitted model gives for the difference at K, at ten times K and in
-    the limit. *Crossing*: the k at which the two curves may change order. ``pair.solved``: how many
-    problems both, one or none of the arms solved; None where that is not known. ``pair.net``:
-    trained minus base pass@k at the largest k.
+    practice. ``beyond``: what is open of the difference at ten times K and in the limit.
+    *Crossing*: the k at which the two curves may change order. ``pair.solved``: how many problems
+    both, one or none of the arms solved; None where that is not known. ``pair.net``: trained minus
+    base pass@k at the largest k.
     """
     answer, crossing, solved = pair.answer, pair.crossing, pair.solved
-    fits: dict[str, object] = {}
-    for name, contrast in zip(("fit", "fit_10k", "fit_limit"), answer.contrasts, strict=True):
-        fits |= {name: contrast.fit, f"{name}_low": contrast.low, f"{name}_high": contrast.high}
+    at_more, in_limit = answer.beyond
     return {
         "problem_set": pair.problem_set,
         "base": pair.base.arm,
@@ -122,7 +120,10 @@ def _conclusion(report: Report, pair: Comparison) -> dict[str, object]:
         "problems_left_out": len(pair.left_out),
         "k": pair.reach,
         **interval_columns("difference", pair.net),
-        **fits,
+        "difference_10k_low": at_more.low,
+        "difference_10k_high": at_more.high,
+        "difference_limit_low": in_limit.low,
+        "difference_limit_high": in_limit.high,
         "crossings": ", ".join(map(str, crossing.first_k.tolist())),
         "crossing_sets": " ".join(map(str, crossing.sets)),
         "p_crossing": crossing.probability,
@@ -438,7 +439,7 @@ def _mean_over_sets(report: Report, pairs: list[Comparison], k: int) -> Interval
     intervals = []
     for pair in pairs:
         base, trained = pair.base_counts.pass_at_k([1, k]), pair.trained_counts.pass_at_k([1, k])
-        intervals.append(report.paired(trained - base, pair.problems))
+        intervals.append(report.difference_interval(trained - base, pair.problems))
     estimate = np.mean([each.estimate for each in intervals], axis=0)
     squares = [((each.upper - each.lower) / 2) ** 2 for each in intervals]
     half_width = np.sqrt(np.mean(squares, axis=0) / len(intervals))
