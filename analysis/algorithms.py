@@ -14,11 +14,12 @@ from rlbhpc.report.aspect import Aspect, Part, Report, single_chart
 from rlbhpc.report.chart import DASHED, Chart, Colours, Panel, linear_axis, row_axis
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Cell, Node, el, table
-from rlbhpc.report.measured import MeasuredArm
+from rlbhpc.report.measured import MeasuredArm, powers_of_two
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, percent_text
 from rlbhpc.report.svg import figure
-from rlbhpc.stats import Interval
+from rlbhpc.stats import Interval, delta_se_interval
+from rlbhpc.stats.difference import LARGE_K
 
 _METRICS = ("pass@1", "pass@K", "gap")
 
@@ -85,15 +86,23 @@ def algorithms_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
     """
     rows = []
     for pair in pairs:
+        gap_k = min(LARGE_K, powers_of_two(pair.base_counts.reach)[-1])
+        gap = delta_se_interval(
+            pair.base_counts,
+            pair.trained_counts,
+            pair.curve.weights,
+            gap_k,
+            pair.curve.pointwise.prob,
+        )
         for side in (pair.base, pair.trained):
             curve = side.curve
             assert curve is not None
             place_of = {k: i for i, k in enumerate(curve.k.tolist())}
-            last = place_of.get(pair.gap_k, len(place_of) - 1)
+            last = place_of.get(gap_k, len(place_of) - 1)
             for metric, place in (("pass@1", 0), ("pass@K", last)):
                 k = int(curve.k[place])
                 rows.append(_row(pair, side, metric, k, curve.interval[place]))
-        rows.append(_row(pair, pair.trained, "gap", pair.gap_k, pair.gap))
+        rows.append(_row(pair, pair.trained, "gap", gap_k, gap))
     return pd.DataFrame(rows).drop_duplicates(ignore_index=True)
 
 

@@ -166,9 +166,9 @@ def prompt_spread(
         Target.POPULATION,
         "paired problem bootstrap, percentile, of the best and the worst prompt",
         prob,
-        # Only where best and worst are told apart is the choice of the two beyond doubt.
+        # Only where best and worst are told apart is the choice of the two beyond doubt. The
+        # largest of several differences is biased up by part of its noise.
         (lower > 0) & (weights.units >= _LEAST_UNITS),
-        ("the largest of several differences is biased up by part of its noise",),
     )
     return PromptSpread(sizes, tuple(by_prompt), means, spread)
 
@@ -203,7 +203,7 @@ def prompts(report: Report) -> Iterator[Prompts]:
     arms_alike: dict[tuple[object, ...], list[MeasuredArm]] = {}
     for arm in report.measured_arms:
         study_arm = report.study_arms.get(arm.arm)
-        if study_arm is None or study_arm.prompt == NO_REASONING or not arm.sampled.any():
+        if study_arm is None or study_arm.prompt == NO_REASONING or not arm.has_samples.any():
             continue
         key = (arm.problem_set, arm.model, arm.step, study_arm.sampling)
         arms_alike.setdefault(key, []).append(arm)
@@ -360,7 +360,9 @@ def _best(report: Report, model: Prompts, rival: MeasuredArm | None) -> Iterator
     }
     minus = None
     if rival_counts is not None:
-        minus = report.paired(rival_counts.pass_at_k(best.k) - best.per_problem, problems)
+        minus = report.difference_interval(
+            rival_counts.pass_at_k(best.k) - best.per_problem, problems
+        )
     yield Best(model, best, curves, rival.label if rival else "", minus)
 
 

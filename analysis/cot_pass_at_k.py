@@ -92,7 +92,7 @@ def draw(
     report: Report, judged: pd.DataFrame, ppv: float, npv: float
 ) -> Iterator[tuple[str, Chart]]:
     for set_name in report.problem_sets:
-        arms = [arm for arm in report.compared if arm.problem_set == set_name]
+        arms = [arm for arm in report.compared_arms if arm.problem_set == set_name]
         judged_arms = [new for arm in arms if (new := with_chains(report, arm, judged, ppv, npv))]
         if judged_arms:
             chart = pass_at_k_chart({set_name: judged_arms}, report.colours)
@@ -108,7 +108,7 @@ def with_chains(
     rows = [
         i
         for i, problem in enumerate(arm.problems)
-        if arm.sampled[i] and (problem in valid or arm.counts.c[i] == 0)
+        if arm.has_samples[i] and (problem in valid or arm.counts.c[i] == 0)
     ]
     if rows_of_arm.empty or not rows:
         return None

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
@@ -24,7 +25,7 @@ from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, interval_text, stack_rows
 from rlbhpc.report.svg import figure
 from rlbhpc.stats import Counts, Interval, k_grid
-from rlbhpc.stats.priors import carries_rates, posterior_above
+from rlbhpc.stats.priors import RatePrior, carries_rates, fit_prior
 
 #: Thresholds of the curve, and those that the table shows.
 LEVELS: Final = np.arange(1, 20) / 20
@@ -33,7 +34,38 @@ _COLUMNS: Final = (0.1, 0.5, 0.9)
 
 def fitted(report: Report) -> list[MeasuredArm]:
     """The compared arms that have problems and samples enough for a distribution of rates."""
-    return [arm for arm in report.compared if carries_rates(arm.counts)]
+    return [arm for arm in report.compared_arms if carries_rates(arm.counts)]
+
+
+def posterior_above(
+    counts: Counts, tau: ArrayLike, prior: RatePrior | None = None
+) -> NDArray[np.float64]:
+    r"""Posterior probability that a problem's rate is at least τ (problems, thresholds).
+
+    Its mean over problems is Cover@τ, the share of problems that are solved with probability at
+    least τ. pass@k is its average under Beta(1, k), which looks only at τ of about 1/k:
+
+    .. math:: \text{pass@}k = \int_0^1 \text{Cover@}\tau \; k (1-\tau)^{k-1}\, d\tau .
+
+    Counting :math:`c/n \ge \tau` would be biased by noise near τ. Model-based in the choice of the
+    fitted distribution (Beta with zeros where none is given), which matters for τ below about 3/n.
+
+    Dragoi et al. (2025), arXiv:2510.08325.
+
+    A *prior* is the distribution of rates over problems. Given a rate above 0, the posterior of a
+    problem with c of n right is Beta(a + c, b + n − c); ``fitted.never`` is the posterior
+    probability of rate 0. Distinct counts are computed once, and ``row_of_problem`` says which a
+    problem has.
+    """
+    thresholds = np.atleast_1d(np.asarray(tau, np.float64))
+    if not ((thresholds >= 0) & (thresholds <= 1)).all():
+        raise UserError("Cover thresholds are success rates; allowed are numbers from 0 to 1")
+    fitted = prior or fit_prior(counts, zero_inflated=True)
+    distinct, row_of_problem, _ = counts.distinct_rows()
+    n, c = distinct.n[:, None], distinct.c[:, None]
+    above_if_nonzero = special.betaincc(fitted.a + c, fitted.b + n - c, thresholds)
+    above = (1 - fitted.never(n, c)) * above_if_nonzero
+    return np.where(thresholds <= 0, 1.0, above)[row_of_problem]
 
 
 def log_area(counts: Counts, k: int) -> NDArray[np.float64]:
@@ -84,11 +116,11 @@ def _of(report: Report, arm: MeasuredArm, pair: Comparison | None) -> Covered:
     if pair is None or not carries_rates(pair.base.counts):
         return Covered(arm, cover, area)
     apart = _above(report, arm)[pair.trained_rows] - _above(report, pair.base)[pair.base_rows]
-    cover_difference = report.paired(apart, pair.problems)
+    cover_difference = report.difference_interval(apart, pair.problems)
     if pair.reach < 2:
         return Covered(arm, cover, area, pair, cover_difference)
     areas = log_area(pair.trained_counts, pair.reach) - log_area(pair.base_counts, pair.reach)
-    area_difference = report.paired(areas[:, None], pair.problems)[0]
+    area_difference = report.difference_interval(areas[:, None], pair.problems)[0]
     return Covered(arm, cover, area, pair, cover_difference, area_difference)
 
 
@@ -193,7 +225,6 @@ ASPECT = Aspect(
     Part.RESPONSES,
     section,
     tables=tables_of(covered, cover=cover_frame, area=area_frame),
-    metrics=("Cover@tau",),
 )
 
 if __name__ == "__main__":

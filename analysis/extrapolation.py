@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Aspect, Part, Report, charts_by_set, once, tables_of
 from rlbhpc.report.chart import DOTTED, Chart, Colours, Panel, k_axis, percent_axis
 from rlbhpc.report.compare import Settings
@@ -21,12 +22,56 @@ from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.paper import main
 from rlbhpc.report.phrases import interval_columns, interval_text, percent_text, stack_rows
 from rlbhpc.report.svg import figure
-from rlbhpc.stats import Counts, extrapolate
-from rlbhpc.stats.extrapolation import FACTOR, Extrapolation, HeldOut, held_out_check
+from rlbhpc.stats import Counts, Interval, extrapolate
+from rlbhpc.stats.extrapolation import FACTOR, Extrapolation
 from rlbhpc.stats.priors import LEAST, LEAST_SAMPLES
 
 # Samples of which a tenth can tell a distribution of rates.
 _LEAST_SAMPLES: Final = FACTOR * LEAST_SAMPLES
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Prediction from a part of the samples, beside what all of them show.
+
+    ``n``: samples per problem that the prediction was made from. ``k``: draw size predicted, at
+    most the full n. ``predicted``: envelope of the models. ``observed``: unbiased pass@k from all
+    samples.
+    """
+
+    n: int
+    k: int
+    predicted: Interval
+    observed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the envelope holds what was observed."""
+        return bool(self.predicted.covers(self.observed))
+
+
+def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0.1) -> HeldOut:
+    """Predict pass@n from a part of the samples and compare with all of them.
+
+    Samples of a problem are exchangeable, so a part of them has a hypergeometric count; the same
+    tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
+
+    ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
+
+    ``counts.reach``: n, the least number of samples of a problem. ``thinned`` holds, for every
+    problem, how many of ``part`` samples drawn from its n are right.
+    """
+    part = int(fraction * counts.reach)
+    if not 0 < fraction < 1 or part < LEAST_SAMPLES:
+        raise UserError(
+            f"a share {fraction} of {counts.reach} samples is no part to predict from; "
+            f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
+        )
+    k = min(counts.reach, FACTOR * part)
+    # Right ones in a random part of each problem's samples.
+    thinned = Counts.of(part, rng.hypergeometric(counts.c, counts.n - counts.c, part))
+    predicted = extrapolate(thinned, k).band[0]
+    return HeldOut(part, k, predicted, observed=float(counts.pass_at_k(k).mean()))
 
 
 @dataclass(frozen=True)
@@ -42,7 +87,7 @@ class Beyond:
 def beyond(report: Report) -> list[Beyond]:
     """Extrapolate the arms of the last comparisons to ten times their samples."""
     predicted = []
-    for arm in report.compared:
+    for arm in report.compared_arms:
         both = prediction(arm.counts[arm.curve_rows], report.settings)
         if both is not None:
             predicted.append(Beyond(arm, *both))
@@ -131,7 +176,7 @@ def extrapolation_frame(arms: Sequence[Beyond]) -> pd.DataFrame:
             "check_predicted": float(check.predicted.estimate) if check else np.nan,
             "check_observed": check.observed if check else np.nan,
             "check_passed": check.passed if check else False,
-            "notes": "; ".join(band.notes),
+            "sound": band.sound,
         }
         parts.append(columns)
     return stack_rows(parts)

@@ -67,7 +67,7 @@ def regraded_arms(report: Report) -> Iterator[Regraded]:
     if other is None:
         return
     other_arms = {(arm.arm, arm.problem_set, arm.step): arm for arm in other.measured_arms}
-    for arm in report.compared:
+    for arm in report.compared_arms:
         other_arm = other_arms.get((arm.arm, arm.problem_set, arm.step))
         if other_arm is not None:
             yield from _regrade(report, other, arm, other_arm)

@@ -53,7 +53,7 @@ def unguessed(report: Report) -> Iterator[Unguessed]:
         guessed = tuple(guesser.problems[i] for i in np.flatnonzero(marked))
         arms = tuple(
             without
-            for other in report.compared
+            for other in report.compared_arms
             if other.problem_set == guesser.problem_set and other.arm != guesser.arm
             for without in _without(report, other, set(guessed))
         )
@@ -64,7 +64,7 @@ def unguessed(report: Report) -> Iterator[Unguessed]:
 def _without(report: Report, arm: MeasuredArm, guessed: set[str]) -> Iterator[MeasuredArm]:
     """Draw the curve of an arm anew on the problems that remain, if any do."""
     remains = np.array([problem not in guessed for problem in arm.problems])
-    rows = np.flatnonzero(arm.sampled & remains)
+    rows = np.flatnonzero(arm.has_samples & remains)
     if len(rows):
         counts = arm.counts[rows]
         weights = report.settings.weights(tuple(arm.problems[i] for i in rows))

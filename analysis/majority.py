@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.report.aspect import (
     Aspect,
@@ -36,12 +36,46 @@ from rlbhpc.report.phrases import (
 )
 from rlbhpc.report.svg import figure
 from rlbhpc.stats import Interval
-from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes
+from rlbhpc.stats.votes import maj_at_k_by_votes
 
 #: The most samples that vote together; above, votes change little and take long.
 LARGEST_VOTE: Final = 64
 # Samples of a problem that vote: more of them change no estimate but take longer to shuffle.
 _VOTERS: Final = 256
+
+
+def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    r"""Miller–Madow entropy of the answers to each problem, and how many differ.
+
+    With the share :math:`\hat p_a` of each of K distinct answers among n, the entropy
+    :math:`-\sum_a \hat p_a \log \hat p_a` is biased down, which :math:`(K-1)/2n` corrects.
+
+    ``answers``: ids of the answers (problems, samples); negative where a sample gave none. The
+    entropy is 0 where none gave one.
+
+    Miller (1955), "Note on the bias of information estimates".
+
+    In sorted rows equal answers form a run; its length is the number of votes, and ``problem`` the
+    row it lies in.
+
+    >>> entropy_by_problem([[5, 5, 7, 7], [3, 3, 3, -1]])
+    (array([0.818147..., 0.        ]), array([2, 1]))
+    """
+    sorted_ids = np.sort(np.asarray(answers), axis=1)
+    problems, samples = sorted_ids.shape
+    starts = np.ones(sorted_ids.shape, bool)
+    starts[:, 1:] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
+    run_starts = np.flatnonzero(starts)
+    run_lengths = np.diff(run_starts, append=sorted_ids.size)
+    is_answer = sorted_ids.ravel()[run_starts] >= 0
+    problem = (run_starts // max(samples, 1))[is_answer]
+    votes = run_lengths[is_answer]
+    distinct = np.bincount(problem, minlength=problems)
+    total = np.maximum(np.bincount(problem, votes, minlength=problems), 1)
+    share = votes / total[problem]
+    # Entropy of the observed shares, before the correction.
+    plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
+    return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct
 
 
 @dataclass(frozen=True)
@@ -81,7 +115,7 @@ def _ballots(report: Report) -> Iterator[_Ballots]:
 
     So it is with imported verdicts without answers, and verifiers that tell none.
     """
-    for arm, (answers,) in read_variables(report, report.compared, ("answer",)):
+    for arm, (answers,) in read_variables(report, report.compared_arms, ("answer",)):
         answered = answers >= 0
         if not answered.any() or (arm.is_right & ~answered).any():
             continue
@@ -199,7 +233,7 @@ ASPECT = Aspect(
     Part.RESPONSES,
     section,
     tables=tables_of(votes, majority=majority_frame, answers=answers_frame),
-    metrics=("maj@k", "answer entropy"),
+    metrics=("maj@k",),
 )
 
 if __name__ == "__main__":

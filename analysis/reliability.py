@@ -34,7 +34,7 @@ DRAWS: Final = 8
 
 def fitted(report: Report) -> list[MeasuredArm]:
     """The compared arms that have problems and samples enough for a distribution of rates."""
-    return [arm for arm in report.compared if carries_rates(arm.counts)]
+    return [arm for arm in report.compared_arms if carries_rates(arm.counts)]
 
 
 @dataclass(frozen=True)

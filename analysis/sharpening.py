@@ -125,11 +125,11 @@ def _against(report: Report, pair: Comparison, parts: list[Sharpened]) -> Iterat
     yield Sharpening(
         pair,
         report.mean(values, problems),
-        report.paired(trained - values, problems),
+        report.difference_interval(trained - values, problems),
         still,
         chosen,
         report.mean(of_odd, problems),
-        report.paired(trained - of_odd[:, None], problems)[0],
+        report.difference_interval(trained - of_odd[:, None], problems)[0],
     )
 
 

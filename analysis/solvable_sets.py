@@ -76,7 +76,7 @@ def section(report: Report) -> Iterator[Node]:
 
 def _several(report: Report) -> list[tuple[str, list[MeasuredArm]]]:
     """The compared arms of each problem set that has more than one."""
-    return [(name, arms) for name, arms in report.by_set(report.compared) if len(arms) > 1]
+    return [(name, arms) for name, arms in report.by_set(report.compared_arms) if len(arms) > 1]
 
 
 def solvable_chart(arms: Sequence[MeasuredArm]) -> Chart:

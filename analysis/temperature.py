@@ -45,7 +45,6 @@ def percentile_interval(
     prob: float,
     method: str,
     sound: ArrayLike,
-    notes: tuple[str, ...] = (),
 ) -> Interval:
     """Population interval between quantiles of draws, stretched where it misses the estimate.
 
@@ -61,7 +60,6 @@ def percentile_interval(
         method,
         prob,
         np.asarray(sound),
-        notes,
     )
 
 
@@ -110,7 +108,6 @@ def envelope(
         prob,
         "problem bootstrap, percentile, temperature chosen in each replicate",
         weights.units >= 50,
-        () if weights.units >= 50 else ("percentiles of fewer than 50 problems are too short",),
     )
     return Envelope(sizes, interval, temperatures[best], replicates)
 
@@ -260,7 +257,7 @@ def _alike(report: Report, arm: MeasuredArm) -> dict[float, MeasuredArm]:
         study_arm.sampling.temperature: other
         for other in report.measured_arms
         if other.step == arm.step and other.problem_set == arm.problem_set
-        and other.sampled.any()
+        and other.has_samples.any()
         and (study_arm := report.study_arms.get(other.arm)) is not None
         and (study_arm.model, study_arm.prompt) == (own.model, own.prompt)
         and replace(study_arm.sampling, temperature=0) == replace(own.sampling, temperature=0)

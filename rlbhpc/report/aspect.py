@@ -102,14 +102,14 @@ class Report:
         return [pair for pairs in self.comparisons_by_lineage for pair in pairs]
 
     @cached_property
-    def compared(self) -> list[MeasuredArm]:
+    def compared_arms(self) -> list[MeasuredArm]:
         """The arms of the last comparisons, each once; all sampled arms where there are none.
 
         A *last comparison* is that of a base with the last checkpoint that has samples.
         """
         arms = [side for pair in self.last_comparisons for side in (pair.base, pair.trained)]
         if not arms:
-            arms = [arm for arm in self.measured_arms if arm.sampled.any()]
+            arms = [arm for arm in self.measured_arms if arm.has_samples.any()]
         return list({id(arm): arm for arm in arms}.values())
 
     def groups(self, kind: str) -> Iterator[xr.Dataset]:
@@ -155,7 +155,7 @@ class Report:
         """Interval of the mean over problems of values in [0, 1]."""
         return mean_interval(values, self.settings.weights(problems), self.settings.prob, method)
 
-    def paired(self, differences: FloatArray, problems: Sequence[str]) -> Interval:
+    def difference_interval(self, differences: FloatArray, problems: Sequence[str]) -> Interval:
         """Intervals of the mean over problems of differences, ``[problem, k]``."""
         return paired_interval(differences, self.settings.weights(problems), self.settings.prob)
 
@@ -305,7 +305,7 @@ def read_variables(
     ``names``: variables of the cube, the store that holds a group ``<arm>/<problem set>`` for all
     steps together. So arms of one group are read one after the other.
     """
-    sampled = [arm for arm in arms if arm.verdicts is not None and arm.sampled.any()]
+    sampled = [arm for arm in arms if arm.verdicts is not None and arm.has_samples.any()]
     for path, arms_of_group in groupby(sampled, lambda arm: arm.group):
         group = report.tree[path].to_dataset()
         steps, problems = group["step"].values.tolist(), group["problem"].values.tolist()
@@ -318,26 +318,16 @@ def read_variables(
             yield arm, values
 
 
-@once
-def _groups_with_files(report: Report) -> set[Group]:
-    """Groups whose samples are stored in files of their own, and not just in the cube.
-
-    A *group* is an arm on a problem set. The *cube* keeps verdicts and numbers of its samples.
-    Their texts are in *parts*, which are sealed files, and in *journals*, which are still written.
-    """
-    layout = Layout(report.folder)
-    groups = set()
-    for group in layout.groups():
-        for folder in (layout.parts(*group), layout.journals(*group)):
-            if folder.is_dir() and any(folder.iterdir()):
-                groups.add(Group(*group))
-    return groups
-
-
 def has_texts(report: Report, arm: MeasuredArm) -> bool:
-    """Whether responses of an arm are stored, and not just its counts or its cube."""
-    stored = Group(arm.arm, arm.problem_set) in _groups_with_files(report)
-    return stored and arm.verdicts is not None
+    """Whether responses of an arm are stored, and not just its counts or its cube.
+
+    The *cube* keeps verdicts and numbers of samples. Their texts are in *parts*, which are sealed
+    files, and in *journals*, which are still written.
+    """
+    layout, group = Layout(report.folder), Group(arm.arm, arm.problem_set)
+    folders = (layout.parts(*group), layout.journals(*group))
+    has_files = any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+    return has_files and arm.verdicts is not None
 
 
 def read_frames(

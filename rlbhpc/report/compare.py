@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from rlbhpc.report.measured import MeasuredArm, powers_of_two
+from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import FloatArray, IntArray
 from rlbhpc.stats import (
     Answer,
@@ -19,13 +19,11 @@ from rlbhpc.stats import (
     Interval,
     ProblemWeights,
     coverage,
-    delta_se_interval,
     difference_curve,
     holm,
 )
-from rlbhpc.stats.coverage_table import never_solved_shift
 from rlbhpc.stats.decision import MARGIN, decide, problems_with_samples
-from rlbhpc.stats.difference import LARGE_K, interval_at_one
+from rlbhpc.stats.difference import interval_at_one
 from rlbhpc.sweep.looks import LookRecord, latest
 
 
@@ -83,8 +81,7 @@ class Comparison:
     others. ``base_rates, trained_rates``: mean pass@k at the k of ``curve``. ``curve``: the
     difference curve, up to the k of the answer. ``margin``: difference that counts as the same.
     ``solved``: coverage among the first ``reach`` judged samples of both, as positions in
-    ``problems``; None where imported counts cannot be cut to the same number. ``gap``:
-    sampling-efficiency gap, pass@``gap_k`` of the base − pass@1 of the trained model.
+    ``problems``; None where imported counts cannot be cut to the same number.
     ``p_moved_holm, p_solved_holm``: p-values of "moved at all" and of McNemar's test, adjusted by
     Holm's method over the last steps of all comparisons; NaN for earlier steps. ``comparisons``:
     how many share the error of the answer. ``look``: the last look of ``plan --until`` at this
@@ -102,8 +99,6 @@ class Comparison:
     curve: DifferenceCurve
     margin: float
     solved: Coverage | None
-    gap: Interval
-    gap_k: int
     p_moved_holm: float = float("nan")
     p_solved_holm: float = float("nan")
     comparisons: int = 1
@@ -205,12 +200,6 @@ class Comparison:
         return self.pointwise[len(self.curve.k) - 1]
 
     @cached_property
-    def never_solved(self) -> Interval:
-        """Change in the share of problems never solved."""
-        curve = self.curve
-        return never_solved_shift(curve.base, curve.trained, curve.weights, self.gap.prob)
-
-    @cached_property
     def crossing(self) -> Crossing:
         """Where the two curves may cross."""
         return self.curve.crossing
@@ -242,7 +231,7 @@ def compare(base: MeasuredArm, trained: MeasuredArm, settings: Settings) -> Comp
     ``base_rows, trained_rows``: positions of these problems in the arrays of either arm. ``curve``:
     trained minus base pass@k at each k, with intervals; its last k is the *reach*. ``solved``: who
     solves which problem in so many samples; None where imported counts are of more samples and do
-    not say which came first. ``gap``: base pass@K minus trained pass@1, at K = ``gap_k``.
+    not say which came first.
     """
     problems = comparable_problems(base, trained)
     compared = set(problems)
@@ -257,7 +246,6 @@ def compare(base: MeasuredArm, trained: MeasuredArm, settings: Settings) -> Comp
     solved = None
     if base_right is not None and trained_right is not None:
         solved = coverage(base_right, trained_right)
-    gap_k = min(LARGE_K, powers_of_two(base_counts.reach)[-1])
     return Comparison(
         base,
         trained,
@@ -270,8 +258,6 @@ def compare(base: MeasuredArm, trained: MeasuredArm, settings: Settings) -> Comp
         curve,
         settings.margin,
         solved,
-        delta_se_interval(base_counts, trained_counts, weights, gap_k, settings.prob),
-        gap_k,
     )
 
 

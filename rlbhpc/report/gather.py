@@ -192,7 +192,7 @@ def _measured_arms(
 def _without_tries(study: Study | None, arms: list[MeasuredArm]) -> list[MeasuredArm]:
     """The arms but for those that only try prompts; these too while there is nothing else."""
     answers = [arm for arm in arms if study is None or arm.arm not in study.tries]
-    return answers if any(arm.sampled.any() for arm in answers) else arms
+    return answers if any(arm.has_samples.any() for arm in answers) else arms
 
 
 def _search_notes(study: Study | None) -> Iterator[str]:

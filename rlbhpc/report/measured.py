@@ -101,14 +101,14 @@ class MeasuredArm:
         return self.arm if self.step == 0 else f"{self.arm}, step {self.step:,}"
 
     @property
-    def sampled(self) -> BoolArray:
+    def has_samples(self) -> BoolArray:
         """Whether each problem has a judged sample."""
         return self.counts.n > 0
 
     @cached_property
     def sampled_rows(self) -> IntArray:
         """Positions of the problems that have a judged sample."""
-        return np.flatnonzero(self.sampled)
+        return np.flatnonzero(self.has_samples)
 
     @cached_property
     def sampled_problems(self) -> tuple[str, ...]:
@@ -318,14 +318,8 @@ def read_all_steps(group: xr.Dataset, name: str) -> NDArray[Any]:
 
 
 def read_step(group: xr.Dataset, name: str, position: int) -> NDArray[Any]:
-    """Read ``[problem, sample]`` of a variable at one position along the steps.
-
-    The bare variable is indexed: with its coordinates that takes longer than the reading.
-    """
-    values = group.variables[name].isel(step=position)
-    if values.dims == ("sample", "problem"):
-        values = values.transpose()
-    return np.asarray(values.values)
+    """Read ``[problem, sample]`` of a variable at one position along the steps."""
+    return np.asarray(read_all_steps(group.isel(step=[position]), name)[0])
 
 
 def _arm_of_samples(request: _Request, step: int, stored: Codes, finishes: Codes) -> MeasuredArm:

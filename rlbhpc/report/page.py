@@ -120,8 +120,7 @@ def _methods(report: Report) -> Iterator[Node]:
         "p",
         "A crossing set holds every k at which the difference is compatible with 0. Coverage "
         "compares equal numbers of samples, with McNemar's exact test. p-values are adjusted "
-        "by Holm's method over the comparisons of this report. The gap is "
-        "pass@K of the base − pass@1 of the trained model.",
+        "by Holm's method over the comparisons of this report.",
     )
     yield el("details", el("summary", "Metrics of this report"), _metrics(report))
     versions = [(name, version(name)) for name in ("numpy", "scipy", "xarray")]

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rlbhpc.stats import Interval
-from rlbhpc.stats.decision import interval_in_points
+from rlbhpc.stats.decision import interval_in_points, p_value
 from rlbhpc.stats.interval import without_noise
 
 FloatArray = NDArray[np.float64]
@@ -77,26 +77,11 @@ def number_text(interval: Interval, digits: int = 2) -> str:
     return f"{estimate} [{lower}, {upper}]{doubt}"
 
 
-def p_value(value: float) -> str:
-    """A p-value in three digits that is never printed as 0; a dash for NaN."""
-    if math.isnan(value):
-        return _DASH
-    if value < 0.0005:
-        return "< .001"
-    return "1" if value >= 0.9995 else f"{value:.3f}"[1:]
-
-
-def equals_p(value: float) -> str:
-    """``= .031``, or ``< .001``."""
-    text = p_value(value)
-    return text if text.startswith("<") else f"= {text}"
-
-
 def adjusted_p(value: float, holm: float, comparisons: int) -> str:
     """``= .031, = .062 by Holm over 2 comparisons``; the first alone for one comparison."""
     if comparisons < 2 or math.isnan(holm):
-        return equals_p(value)
-    return f"{equals_p(value)}, {equals_p(holm)} by Holm over {comparisons} comparisons"
+        return p_value(value)
+    return f"{p_value(value)}, {p_value(holm)} by Holm over {comparisons} comparisons"
 
 
 def probability_text(value: float) -> str:

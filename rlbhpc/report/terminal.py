@@ -7,8 +7,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import numpy as np
-from numpy.typing import ArrayLike
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -30,89 +28,13 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node
 from rlbhpc.report.phrases import count_text, points_text, printable
 
-#: What stands for whom in a plot: base, trained, and both in one cell.
-BASE: Final = "░"
-TRAINED: Final = "█"
-BOTH: Final = "▓"
-
-#: Prose and plots wider than this are hard to read, however wide the terminal is.
+#: Prose wider than this are hard to read, however wide the terminal is.
 WIDEST: Final = 100
-# Columns of the labels on the left of a plot: "100 % ┤".
-_LABEL_COLUMNS: Final = 7
-# Rates at which the axis of a plot may end.
-_AXIS_ENDS: Final = (0.01, 0.05, *(tenths / 10 for tenths in range(1, 11)))
 # Space between two columns, as the table draws it.
 _GAP: Final = 2
 _HEADING: Final = "bold underline"
 # Notes that are printed before it is said how many more there are.
 _PRINTED_NOTES: Final = 6
-
-
-def block_curves(
-    k: ArrayLike, base: ArrayLike, trained: ArrayLike, width: int, height: int = 11
-) -> list[str]:
-    """Draw two curves over log2 k as lines of text, none wider than ``width``.
-
-    ``k``: draw sizes, rising. ``base, trained``: rates at each of them. ``width``: columns in all,
-    labels included. ``height``: rows of the plot without its axis.
-
-    An *octave* is a doubling of k: columns are evenly spaced in octaves. The vertical axis ends at
-    the least of some round rates that is above both curves.
-    """
-    columns = max(width - _LABEL_COLUMNS, 2)
-    octaves = np.log2(np.asarray(k, np.float64))
-    # A single k = 1 has no octave: an axis of hardly any length.
-    column_octaves = np.linspace(0, max(octaves[-1], 1e-9), columns)
-    highest = float(np.nanmax([base, trained]))
-    axis_end = next((end for end in _AXIS_ENDS if highest <= end + 1e-12), 1.0)
-
-    def row_in_each_column(rates: ArrayLike) -> list[int]:
-        """Row of a curve in each column; row 0 is at the top."""
-        heights = np.interp(column_octaves, octaves, np.asarray(rates, np.float64)) / axis_end
-        return [height - 1 - round(float(share) * (height - 1)) for share in heights]
-
-    base_rows, trained_rows = row_in_each_column(base), row_in_each_column(trained)
-    lines = []
-    for row in range(height):
-        cells = [
-            _plot_cell(base_row == row, trained_row == row)
-            for base_row, trained_row in zip(base_rows, trained_rows, strict=True)
-        ]
-        edge = "      │"
-        # A label at the top, in the middle and at the bottom.
-        if row % ((height - 1) // 2) == 0:
-            rate = axis_end * (height - 1 - row) / (height - 1)
-            edge = f"{100 * rate:3.3g} % ┤"
-        lines.append(f"{edge}{''.join(cells)}".rstrip())
-    return [*lines, *_octave_axis(float(octaves[-1]), columns)]
-
-
-def _plot_cell(is_base: bool, is_trained: bool) -> str:
-    if is_base and is_trained:
-        return BOTH
-    if is_base:
-        return BASE
-    return TRAINED if is_trained else " "
-
-
-def _octave_axis(octaves: float, columns: int) -> list[str]:
-    """Two lines: ticks at powers of two, and below them as many of their labels as fit.
-
-    ``octaves``: doublings of k from 1 to the end of the axis. ``columns``: width of the plot.
-    ``first_free``: the first column that no label has taken yet.
-    """
-    ruler, labels = ["─"] * columns, [" "] * columns
-    first_free = 0
-    for octave in range(int(octaves) + 1):
-        column = round(octave / octaves * (columns - 1)) if octaves else 0
-        ruler[column] = "┴"
-        label = str(2**octave)
-        start = min(max(column - len(label) // 2, 0), columns - len(label))
-        if start >= first_free:
-            labels[start : start + len(label)] = label
-            first_free = start + len(label) + 1
-    margin = " " * (_LABEL_COLUMNS - 1)
-    return [f"{margin}└{''.join(ruler)}", f"{margin} {''.join(labels).rstrip()}"]
 
 
 class Printer:
@@ -129,10 +51,6 @@ class Printer:
     def blank(self) -> None:
         """Leave a line free."""
         self._console.print()
-
-    def line(self, text: str) -> None:
-        """Print a line as it is, cut at the edge."""
-        self._console.print(Text(text), no_wrap=True, crop=True)
 
     def table(
         self, heads: Sequence[str], rows: Iterable[Sequence[str]], left_columns: int = 1
@@ -314,17 +232,13 @@ def _print_matrix(printer: Printer, report: Report) -> None:
 
 
 def _print_comparison(printer: Printer, report: Report, pair: Comparison) -> None:
-    """Print one comparison: its answer, a plot of both curves, and its sections of the page.
+    """Print one comparison: its answer, and its sections of the page.
 
-    ``base_rates, trained_rates``: mean pass@k at each k of the curve. ``aspects_of``: what a report
-    shows; some aspects have elements for every comparison.
+    ``aspects_of``: what a report shows; some aspects have elements for every comparison.
     """
     printer.blank()
     printer.prose(printable(pair.title), style=_HEADING)
     printer.prose(f"Answer: {pair.answer.headline}.", style="bold")
-    for line in block_curves(pair.curve.k, pair.base_rates, pair.trained_rates, printer.width):
-        printer.line(line)
-    printer.prose(f"pass@k over k.  {BASE} base   {TRAINED} trained   {BOTH} both", style="dim")
     for aspect in aspects_of(report):
         if aspect.comparison is not None:
             printer.nodes(aspect.comparison(report, pair))

@@ -121,7 +121,7 @@ def latex(report: Report) -> str:
     ``report.by_set`` yields each problem set with the arms that were sampled on it.
     """
     tables = ["% Needs \\usepackage{array,booktabs}."]
-    for set_name, arms in report.by_set(report.compared):
+    for set_name, arms in report.by_set(report.compared_arms):
         tables.append(_pass_at_k_table(report, set_name, [arm for arm in arms if arm.curve]))
     if report.last_comparisons:
         tables.append(_answers_table(report))

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.counts import Counts, check_paired
+from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.exact import mcnemar_exact
-from rlbhpc.stats.interval import PROB, Interval, ProblemWeights, paired_interval
 
 #: Exactly 0; nine tenths, each open below and closed above; above .9 but not all; exactly 1.
 BINS: Final = (
@@ -115,15 +114,6 @@ def accuracy_histogram(n: ArrayLike, c: ArrayLike) -> NDArray[np.int64]:
     always_right = (counts.c == counts.n) & (counts.n > 0)
     bin_of_problem = np.where(always_right, len(BINS) - 1, tenths_rounded_up)
     return np.bincount(bin_of_problem, minlength=len(BINS))
-
-
-def never_solved_shift(
-    base: Counts, trained: Counts, weights: ProblemWeights, prob: float = PROB
-) -> Interval:
-    """Change in the share of problems never solved, trained minus base, paired over problems."""
-    check_paired(base, trained)
-    change = (~trained.solved).astype(np.float64) - ~base.solved
-    return paired_interval(change[:, None], weights, prob)[0]
 
 
 @dataclass(frozen=True)

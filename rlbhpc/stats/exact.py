@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from rlbhpc.errors import UserError
-from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
 
@@ -85,11 +84,6 @@ def _log_choose(n: NDArray[np.float64], k: NDArray[np.float64] | float) -> NDArr
     return np.asarray(-np.log1p(n) - special.betaln(n - k + 1, k + 1))
 
 
-def avg_at_k(counts: Counts) -> NDArray[np.float64]:
-    """Mean accuracy c/n per problem: avg@k of any k, and pass@1."""
-    return counts.pass_at_k(1)[:, 0]
-
-
 def pass_hat_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
     r"""Chance that all of k samples are right, :math:`\binom ck / \binom nk`; NaN where k > n.
 
@@ -161,7 +155,7 @@ class BayesScore:
         """Give the normal credible interval, cut to the range of the score, low to high.
 
         ``pull`` is how far the flat prior moved the mean: where that is much beside the deviation,
-        the interval is marked as unsound, and a note says what to do.
+        the interval is marked as unsound: take more samples, or c/n.
         """
         half_width = special.ndtri((1 + check_prob(prob)) / 2) * self.deviation
         sound = abs(self.pull) <= _LARGEST_PULL * self.deviation
@@ -173,7 +167,6 @@ class BayesScore:
             "Bayes@N, Dirichlet posterior with a flat prior",
             prob,
             np.asarray(sound),
-            () if sound else ("the flat prior pulls the score: more samples, or avg@k",),
         )
 
 

@@ -41,7 +41,7 @@ from rlbhpc.stats.counts import Counts
 from rlbhpc.stats.curve import as_sizes, k_grid
 from rlbhpc.stats.interval import PROB, Interval, Target, check_prob
 from rlbhpc.stats.pass_at_k import log_fail_at_k
-from rlbhpc.stats.priors import LEAST_SAMPLES, RatePrior, carries_rates, fit_prior, gradient
+from rlbhpc.stats.priors import RatePrior, carries_rates, fit_prior, gradient
 
 #: How far beyond n the models are trusted together.
 FACTOR: Final = 10
@@ -94,15 +94,11 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
     estimate = counts.pass_at_k(sizes).mean(axis=0)
     model_based = 2 * sizes > counts.reach
     lower, upper, sound = _bounds_from_samples(counts, sizes, estimate, prob)
-    notes = []
     if model_based.any():
         lower[model_based], upper[model_based], sound[model_based] = _bounds_from_priors(
             counts, sizes[model_based], estimate[model_based], prob
         )
-        notes.append("beyond k = n/2 the bounds are model-based: two fitted priors, their envelope")
     sound &= ~np.isnan(estimate)
-    if not sound.all():
-        notes.append("where few problems or few draws of k carry the width it may be too short")
     interval = Interval(
         estimate,
         lower,
@@ -111,7 +107,6 @@ def fixed_curve(counts: Counts, k: ArrayLike | None = None, prob: float = PROB) 
         "unbiased variance up to k = n/2, posterior under two fitted priors beyond",
         prob,
         sound,
-        tuple(notes),
     )
     return FixedCurve(sizes, interval, model_based)
 
@@ -291,26 +286,6 @@ class Extrapolation:
     band: Interval
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """Prediction from a part of the samples, beside what all of them show.
-
-    ``n``: samples per problem that the prediction was made from. ``k``: draw size predicted, at
-    most the full n. ``predicted``: envelope of the models. ``observed``: unbiased pass@k from all
-    samples.
-    """
-
-    n: int
-    k: int
-    predicted: Interval
-    observed: float
-
-    @property
-    def passed(self) -> bool:
-        """Whether the envelope holds what was observed."""
-        return bool(self.predicted.covers(self.observed))
-
-
 def fit_power_law(counts: Counts) -> PowerLaw | None:
     """Least squares line through log(−log pass@k) over log k, up to the least n.
 
@@ -363,13 +338,6 @@ def extrapolate(
     lines = [power_law.pass_at_k(sizes)] if power_law else []
     middle = np.median([*(model.estimate for model in models), *lines], axis=0)
     sound = trusted & _posterior_is_sound(counts, priors, sizes, middle)
-    notes = ["model-based: the envelope of two fitted distributions and a power law"]
-    if not trusted.all():
-        notes.append(f"beyond {FACTOR} n no check supports it")
-    if not sound[trusted].all():
-        notes.append("where few problems carry the width it may be too short")
-    if not all(prior.identified for prior in priors):
-        notes.append("the samples leave a fitted distribution open: too few of them are right")
     band = Interval(
         middle,
         np.min([*(model.lower for model in models), *lines], axis=0),
@@ -378,7 +346,6 @@ def extrapolate(
         "envelope of Beta, zero-inflated Beta and power law",
         prob,
         sound,
-        tuple(notes),
     )
     by_name = {prior.name: model for prior, model in zip(priors, models, strict=True)}
     return Extrapolation(sizes, by_name, power_law, band)
@@ -403,27 +370,3 @@ def _posterior_interval(
         prob,
         np.asarray(prior.identified),
     )
-
-
-def held_out_check(counts: Counts, rng: np.random.Generator, fraction: float = 0.1) -> HeldOut:
-    """Predict pass@n from a part of the samples and compare with all of them.
-
-    Samples of a problem are exchangeable, so a part of them has a hypergeometric count; the same
-    tenfold step that :func:`extrapolate` takes beyond n is taken here up to n.
-
-    ``rng``: generator that chooses the part. ``fraction``: share of the samples to predict from.
-
-    ``counts.reach``: n, the least number of samples of a problem. ``thinned`` holds, for every
-    problem, how many of ``part`` samples drawn from its n are right.
-    """
-    part = int(fraction * counts.reach)
-    if not 0 < fraction < 1 or part < LEAST_SAMPLES:
-        raise UserError(
-            f"a share {fraction} of {counts.reach} samples is no part to predict from; "
-            f"take a share between 0 and 1 that leaves at least {LEAST_SAMPLES} samples"
-        )
-    k = min(counts.reach, FACTOR * part)
-    # Right ones in a random part of each problem's samples.
-    thinned = Counts.of(part, rng.hypergeometric(counts.c, counts.n - counts.c, part))
-    predicted = extrapolate(thinned, k).band[0]
-    return HeldOut(part, k, predicted, observed=float(counts.pass_at_k(k).mean()))

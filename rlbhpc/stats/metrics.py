@@ -16,7 +16,6 @@ from rlbhpc.stats.coverage_table import accuracy_histogram, coverage, support_me
 from rlbhpc.stats.curve import counts_within_turns, pass_at_budget
 from rlbhpc.stats.difference import crossing, delta_se, difference_curve
 from rlbhpc.stats.exact import (
-    avg_at_k,
     bayes_at_n,
     detection_threshold,
     g_pass_at_k,
@@ -25,11 +24,11 @@ from rlbhpc.stats.exact import (
     pass_hat_k,
 )
 from rlbhpc.stats.extrapolation import fit_power_law
+from rlbhpc.stats.interval import ratio_interval
 from rlbhpc.stats.pass_at_k import pass_at_k
 from rlbhpc.stats.perplexities import perplexity
-from rlbhpc.stats.priors import flip_probability, posterior_above
 from rlbhpc.stats.verifier_error import chance_at_k
-from rlbhpc.stats.votes import entropy_by_problem, maj_at_k_by_votes, token_entropy
+from rlbhpc.stats.votes import maj_at_k_by_votes
 
 #: Which direction of a metric is good.
 Better = Literal["higher", "lower", "neither"]
@@ -79,7 +78,8 @@ METRICS: Final = (
     Metric(
         "pass@k", pass_at_k, r"1 - \binom{n-c}{k} \Big/ \binom{n}{k}",
         "higher", 0, 1, _COUNTS, "Chen et al. (2021), arXiv:2107.03374",
-        ("coverage@k", "pass_at_k"), samples_per_k=1, advised_per_k=4,
+        ("coverage@k", "pass_at_k", "pass@1", "avg@k", "accuracy"),
+        samples_per_k=1, advised_per_k=4,
     ),
     Metric(
         "pass@(k, T)", counts_within_turns, r"c_T = \#\{\text{right}, \text{turns} \le T\}",
@@ -119,17 +119,8 @@ METRICS: Final = (
         "higher", -1, 1, _COUNTS, _LEASH, ("SRR", "NDR", "SDS", "NSCR"),
     ),
     Metric(
-        "flip probability", flip_probability,
-        r"E[(1-p_i)^n \mid c_i] \text{ if } c_i > 0, \text{ else } 1 - E[(1-p_i)^n \mid c_i]",
-        "neither", 0, 1, _COUNTS, "posterior under a fitted Beta",
-    ),
-    Metric(
         "accuracy histogram", accuracy_histogram, r"\{0\}, (0, .1], \dots, (.9, 1), \{1\}",
         "neither", 0, inf, _COUNTS, _STUDY,
-    ),
-    Metric(
-        "avg@k", avg_at_k, r"c / n", "higher", 0, 1, _COUNTS, "mean accuracy",
-        ("pass@1", "accuracy"),
     ),
     Metric(
         "pass^k", pass_hat_k, r"\binom ck \Big/ \binom nk", "higher", 0, 1, _COUNTS,
@@ -152,10 +143,6 @@ METRICS: Final = (
         r"\sum_r \Pr[r \text{ has most of } k \text{ votes}], \text{ ties at random}",
         "higher", 0, 1, ("answer", "verdict"), "Wang et al. (2022), arXiv:2203.11171",
         ("cons@k", "majority"), samples_per_k=1, advised_per_k=4,
-    ),
-    Metric(
-        "Cover@tau", posterior_above, r"\tfrac1P \sum_i \Pr[p_i \ge \tau \mid c_i]",
-        "higher", 0, 1, _COUNTS, "Dragoi et al. (2025), arXiv:2510.08325", ("cover",),
     ),
     Metric(
         "Bayes@N", bayes_at_n, r"\tfrac1P \sum_i \sum_j \tfrac{\nu_{ij}}{T} w_j",
@@ -183,13 +170,8 @@ METRICS: Final = (
         "neither", 1, inf, ("logprob_sum", "n_tokens"), _STUDY, ("ppl",),
     ),
     Metric(
-        "token entropy", token_entropy, r"\sum_i S_i \big/ \sum_i T_i", "neither", 0, inf,
+        "token entropy", ratio_interval, r"\sum_i S_i \big/ \sum_i T_i", "neither", 0, inf,
         ("entropy_sum", "n_tokens"), "full vocabulary, in nats",
-    ),
-    Metric(
-        "answer entropy", entropy_by_problem,
-        r"-\sum_a \hat p_a \log \hat p_a + \tfrac{K-1}{2n}", "neither", 0, inf,
-        ("answer",), "Miller (1955)",
     ),
 )  # fmt: skip
 

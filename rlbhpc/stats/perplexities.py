@@ -110,25 +110,3 @@ def _geometric_mean_interval(table: NDArray[np.float64]) -> tuple[float, float]:
     response_counts = (~np.isnan(logs)).sum(axis=1)
     mean_log = ratio_interval(np.nansum(logs, axis=1), response_counts, weights)
     return float(np.exp(mean_log.lower)), float(np.exp(mean_log.upper))
-
-
-def perplexity_over_steps(
-    logprob_sum: ArrayLike, n_tokens: ArrayLike, responses: int = 32
-) -> NDArray[np.float64]:
-    """Perplexity over training as in the study: median per problem, mean over problems.
-
-    ``logprob_sum, n_tokens``: of shape (steps, problems, responses); NaN or 0 tokens where there is
-    no response. ``responses``: how many of the first responses of each problem count; the study
-    takes 32. Gives one value per step, over the problems that have a response at every step, so
-    that no step is easier by its problems.
-    """
-    values = perplexity(logprob_sum, n_tokens)
-    if values.ndim != 3:
-        raise UserError("perplexity over steps needs step, problem and response dimensions")
-    values = values[:, :, :responses]
-    has_response = ~np.isnan(values).all(axis=2)
-    at_every_step = has_response.all(axis=0)
-    if not at_every_step.any():
-        return np.full(len(values), np.nan)
-    problem_medians = np.nanmedian(values[:, at_every_step], axis=2)
-    return np.asarray(problem_medians.mean(axis=1))

@@ -277,54 +277,6 @@ def gradient(prior: RatePrior, counts: Counts, k: NDArray[np.float64]) -> NDArra
     return np.asarray(differences) / (2 * _STEP)
 
 
-def posterior_above(
-    counts: Counts, tau: ArrayLike, prior: RatePrior | None = None
-) -> NDArray[np.float64]:
-    r"""Posterior probability that a problem's rate is at least τ (problems, thresholds).
-
-    Its mean over problems is Cover@τ, the share of problems that are solved with probability at
-    least τ. pass@k is its average under Beta(1, k), which looks only at τ of about 1/k:
-
-    .. math:: \text{pass@}k = \int_0^1 \text{Cover@}\tau \; k (1-\tau)^{k-1}\, d\tau .
-
-    Counting :math:`c/n \ge \tau` would be biased by noise near τ. Model-based in the choice of the
-    fitted distribution (Beta with zeros where none is given), which matters for τ below about 3/n.
-
-    Dragoi et al. (2025), arXiv:2510.08325.
-
-    A *prior* is the distribution of rates over problems. Given a rate above 0, the posterior of a
-    problem with c of n right is Beta(a + c, b + n − c); ``fitted.never`` is the posterior
-    probability of rate 0. Distinct counts are computed once, and ``row_of_problem`` says which a
-    problem has.
-    """
-    thresholds = np.atleast_1d(np.asarray(tau, np.float64))
-    if not ((thresholds >= 0) & (thresholds <= 1)).all():
-        raise UserError("Cover thresholds are success rates; allowed are numbers from 0 to 1")
-    fitted = prior or fit_prior(counts, zero_inflated=True)
-    distinct, row_of_problem, _ = counts.distinct_rows()
-    n, c = distinct.n[:, None], distinct.c[:, None]
-    above_if_nonzero = special.betaincc(fitted.a + c, fitted.b + n - c, thresholds)
-    above = (1 - fitted.never(n, c)) * above_if_nonzero
-    return np.where(thresholds <= 0, 1.0, above)[row_of_problem]
-
-
-def flip_probability(
-    counts: Counts, k: int | None = None, solved: ArrayLike | None = None
-) -> NDArray[np.float64]:
-    """Probability per problem that "solved at least once" comes out differently in a new run.
-
-    A problem solved once in n may well not be solved in the next n. Model-based: the distribution
-    of rates is a fitted Beta without zeros, which lets every unsolved problem be solvable and so
-    gives the larger probability of the two priors.
-
-    ``k, solved``: samples of the new run, and which problems as many samples solved; those of the
-    counts where not given.
-    """
-    samples = counts.limit if k is None else k
-    fail = fit_prior(counts, zero_inflated=False).fail(counts.n, counts.c, samples)
-    return np.where(counts.solved if solved is None else solved, fail, 1 - fail)
-
-
 def _log_marginal(
     theta: NDArray[np.float64], n: NDArray[np.float64], c: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

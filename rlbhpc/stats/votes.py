@@ -1,14 +1,9 @@
-r"""Answers of one problem over its samples: votes and entropy.
+r"""Votes of the answers of one problem over its samples.
 
 **maj@k** is the chance that the most frequent answer among k samples is right. The k samples are
 drawn without replacement of the n that there are, and ties are broken at random, which is what an
 expectation over tie-breaks means. The exact sum over counts of distinct answers takes minutes for
 hundreds of problems with thousands of samples, so votes are held instead.
-
-**Entropy**, in nats. Token entropy is the entropy of the next-token distribution, summed over a
-response when it was sampled and stored as a sum and a number of tokens. Answer entropy is the
-entropy of the answers of one problem over its samples. Training can raise the first and lower the
-second.
 """
 
 from __future__ import annotations
@@ -128,53 +123,3 @@ def _run_starts(sorted_rows: NDArray[np.integer]) -> NDArray[np.bool_]:
     starts = np.ones(sorted_rows.shape, bool)
     starts[:, 1:] = sorted_rows[:, 1:] != sorted_rows[:, :-1]
     return starts
-
-
-def token_entropy(entropy_sum: ArrayLike, n_tokens: ArrayLike) -> float:
-    r"""Token-weighted mean entropy, :math:`\sum_i S_i / \sum_i T_i` over responses.
-
-    ``entropy_sum, n_tokens``: sum S of a response's token entropies, and its number T of tokens.
-    Long responses weigh more. Responses without an entropy (NaN) or without tokens are left out.
-
-    >>> token_entropy([10.0, 2.0], [20, 2])
-    0.545...
-    """
-    sums, tokens = np.broadcast_arrays(
-        np.asarray(entropy_sum, np.float64), np.asarray(n_tokens, np.float64)
-    )
-    has_value = ~np.isnan(sums) & (tokens > 0)
-    if not has_value.any():
-        return float("nan")
-    return float(sums[has_value].sum() / tokens[has_value].sum())
-
-
-def entropy_by_problem(answers: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    r"""Miller–Madow entropy of the answers to each problem, and how many differ.
-
-    With the share :math:`\hat p_a` of each of K distinct answers among n, the entropy
-    :math:`-\sum_a \hat p_a \log \hat p_a` is biased down, which :math:`(K-1)/2n` corrects.
-
-    ``answers``: ids of the answers (problems, samples); negative where a sample gave none. The
-    entropy is 0 where none gave one.
-
-    Miller (1955), "Note on the bias of information estimates".
-
-    In sorted rows equal answers form a run; its length is the number of votes, and ``problem`` the
-    row it lies in.
-
-    >>> entropy_by_problem([[5, 5, 7, 7], [3, 3, 3, -1]])
-    (array([0.818147..., 0.        ]), array([2, 1]))
-    """
-    sorted_ids = np.sort(np.asarray(answers), axis=1)
-    problems, samples = sorted_ids.shape
-    run_starts = np.flatnonzero(_run_starts(sorted_ids))
-    run_lengths = np.diff(run_starts, append=sorted_ids.size)
-    is_answer = sorted_ids.ravel()[run_starts] >= 0
-    problem = (run_starts // max(samples, 1))[is_answer]
-    votes = run_lengths[is_answer]
-    distinct = np.bincount(problem, minlength=problems)
-    total = np.maximum(np.bincount(problem, votes, minlength=problems), 1)
-    share = votes / total[problem]
-    # Entropy of the observed shares, before the correction.
-    plug_in = np.bincount(problem, -share * np.log(share), minlength=problems)
-    return plug_in + np.maximum(distinct - 1, 0) / (2 * total), distinct

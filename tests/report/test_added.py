@@ -17,7 +17,6 @@ from rich.console import Console
 from rlbhpc.cli.report import report as command
 from rlbhpc.errors import LeftOutWarning, UserError
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
 from rlbhpc.report.aspects.responses import responses
 from rlbhpc.report.aspects.robustness import conditions_tried, lay_beside
 from rlbhpc.report.gather import gather
@@ -73,7 +72,7 @@ def test_the_answer_under_each_prompt_and_temperature(rich: Report) -> None:
 
 
 def test_odd_samples_report_what_even_ones_chose(rich: Report) -> None:
-    by_one, by_many = chosen_checkpoints(rich)[:2]
+    by_one, by_many = script("best_checkpoint").chosen_checkpoints(rich)[:2]
     assert by_one.k == 1 and by_many.k == N // 2 and by_one.checkpoints == len(STEPS)
     line = next(line for line in rich.lineages if len(line.checkpoints) > 1)
     right = [one.verdicts == 1 for one in line.checkpoints if one.verdicts is not None]

@@ -148,7 +148,7 @@ def test_published_gaps_are_worked_out_anew(start: Run) -> None:
 
 
 def test_published_histograms_are_whole(start: Run) -> None:
-    (table,) = start("published_accuracy_histogram").values()
+    (table,) = start("accuracy_histogram").values()
     sizes = table.groupby(["benchmark", "side"])["problems"].sum()
     assert sizes.unstack().to_numpy().tolist() == [[30, 30], [500, 500], [272, 272]]
     assert len(table) == 3 * 2 * len(BINS) and set(table["bin"]) == set(BINS)

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.aspects.checkpoints import _differences_panel, checkpoints_chart
-from rlbhpc.report.aspects.coverage import bars_panel, coverage_chart, histogram_chart
-from rlbhpc.report.aspects.difference import delta_se_chart, difference_chart, differences_chart
+from rlbhpc.report.aspects.checkpoints import checkpoints_chart
+from rlbhpc.report.aspects.coverage import coverage_chart
+from rlbhpc.report.aspects.difference import difference_chart, differences_chart
 from rlbhpc.report.aspects.pass_at_k import pass_at_k_chart
 from rlbhpc.report.chart import (
     BASE_COLOUR,
@@ -36,6 +36,10 @@ from rlbhpc.report.gather import gather
 from rlbhpc.report.paper import paper, save
 from rlbhpc.report.svg import figure
 from tests.report.made import SET, make_study, put_counts
+from tests.report.scripts import script
+
+HISTOGRAM = script("accuracy_histogram")
+GAP = script("delta_se")
 
 
 def marks(panel: Panel, kind: type) -> list:
@@ -115,19 +119,18 @@ def test_a_difference_without_an_interval_is_inside_its_figure(tmp_path: Path) -
     put_counts(study, "rl", [*[0, 1] * 19, 1, 1], 1, 100)
     report = gather(tmp_path)
     (pair,) = report.last_comparisons
-    (several,) = differences_chart([pair], report.colours).panels
-    for panel in (several, _differences_panel([pair], report.colours)):
-        assert marks(panel, Dots)[0].y.tolist() == [2.5] and np.isnan(pair.net.low)
-        assert panel.y.low <= 2.5 <= panel.y.high
+    (panel,) = differences_chart([pair], report.colours).panels
+    assert marks(panel, Dots)[0].y.tolist() == [2.5] and np.isnan(pair.net.low)
+    assert panel.y.low <= 2.5 <= panel.y.high
 
 
 def test_histogram_and_coverage_count_every_problem(report: Report) -> None:
     (pair,) = report.last_comparisons
-    histogram = histogram_chart(pair, report.colours)
+    histogram = HISTOGRAM.histogram_chart(pair, report.colours)
     assert histogram.frame.groupby("side")["problems"].sum().unique().tolist() == [38]
     heights = [bar.high[0] for bar in marks(histogram.panels[0], Area)]
     assert heights == [count for count in histogram.frame["problems"].tolist() if count]
-    assert bars_panel(histogram.frame.assign(problems=5), "", "").y.low == 0
+    assert HISTOGRAM.bars_panel(histogram.frame.assign(problems=5), "", "").y.low == 0
     coverage = coverage_chart([pair], report.colours)
     assert sorted(coverage.frame["problem"]) == sorted(pair.problems)
     widths = [bar.x[1] - bar.x[0] for bar in marks(coverage.panels[0], Area)]
@@ -144,7 +147,7 @@ def test_a_base_of_the_same_line_stands_at_its_own_step(tmp_path: Path) -> None:
 
 
 def test_gap_draws_its_interval(report: Report) -> None:
-    chart = delta_se_chart(report.last_comparisons, report.colours)
+    chart = GAP.delta_se_chart(GAP.gaps(report), report.colours)
     row = chart.frame.iloc[0]
     assert row["lower"] < row["delta_se"] < row["upper"]
     (dot,), (bar,) = (marks(chart.panels[0], kind) for kind in (Dots, Stroke))

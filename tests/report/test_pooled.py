@@ -16,7 +16,6 @@ from rlbhpc.report.aspects.answer import (
     recipes,
     recipes_frame,
 )
-from rlbhpc.report.aspects.coverage import churn
 from rlbhpc.report.gather import gather
 from rlbhpc.report.page import page
 from rlbhpc.report.write import latex
@@ -143,14 +142,3 @@ def test_seeds_that_looks_decided_are_pooled_without_them(pooled: Report) -> Non
         assert repr(after[recipe.problem_set].answer) == repr(recipe.answer)
         tells = "one test of the first 64 samples" in after[recipe.problem_set].words[-1]
         assert tells == (recipe.problem_set == pair.problem_set)
-
-
-def test_churn_is_what_a_second_run_does_not_explain(pooled: Report) -> None:
-    def beyond_chance(arm: str) -> float:
-        pairs = [p for p in pooled.last_comparisons if p.trained.arm == arm]
-        parts = [churn(pooled, pair) for pair in pairs]
-        return float(np.mean([differ - by_chance for differ, by_chance in parts]))
-
-    # Differences of two runs have a standard deviation of 2.4 a set; three of their mean.
-    assert abs(beyond_chance("other")) < 3 * 2.4 / np.sqrt(2), "the same model, sampled twice"
-    assert beyond_chance("rl-s0") > 6

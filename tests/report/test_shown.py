@@ -11,7 +11,7 @@ import pytest
 
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects.answer import comparison, conditions
-from rlbhpc.report.aspects.perplexity import evolutions, scored
+from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.responses import budget_text, budgets, responses
 from rlbhpc.report.aspects.training import training
 from rlbhpc.report.gather import gather
@@ -94,7 +94,10 @@ def test_scores_are_kept_apart_by_text_model_and_both_steps(rich: Report) -> Non
     }  # fmt: skip
     own = [one for one in found if (one.source, one.scorer) == ("grpo", "grpo-run")]
     assert [(one.step, one.scorer_step) for one in own] == [(s, s) for s in STEPS]
-    lines = {(one.source, one.scorer, one.changing): one for one in evolutions(rich)}
+    lines = {
+        (one.source, one.scorer, one.changing): one
+        for one in script("perplexity_over_steps").evolutions(rich)
+    }
     assert lines["grpo", "grpo-run", "both"].steps == STEPS
     line = lines["base", "grpo-run", "scorer_step"]
     assert line.steps == STEPS and (np.diff(line.means) > 0).all()
@@ -143,7 +146,7 @@ def test_guessable_problems_are_those_of_the_arm_that_does_not_think(rich: Repor
 
 def test_beyond_n_is_predicted_to_ten_times_n_and_checked(rich: Report) -> None:
     found = script("extrapolation").beyond(rich)
-    assert [one.measured for one in found] == rich.compared
+    assert [one.measured for one in found] == rich.compared_arms
     for one in found:
         assert one.prediction.k[-1] == 320 and one.check is not None and one.check.n == 3
 
@@ -152,7 +155,7 @@ def test_a_budget_buys_what_its_tokens_buy(rich: Report) -> None:
     measured = responses(rich)
     found = budgets(rich)
     assert [one.measured for one in found] == [
-        one for one in rich.measured_arms if any(one is other for other in rich.compared)
+        one for one in rich.measured_arms if any(one is other for other in rich.compared_arms)
     ]
     base = next(one for one in found if one.measured.arm == "base")
     cost = next(one.cost for one in measured if one.measured is base.measured)

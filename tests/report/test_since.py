@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.cover_at_tau import log_area
+from analysis.cover_at_tau import log_area, posterior_above
 from rlbhpc.report.aspect import Report
 from rlbhpc.report.aspects import difference
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.gather import gather
 from rlbhpc.stats.interval import paired_interval
-from rlbhpc.stats.priors import posterior_above
 from rlbhpc.verify.verdict import Status
 from tests.report.made import frames_of
 from tests.report.scripts import script, with_scripts

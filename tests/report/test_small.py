@@ -17,8 +17,7 @@ from rich.console import Console
 from rlbhpc import report as room
 from rlbhpc.errors import UserError
 from rlbhpc.report.aspect import Report, affordable_problems
-from rlbhpc.report.aspects import aspects_of, coverage
-from rlbhpc.report.aspects.checkpoints import chosen_checkpoints
+from rlbhpc.report.aspects import aspects_of
 from rlbhpc.report.aspects.perplexity import scored
 from rlbhpc.report.aspects.robustness import lay_beside
 from rlbhpc.report.aspects.samples import own_frame
@@ -122,28 +121,6 @@ def test_notes_say_what_cannot_be_compared(tmp_path: Path) -> None:
     agree("notes", [note for case in cases for note in (case, *notes_of(tmp_path / case))])
 
 
-def test_what_a_new_run_would_show_is_said_of_as_many_samples_or_not_at_all(
-    tmp_path: Path,
-) -> None:
-    rng = np.random.default_rng(0)
-    rates = rng.beta(0.4, 1.5, 60)[:, None]
-    by_chance = {}
-    for name, ours, theirs in (("more", 64, 16), ("cut", 16, 16), ("single", 1, 1), ("one", 16, 1)):
-        study = make_study(tmp_path / name, 60, ours)
-        wide = np.random.default_rng(1).random((60, 64)) < rates
-        put_samples(study, "base", wide[:, :ours])
-        put_samples(study, "rl", rng.random((60, theirs)) < rates, 100)
-        report = gather(tmp_path / name)
-        (pair,) = report.last_comparisons
-        page = " ".join(tostring(node, "unicode") for node in coverage.comparison(report, pair))
-        assert ("is churn" in page) == (theirs > 1) and ("in 1 sample<" in page) == (theirs == 1)
-        # The arm with single samples has no distribution of rates either.
-        assert len(script("cover_at_tau").covered(report)) == (ours > 1) + (theirs > 1)
-        if theirs > 1:
-            by_chance[name] = coverage.churn(report, pair)[1]
-    assert by_chance["more"] == pytest.approx(by_chance["cut"], abs=1.5)
-
-
 def test_only_answers_that_are_known_vote(tmp_path: Path) -> None:
     right = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], bool)
     none = {(i, j): "" for i in range(2) for j in range(4)}
@@ -213,8 +190,8 @@ def test_rows_are_found_by_name_and_missing_ones_are_empty(report: Report) -> No
 
 def test_a_thing_is_found_once(report: Report) -> None:
     again = replace(report)
-    assert not again.memo and again.compared == report.compared
-    assert again.compared is again.compared
+    assert not again.memo and again.compared_arms == report.compared_arms
+    assert again.compared_arms is again.compared_arms
 
 
 @pytest.mark.parametrize(("problems", "n"), [(2, 2), (2, 1), (1, 2)])
@@ -228,7 +205,7 @@ def test_two_samples_of_two_problems_choose_a_checkpoint(
         put_samples(study, arm, right, step, logprob_sum=lambda problem, sample: np.nan)
     tables.put_counts(study.layout, "base", "other", "base", {(0, "other/1"): (4, 1)})
     report = gather(tmp_path)
-    assert bool(chosen_checkpoints(report)) == (problems == n == 2)
+    assert bool(script("best_checkpoint").chosen_checkpoints(report)) == (problems == n == 2)
     assert script("sharpening").sharpenings(report) == []
     base = next(arm for arm in report.measured_arms if arm.group == f"base/{SET}")
     plain = report.study_arms["base"]

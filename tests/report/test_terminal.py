@@ -6,7 +6,6 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from rlbhpc.cli.report import report as command
 from rlbhpc.report.aspect import Report
-from rlbhpc.report.terminal import BASE, BOTH, TRAINED, block_curves, print_report
+from rlbhpc.report.terminal import print_report
 
 
 def text_of(report: Report, width: int, *, verbose: bool = True) -> str:
@@ -81,29 +80,6 @@ def test_an_arm_with_two_bases_has_two_rows(run: Path) -> None:
 def test_a_wrong_pair_is_told(run: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--compare", "base,rl"], standalone_mode=False)
     assert "BASE:TRAINED" in str(done.exception)
-
-
-def test_curves_stand_where_their_values_are() -> None:
-    lines = block_curves([1, 2, 4, 8], [0, 0, 0.5, 1], [0.5, 0.5, 0.5, 0.5], 7 + 31)
-    grid = np.array([list(line.ljust(38)) for line in lines[:11]])[:, 7:]
-    # k = 1, 2, 4, 8 stand in columns 0, 10, 20, 30; 100 % is row 0 and 0 % row 10.
-    assert (grid[10, [0, 10]] == BASE).all() and grid[0, 30] == BASE
-    assert grid[5, 20] == BOTH
-    assert (grid[5, [0, 10, 30]] == TRAINED).all()
-    assert lines[-1].split() == ["1", "2", "4", "8"]
-
-
-def test_a_curve_of_one_point_is_drawn() -> None:
-    assert len(block_curves([1], [0.2], [0.4], 20)) == 13
-
-
-@pytest.mark.parametrize(
-    ("most", "labels"),
-    [(0.0, "1 0.5 0"), (0.04, "5 2.5 0"), (0.3, "30 15 0"), (0.7, "70 35 0"), (0.95, "100 50 0")],
-)
-def test_a_line_of_the_plot_is_where_its_label_says(most: float, labels: str) -> None:
-    lines = block_curves([1, 2], [0, most], [0, 0], 30)
-    assert [line[:3].strip() for line in lines if "┤" in line] == labels.split()
 
 
 def test_notes_that_are_left_out_are_counted_and_their_command_can_be_pasted(

@@ -7,8 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from analysis.best_checkpoint import choose_checkpoint
 from analysis.cot_pass_at_k import cot_pass_at_k, refuse_stopped
+from analysis.cover_at_tau import posterior_above
+from analysis.extrapolation import held_out_check
 from analysis.perplexity_by_position import perplexity_by_position
+from analysis.perplexity_over_steps import perplexity_over_steps
 from analysis.repeats import collisions, duplicates
 from analysis.solvable_sets import solvable_sets
 from analysis.temperature import envelope, envelope_difference, matched_temperature
@@ -28,14 +32,12 @@ from rlbhpc.stats import (
     support_metrics,
 )
 from rlbhpc.stats.counts import check_paired
-from rlbhpc.stats.curve import choose_checkpoint, even_odd, pass_at_budget
+from rlbhpc.stats.curve import even_odd, pass_at_budget
 from rlbhpc.stats.decision import problems_with_samples
 from rlbhpc.stats.design import smallest_loss
 from rlbhpc.stats.exact import bayes_at_n, clopper_pearson, detection_threshold, holm, mg_pass_at_k
-from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.interval import mean_interval, ratio_interval
-from rlbhpc.stats.perplexities import perplexity_over_steps
-from rlbhpc.stats.priors import fit_prior, posterior_above
+from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.verifier_error import chance_at_k
 from rlbhpc.stats.votes import maj_at_k_by_votes
 

@@ -7,10 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from analysis.best_checkpoint import choose_checkpoint
 from analysis.best_prompt import prompt_spread
 from analysis.cot_pass_at_k import cot_pass_at_k
-from analysis.cover_at_tau import log_area
+from analysis.cover_at_tau import log_area, posterior_above
+from analysis.extrapolation import held_out_check
 from analysis.perplexity_by_position import perplexity_by_position
+from analysis.perplexity_over_steps import perplexity_over_steps
 from analysis.repeats import collisions, duplicates
 from analysis.sharpening import sharpened
 from analysis.temperature import (
@@ -20,21 +23,18 @@ from analysis.temperature import (
     matched_temperature,
 )
 from rlbhpc.errors import UserError
-from rlbhpc.stats import Counts, ProblemWeights, delta_se_interval, extrapolate, fixed_curve
+from rlbhpc.stats import Counts, ProblemWeights, extrapolate, fixed_curve
 from rlbhpc.stats.counts import pythia
-from rlbhpc.stats.coverage_table import coverage, never_solved_shift, rarest_first
-from rlbhpc.stats.curve import choose_checkpoint, even_odd
+from rlbhpc.stats.coverage_table import coverage, rarest_first
+from rlbhpc.stats.curve import even_odd
 from rlbhpc.stats.exact import bayes_at_n, clopper_pearson
-from rlbhpc.stats.extrapolation import held_out_check
 from rlbhpc.stats.interval import mean_interval, paired_interval
 from rlbhpc.stats.perplexities import (
     perplexity,
-    perplexity_over_steps,
     summarize_perplexities,
 )
-from rlbhpc.stats.priors import carries_rates, fit_prior, flip_probability, posterior_above
+from rlbhpc.stats.priors import carries_rates, fit_prior
 from rlbhpc.stats.verifier_error import chance_at_k
-from rlbhpc.stats.votes import token_entropy
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -56,26 +56,6 @@ def test_halves_leave_out_what_has_no_verdict() -> None:
     even, odd = even_odd([[1, 2, 3, 4, 5, -1, 0, 1]])
     assert (even.n.tolist(), even.c.tolist()) == ([3], [1])
     assert (odd.n.tolist(), odd.c.tolist()) == ([2], [1])
-
-
-def test_a_single_success_may_well_not_come_again() -> None:
-    counts = Counts.of(256, [0] * 20 + [1] * 10 + [80] * 10)
-    flips = flip_probability(counts)
-    assert 0.2 < flips[20] < 0.6
-    assert flips[-1] < 1e-6
-
-
-def test_a_new_run_has_as_many_samples_as_were_compared() -> None:
-    counts = Counts.of(64, [0] * 20 + [1] * 10 + [30] * 10)
-    solved = np.arange(40) >= 25
-    prior = fit_prior(counts, zero_inflated=False)
-    more = np.arange(16)
-    # E (1 − p)^16 of a Beta, factor by factor.
-    fail = [
-        np.prod((prior.b + 64 - c + more) / (prior.a + prior.b + 64 + more)) for c in (0, 1, 30)
-    ]
-    flips = flip_probability(counts, 16, solved)
-    assert flips[[0, 20, 25, 30]] == pytest.approx([1 - fail[0], 1 - fail[1], fail[1], fail[2]])
 
 
 @pytest.mark.parametrize(("n", "zeros"), [(1, False), (1, True), (2, True)])
@@ -191,29 +171,12 @@ def test_bayes_says_when_its_prior_decides() -> None:
     assert bayes_at_n(mixed).interval().sound
 
 
-def test_what_is_never_solved_is_counted_on_both_sides() -> None:
-    base, trained = Counts.of(10, [0, 0, 1, 10] * 10), Counts.of(10, [0, 5, 0, 10] * 10)
-    weights = ProblemWeights.draw(40, rng())
-    assert never_solved_shift(base, trained, weights).estimate == 0
-    assert never_solved_shift(base, Counts.of(10, [0, 5] * 20), weights).estimate == 0
-    assert never_solved_shift(base, Counts.of(10, [0, 1, 1, 1] * 10), weights).estimate == -0.25
-
-
-def test_gap_notes_when_k_is_near_n() -> None:
-    base, trained = Counts.of(256, [3] * 40), Counts.of(256, [9] * 40)
-    weights = ProblemWeights.draw(40, rng())
-    near, far = (delta_se_interval(base, trained, weights, k) for k in (256, 32))
-    assert any("n = 256" in note for note in near.notes)
-    assert not any("n = 256" in note for note in far.notes)
-
-
 def test_extrapolation_is_refused_beyond_ten_n_unless_said() -> None:
     counts = Counts.of(100, rng(1).binomial(100, rng(2).beta(0.3, 2, 60)))
     with pytest.raises(UserError, match="ask for k up to 1000"):
         extrapolate(counts, [1001])
     far = extrapolate(counts, [1000, 5000], beyond=True)
     assert far.band.sound.tolist() == [True, False]
-    assert any("no check supports it" in note for note in far.band.notes)
     # A saturating and a non-saturating model part; the band holds both and the power law.
     for model in far.models.values():
         assert (model.lower >= far.band.lower).all()
@@ -233,7 +196,6 @@ def test_extrapolation_of_real_data_from_a_tenth() -> None:
 def test_extrapolation_of_all_zero_counts_says_it_is_no_estimate() -> None:
     nothing = extrapolate(Counts.of(64, [0] * 20), [64, 640])
     assert nothing.power_law is None
-    assert any("open" in note for note in nothing.band.notes)
     assert nothing.band.lower[1] < 1e-3
     assert not nothing.band.sound.any()
 
@@ -250,12 +212,6 @@ def test_a_missing_value_and_a_prior_of_few_problems_are_not_called_sound() -> N
     few = fixed_curve(Counts.of(64, [0, 1, 9] * 5), [1, 64]).interval
     assert few.sound.tolist() == [True, False]
     assert not extrapolate(Counts.of(64, [0, 1, 9] * 5), [64, 640]).band.sound.any()
-
-
-def test_token_entropy_leaves_out_what_has_none() -> None:
-    assert token_entropy([10, 2, np.nan, 5], [20, 2, 7, 0]) == pytest.approx(12 / 22)
-    assert math.isnan(token_entropy([], []))
-    assert token_entropy([10, 2], 20) == pytest.approx(0.3)
 
 
 def test_duplicates_shrink_the_effective_n() -> None:

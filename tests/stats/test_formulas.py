@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.cover_at_tau import log_area
+from analysis.majority import entropy_by_problem
 from analysis.temperature import percentile_interval
 from rlbhpc.stats import (
     Counts,
@@ -34,7 +35,6 @@ from rlbhpc.stats.interval import (
 )
 from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.seeds import seeds_curve, spread
-from rlbhpc.stats.votes import entropy_by_problem
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ def test_differences_of_proportions_have_the_interval_of_bonett_and_price() -> N
     )
     found = paired_interval(differences, weights(problems), 0.95)[0]
     assert found.bounds == pytest.approx([mean - half, mean + half])
-    assert found.sound and len(found.notes) == 1
+    assert found.sound
     deviations = differences[:, 0] - mean
     assert carried == pytest.approx((deviations**2).sum() ** 2 / (deviations**4).sum())
 

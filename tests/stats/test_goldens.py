@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 
 from analysis.best_prompt import best_prompt, prompt_spread
+from analysis.cover_at_tau import posterior_above
+from analysis.extrapolation import held_out_check
+from analysis.majority import entropy_by_problem
 from analysis.perplexity_by_position import perplexity_by_position
 from analysis.repeats import collisions, duplicates
 from analysis.temperature import envelope, envelope_difference
@@ -28,19 +31,17 @@ from rlbhpc.stats import (
     extrapolate,
     fixed_curve,
 )
-from rlbhpc.stats.coverage_table import never_solved_shift
 from rlbhpc.stats.curve import budget_curve, k_grid, pass_curve
 from rlbhpc.stats.decision import decide
 from rlbhpc.stats.design import Look, Power, look, smallest_loss
 from rlbhpc.stats.difference import delta_se_interval, difference_curve
-from rlbhpc.stats.exact import avg_at_k, bayes_at_n
-from rlbhpc.stats.extrapolation import fit_power_law, held_out_check
+from rlbhpc.stats.exact import bayes_at_n
+from rlbhpc.stats.extrapolation import fit_power_law
 from rlbhpc.stats.interval import ratio_interval
 from rlbhpc.stats.perplexities import summarize_perplexities
-from rlbhpc.stats.priors import fit_prior, flip_probability, posterior_above
+from rlbhpc.stats.priors import fit_prior
 from rlbhpc.stats.seeds import seeds_curve
 from rlbhpc.stats.votes import (
-    entropy_by_problem,
     maj_at_k_by_votes,
 )
 from tests.golden import differences, listed
@@ -126,7 +127,6 @@ CASES: dict[str, Callable[[], Any]] = {
     "difference of two problems": lambda: compared(BASE[4:7:2], TRAINED[4:7:2]),
     "difference of one problem": lambda: compared(BASE[4:5], TRAINED[4:5]),
     "gap": lambda: [delta_se_interval(BASE, TRAINED, weights(), k) for k in (4, 5)],
-    "never solved": lambda: never_solved_shift(BASE, TRAINED, weights()),
     "these problems": lambda: fixed_curve(BASE),
     "these problems, up to half of n": lambda: fixed_curve(BASE, [1, 6]),
     "these problems, twenty": lambda: fixed_curve(BASE[np.arange(20)], [1, 8, 9, 16]),
@@ -144,7 +144,6 @@ CASES: dict[str, Callable[[], Any]] = {
     "priors, some never solved": lambda: [fit_prior(SOME_NEVER, zeros) for zeros in (False, True)],
     "prior of none": lambda: fit_prior(Counts.of(8, [0, 0, 0]), True),
     "rates above": lambda: posterior_above(BASE, [0, 0.1, 1])[[0, 2, 16]],
-    "flips": lambda: flip_probability(BASE),
     "extrapolation": lambda: extrapolate(BASE, [16, 160]),
     "extrapolation, some never solved": lambda: extrapolate(SOME_NEVER, [20, 50, 100]),
     "power laws": lambda: (
@@ -192,7 +191,6 @@ CASES: dict[str, Callable[[], Any]] = {
         rng(1).integers(-1, 3, (4, 9)), rng(2).random((4, 9)) < 0.5, [1, 2, 3, 9, 10], rng()
     ),
     "votes of none": lambda: maj_at_k_by_votes(np.empty((2, 0)), np.empty((2, 0)), [1, 2], rng()),
-    "avg@k": lambda: avg_at_k(STOPPED),
     "answer, a solved problem more": lambda: answered(
         Counts.of([5] + [16] * 60, [1] + [8] * 60), Counts.of(16, [0] + [8] * 53 + [0] * 7)
     ),
@@ -280,7 +278,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]] | None:
         return [(f"{name}:", part) for name, part in value.items()]
     if isinstance(value, Interval):
         names = ("estimate", "lower", "upper", "sound")
-        about = [str(value.target), value.method, value.prob, *value.notes]
+        about = [str(value.target), value.method, value.prob]
         return [*((f"{name}:", getattr(value, name)) for name in names), ("about:", about)]
     if is_dataclass(value):
         return [(f"{f.name}:", getattr(value, f.name)) for f in fields(value) if f.repr]

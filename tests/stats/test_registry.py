@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import rlbhpc.stats
+from analysis.perplexity_over_steps import perplexity_over_steps
 from rlbhpc.errors import UserError
 from rlbhpc.stats import (
     answer,
@@ -26,7 +27,6 @@ from rlbhpc.stats import (
 )
 from rlbhpc.stats.design import look, smallest_loss
 from rlbhpc.stats.metrics import METRICS, metric
-from rlbhpc.stats.perplexities import perplexity_over_steps
 from tools.make_docs import metrics_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"

@@ -31,8 +31,6 @@ ASPECTS: Final[tuple[Aspect, ...]] = (
     answer.POOLED,
     coverage.ASPECT,
     difference.ASPECT,
-    difference.GAP,
-    coverage.ACCURACY,
     difference.STRATIFIED,
     checkpoints.ASPECT,
     pass_at_k.ASPECT,

@@ -20,12 +20,9 @@ from rlbhpc.engines.completion import as_conversation
 from rlbhpc.report.aspect import Aspect, Part, Report, has_texts, once, single_chart
 from rlbhpc.report.chart import (
     INK,
-    Axis,
     Chart,
     Colours,
-    Key,
     Panel,
-    linear_axis,
     percent_axis,
     row_axis,
 )
@@ -33,18 +30,13 @@ from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note, table
 from rlbhpc.report.measured import MeasuredArm
 from rlbhpc.report.phrases import (
-    FloatArray,
     adjusted_p,
     count_text,
-    equals_p,
-    interval_text,
     percent_text,
     stack_rows,
 )
-from rlbhpc.report.svg import figure
-from rlbhpc.stats import accuracy_histogram
-from rlbhpc.stats.coverage_table import BINS, rarest_first
-from rlbhpc.stats.priors import carries_rates, flip_probability
+from rlbhpc.stats.coverage_table import rarest_first
+from rlbhpc.stats.decision import p_value
 from rlbhpc.store import samples
 from rlbhpc.store.questions import read_questions
 from rlbhpc.store.sources import Group
@@ -83,65 +75,7 @@ def comparison(report: Report, pair: Comparison) -> Iterator[Node]:
     caption = f"Solved at least once in {count_text(pair.reach, 'sample')}"
     yield table(caption, ["by", "problems", "%", "ids"], rows, wide=(3,))
     p = adjusted_p(pair.solved.p_value, pair.p_solved_holm, len(report.last_comparisons))
-    chance = ""
-    if carries_rates(pair.base_counts) and carries_rates(pair.trained_counts):
-        chance = _chance_sentences(report, pair)
-    yield el("p", f"McNemar's exact test, two-sided: p {p}.{chance}")
-
-
-def _chance_sentences(report: Report, pair: Comparison) -> str:
-    """Say how much of the 2 × 2 table of solved problems would change if one sampled again.
-
-    ``base_flips, trained_flips``: for each problem the chance that a new run of the base, or of the
-    trained model, turns solved into unsolved or back. A problem keeps its cell of the table only if
-    neither does. ``churn`` gives the number of problems that only one model solves, and how many of
-    them two runs of one and the same model would show; the rest, called churn, is a difference
-    that sampling does not explain.
-    """
-    base_flips, trained_flips = _flip_probabilities(report, pair)
-    cell_changes = float((1 - (1 - base_flips) * (1 - trained_flips)).sum())
-    differing, by_chance = churn(report, pair)
-    return (
-        f" Sampled again, about {cell_changes:.1f} of these problems would change their cell. "
-        f"Only one of the two solves {count_text(differing, 'problem')}; a model sampled twice "
-        f"would differ from itself on about {by_chance:.1f}, so that "
-        f"{differing - by_chance:+z.1f} is churn."
-    )
-
-
-def churn(report: Report, pair: Comparison) -> tuple[int, float]:
-    """Problems that only one of the two solves, and how many a re-run of one model would show.
-
-    The latter is the mean of both models, each sampled anew against itself; what is above it is
-    churn that sampling alone does not explain. A *flip* is a problem whose result, solved or not,
-    changes when it is sampled again; its probability is summed over problems.
-    """
-    assert pair.solved is not None
-    base_flips, trained_flips = _flip_probabilities(report, pair)
-    differing = pair.solved.counts["base_only"] + pair.solved.counts["trained_only"]
-    return differing, float((base_flips.sum() + trained_flips.sum()) / 2)
-
-
-def _flip_probabilities(report: Report, pair: Comparison) -> tuple[FloatArray, FloatArray]:
-    """For each problem the chance that sampling again, of base and of trained, changes its result.
-
-    A result is whether ``pair.reach`` samples of the problem hold a right one. ``pair.solved``
-    keeps the problems as positions in four cells: both solve it, only base, only trained, neither.
-    Kept in ``report.memo``, since it is needed twice.
-    """
-    key = (_flip_probabilities, id(pair))
-    if key not in report.memo:
-        solved = pair.solved
-        assert solved is not None
-        positions = np.arange(len(pair.problems))
-        base_solved = np.isin(positions, [*solved.both, *solved.base_only])
-        trained_solved = np.isin(positions, [*solved.both, *solved.trained_only])
-        report.memo[key] = (
-            flip_probability(pair.base_counts, pair.reach, base_solved),
-            flip_probability(pair.trained_counts, pair.reach, trained_solved),
-        )
-    flips: tuple[FloatArray, FloatArray] = report.memo[key]
-    return flips
+    yield el("p", f"McNemar's exact test, two-sided: p {p}.")
 
 
 def _id_list(problems: list[str], links: dict[str, str]) -> ET.Element:
@@ -175,7 +109,7 @@ def coverage_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
         assert pair.solved is not None
         cells = ", ".join(f"{CELLS[name]} {count}" for name, count in pair.solved.counts.items())
         title = f"{pair.trained.label} − {pair.base.arm}, {pair.problem_set}"
-        middle = panel.row(number, f"{title}: {cells}; p {equals_p(pair.solved.p_value)}")
+        middle = panel.row(number, f"{title}: {cells}; p {p_value(pair.solved.p_value)}")
         colour_of_cell = {
             "base_only": colours[pair.base.arm], "trained_only": colours[pair.trained.arm]
         }  # fmt: skip
@@ -227,96 +161,8 @@ ASPECT = Aspect(
     Part.COMPARISONS,
     comparison=comparison,
     tables=lambda report: {"coverage": coverage_frame(report.comparisons_at_all_steps)},
-    metrics=("coverage", "McNemar p", "flip probability"),
+    metrics=("coverage", "McNemar p"),
     charts=charts,
-)
-
-
-def accuracy_figure(report: Report, pair: Comparison) -> Iterator[Node]:
-    """The figure of how many problems have which accuracy, for both sides of a comparison.
-
-    ``pair.never_solved``: change in the share of problems that no sample solves. ``interval_text``
-    is like ``+2.3 [−1.7, +6.4]``.
-    """
-    caption = (
-        "Problems by accuracy; exactly 0 and exactly 1 have bins of their own. Outlined: "
-        f"{pair.base.arm}, filled: {pair.trained.arm}. Share of problems never solved, trained "
-        f"minus base: {interval_text(pair.never_solved, sign=True)} points."
-    )
-    yield figure(caption, histogram_chart(pair, report.colours))
-
-
-def histogram_chart(pair: Comparison, colours: Colours, title: str = "") -> Chart:
-    """Draw the bars of base (outlined) and trained arm side by side, in the study's bins."""
-    frame = histogram_frame([pair])
-    base_colour, trained_colour = colours[pair.base.arm], colours[pair.trained.arm]
-    panel = bars_panel(frame, base_colour, trained_colour, title)
-    legend = (Key(pair.base.arm, base_colour), Key(pair.trained.arm, trained_colour))
-    return Chart([panel], frame, legend)
-
-
-def bars_panel(
-    frame: pd.DataFrame, base_colour: str, trained_colour: str, title: str = ""
-) -> Panel:
-    """Draw how many problems lie in each bin of accuracy, base and trained side by side.
-
-    ``frame``: a row per side and bin, in the order of ``BINS``, with columns ``side``, ``bin`` and
-    ``problems``. The base's bars are outlines left of the bin's middle, the trained arm's are
-    filled.
-    """
-    last = len(BINS) - 1
-    # Every third bin has its label: those of all would not fit on a telephone.
-    ticks = tuple((float(i), name) for i, name in enumerate(BINS) if i % 3 == 0 or i == last)
-    x = Axis(-0.6, last + 0.6, "accuracy c/n of a problem", ticks)
-    panel = Panel(x, linear_axis([frame["problems"]], "problems", zero=True), title, 160)
-    for side, colour, left in (("base", base_colour, -0.4), ("trained", trained_colour, 0.02)):
-        counts = frame.loc[frame["side"] == side, "problems"].tolist()
-        for i, count in enumerate(counts):
-            if count:
-                panel.bar(
-                    (i + left, i + left + 0.38), (0, count), colour, filled=side == "trained",
-                    hint=f"{side}, {BINS[i]}: {count} problems",
-                )  # fmt: skip
-    return panel
-
-
-def histogram_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """One row per comparison, side and bin of accuracy: how many problems lie in the bin.
-
-    ``counts.exchangeable``: samples and right ones of each problem, without a right sample that
-    ended the sampling, which would make the rate too high.
-    """
-    return stack_rows(
-        {
-            "problem_set": arm.problem_set,
-            "side": side,
-            "arm": arm.arm,
-            "step": arm.step,
-            "bin": BINS,
-            "problems": accuracy_histogram(*counts.exchangeable),
-        }
-        for pair in pairs
-        for side, arm, counts in (
-            ("base", pair.base, pair.base_counts),
-            ("trained", pair.trained, pair.trained_counts),
-        )
-    )
-
-
-def accuracy_charts(report: Report) -> Iterator[tuple[str, Chart]]:
-    """Draw one chart for each comparison."""
-    for pair in report.last_comparisons:
-        title = f"{pair.trained.arm} − {pair.base.arm}, {pair.problem_set}"
-        chart = histogram_chart(pair, report.colours, title)
-        yield f"accuracy_histogram-{pair.file_stem}", chart
-
-
-ACCURACY = Aspect(
-    Part.COMPARISONS,
-    comparison=accuracy_figure,
-    tables=lambda report: {"accuracy_histogram": histogram_frame(report.last_comparisons)},
-    metrics=("accuracy histogram",),
-    charts=accuracy_charts,
 )
 
 

@@ -16,10 +16,8 @@ from rlbhpc.report.aspect import (
     Report,
     charts_by_set,
     once_each,
-    single_chart,
     tables_of,
 )
-from rlbhpc.report.aspects.checkpoints import count_even_and_odd
 from rlbhpc.report.chart import (
     DOTTED,
     INK,
@@ -30,11 +28,10 @@ from rlbhpc.report.chart import (
     linear_axis,
     log_axis,
     points_axis,
-    row_axis,
 )
 from rlbhpc.report.compare import Comparison
 from rlbhpc.report.markup import Node, el, note, table
-from rlbhpc.report.measured import short_names
+from rlbhpc.report.measured import MeasuredArm, short_names
 from rlbhpc.report.phrases import (
     BoolArray,
     adjusted_p,
@@ -48,6 +45,7 @@ from rlbhpc.report.phrases import (
 )
 from rlbhpc.report.svg import figure
 from rlbhpc.stats import Counts, Interval, ProblemWeights
+from rlbhpc.stats.curve import even_odd
 from rlbhpc.stats.difference import difference_curve
 from rlbhpc.stats.joint import FACTOR
 
@@ -157,7 +155,7 @@ def difference_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
             "band_lower": pair.curve.band.lower,
             "band_upper": pair.curve.band.upper,
             "sound": pair.pointwise.sound,
-            "problems": pair.curve.support,
+            "problems": len(pair.problems),
             "at_most_quarter_n": pair.curve.informative,
         }
         for pair in pairs
@@ -242,57 +240,6 @@ ASPECT = Aspect(
 )
 
 
-def gap_sentence(_: Report, pair: Comparison) -> Iterator[Node]:
-    """The sampling-efficiency gap of one comparison in words."""
-    yield el(
-        "p",
-        f"Sampling-efficiency gap, base pass@{pair.gap_k:,} − trained pass@1: "
-        f"{interval_text(pair.gap, sign=True)} points; smaller is better.",
-    )
-
-
-def delta_se_chart(pairs: Sequence[Comparison], colours: Colours) -> Chart:
-    """Draw base pass@K − trained pass@1 with intervals, a row each, the smallest at the top.
-
-    It is the *sampling-efficiency gap*, ``pair.gap``: what the base reaches in K samples and the
-    trained arm does not in one. K is ``pair.gap_k``.
-    """
-    rising = sorted(pairs, key=lambda pair: float(pair.gap.estimate))
-    x = points_axis([pair.gap for pair in rising], "base pass@K − trained pass@1, points")
-    panel = Panel(x, row_axis(len(rising)), height=34 * len(rising))
-    for number, pair in enumerate(rising):
-        name = f"{pair.trained.label}, {pair.problem_set} (K = {pair.gap_k:,})"
-        panel.interval_row(number, name, pair.gap, colours[pair.trained.arm])
-    return Chart([panel], lambda: delta_se_frame(pairs))
-
-
-def delta_se_frame(pairs: Sequence[Comparison]) -> pd.DataFrame:
-    """The gap, base pass@K − trained pass@1, with its interval, one row per comparison.
-
-    ``pair.key``: columns that name the comparison. ``pair.gap_k``: K of the gap.
-    """
-    return pd.DataFrame(
-        {
-            **pair.key,
-            "k": pair.gap_k,
-            **interval_columns("delta_se", pair.gap, sound=True),
-            "problems": len(pair.problems),
-        }
-        for pair in pairs
-    )
-
-
-gap_charts = single_chart("delta_se", _last_comparisons, delta_se_chart)
-
-GAP = Aspect(
-    Part.COMPARISONS,
-    comparison=gap_sentence,
-    tables=lambda report: {"delta_se": delta_se_frame(report.comparisons_at_all_steps)},
-    metrics=("Delta_SE",),
-    charts=gap_charts,
-)
-
-
 #: What a stratum is by where the base's success rate sorts the problems.
 BY_RATE: Final = "base pass@1"
 _QUARTILES: Final = (0.25, 0.5, 0.75)
@@ -351,6 +298,22 @@ def _strata_by_field(report: Report, pair: Comparison) -> Iterator[Stratum]:
                     report, pair, field, name, values == name, pair.base_counts,
                     pair.trained_counts,
                 )  # fmt: skip
+
+
+def count_even_and_odd(
+    report: Report, arm: MeasuredArm, problems: tuple[str, ...], depth: int
+) -> tuple[Counts, Counts]:
+    """Counts of the even and of the odd ones of the first ``depth`` samples of each problem.
+
+    ``verdicts``: codes ``[problem, sample]``. Kept in ``report.memo``, since several parts of a
+    report ask for the same.
+    """
+    key = (count_even_and_odd, id(arm), problems, depth)
+    if key not in report.memo:
+        assert arm.verdicts is not None
+        report.memo[key] = even_odd(arm.verdicts[arm.rows_of(problems), :depth])
+    halves: tuple[Counts, Counts] = report.memo[key]
+    return halves
 
 
 def _strata_by_rate(report: Report, pair: Comparison) -> Iterator[Stratum]:

@@ -106,7 +106,7 @@ def _masked_sums(values: NDArray[Any], mask: BoolArray) -> FloatArray:
 
 def compared_responses(report: Report) -> list[Responses]:
     """The responses of the arms that are compared at their last step."""
-    compared = {id(arm) for arm in report.compared}
+    compared = {id(arm) for arm in report.compared_arms}
     return [measure for measure in responses(report) if id(measure.measured) in compared]
 
 

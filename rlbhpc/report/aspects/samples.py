@@ -48,16 +48,6 @@ def section(report: Report) -> Iterator[Node]:
     )
     if report.notes:
         yield el("ul", *(el("li", text) for text in report.notes))
-    rows = []
-    for arm in report.measured_arms:
-        tally = arm.tally
-        if tally.judged and tally.timeouts is not None:
-            counts = (tally.no_answer, tally.timeouts, tally.truncated)
-            shares = [percent_text((count or 0) / tally.judged) for count in counts]
-            rows.append([arm.label, arm.problem_set, *shares])
-    if rows:
-        heads = ["arm", "set", "no answer, %", "timeouts, %", "truncated, %"]
-        yield table("Shares of judged samples", heads, rows)
 
 
 def samples_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
@@ -70,7 +60,7 @@ def samples_frame(arms: Sequence[MeasuredArm]) -> pd.DataFrame:
         {
             **arm.key,
             "problems": len(arm.problems),
-            "problems_without_samples": int((~arm.sampled).sum()),
+            "problems_without_samples": int((~arm.has_samples).sum()),
             "samples_per_problem": arm.depth,
             "topped_up": arm.topped_up,
             **asdict(arm.tally),
@@ -94,8 +84,8 @@ def own_statistics(report: Report) -> Iterator[tuple[MeasuredArm, str, Interval]
     ``equal_counts``: those of the samples that every problem has.
     """
     for reference in report.settings.statistics:
-        for arm in report.compared:
-            if arm.sampled.any():
+        for arm in report.compared_arms:
+            if arm.has_samples.any():
                 counts = arm.equal_counts(arm.sampled_rows)
                 values = _statistic_of_problems(reference, counts.n, counts.c)
                 mean = report.mean(values, arm.sampled_problems)

@@ -72,7 +72,7 @@ class LimitedAnswer:
 @once
 def episodes(report: Report) -> dict[int, Episodes]:
     """Episodes of the compared arms that have turns, by the ``id`` of the arm."""
-    arms = [arm for arm in report.compared if "n_turns" in report.tree[arm.group].to_dataset()]
+    arms = [arm for arm in report.compared_arms if "n_turns" in report.tree[arm.group].to_dataset()]
     variables = ("n_turns", "n_tool_calls")
     return {id(arm): Episodes(*read) for arm, read in read_variables(report, arms, variables)}
 
@@ -94,7 +94,7 @@ def _limits(report: Report, arms: Sequence[MeasuredArm]) -> list[int]:
 def _is_told(report: Report, arm: MeasuredArm) -> bool:
     """Whether the study tells this arm how many turns it has left."""
     study_arm = report.study_arms.get(arm.arm)
-    turns = getattr(study_arm.sampling, "turns", None) if study_arm else None
+    turns = study_arm.sampling.turns if study_arm else None
     return turns is not None and turns.told
 
 
@@ -110,7 +110,7 @@ def _counts_within(report: Report, arm: MeasuredArm, rows: IntArray, limit: int)
 @once_each
 def turn_limits(report: Report) -> Iterator[TurnLimit]:
     """Yield the curves of the compared arms under each limit, on sets where any has episodes."""
-    for _, arms in report.by_set([arm for arm in report.compared if arm.verdicts is not None]):
+    for _, arms in report.by_set([arm for arm in report.compared_arms if arm.verdicts is not None]):
         if not _limits(report, arms):
             continue
         for arm in arms:
@@ -244,7 +244,7 @@ def limited_answers_frame(answers: Sequence[LimitedAnswer]) -> pd.DataFrame:
 @once_each
 def call_budgets(report: Report) -> Iterator[Budget]:
     """Work out what tool calls buy, at the mean calls of an episode of each arm that makes any."""
-    arms = [arm for arm in report.compared if id(arm) in episodes(report)]
+    arms = [arm for arm in report.compared_arms if id(arm) in episodes(report)]
     for _, arms_of_set in report.by_set(arms):
         costs = []
         for arm in arms_of_set:
