@@ -66,9 +66,9 @@ def test_calls_are_answered_and_counted(engine: Engine) -> None:
         segments = counted["segments"]
         assert sum(n for _, n, *_ in segments) == len(episode.token_ids)
         assert segments[-1][0] == MODEL
-        answers = [(a[2], b[2]) for a, b in pairwise(segments)][::2]
-        assert counted["n_tool_calls"] == len(answers) == counted["n_turns"] - 1
-        for turn, result in answers:
+        answered = list(pairwise(segments))[::2]
+        assert counted["n_tool_calls"] == len(answered) == counted["n_turns"] - 1
+        for (_, _, turn), (_, _, result) in answered:
             (call,) = Blocks(["calculator"]).read_calls(turn)
             assert result == calculate(call.arguments[""])
         if episode.finish is Finish.EOS:
