@@ -1,7 +1,7 @@
 """The models and problem sets that a study file of `configs/study` names, made small.
 
-Every model is a tiny one with random weights, every problem set a file of its real shape, in the
-places where the study file looks for them.
+Every model is a tiny one of its real type with random weights and the chat marks of its family,
+every problem set a file of its real shape, in the places where the study file looks for them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ def verify(gold, response, problem=None):
     letter = response.strip()[:1] or "-"
     return Verdict(Status.WRONG, letter, letter)
 """
+# By a word in a model's name: its type, and what its family has in place of Qwen's chat marks.
+FAMILIES = {
+    "-VL-": ("qwen2_5_vl", {}),
+    "Llama-3": ("llama", {"<|im_start|>": "<|start_header_id|>", "<|im_end|>": "<|eot_id|>"}),
+    "Olmo-3": ("olmo3", {}),
+    "": ("qwen2", {}),
+}
 CONFIGS = Path(__file__).parents[2] / "configs" / "study"
 
 
@@ -58,13 +65,12 @@ def study_folder(
 ) -> Path:
     """A copy of ``configs/study`` with everything there that the named file asks for."""
     configs = Path(shutil.copytree(CONFIGS, folder / "configs" / "study"))
-    tiny = make_tiny_model(folder / "tiny", hidden_size=32)
-    seeing = make_tiny_model(folder / "seeing", "qwen2_5_vl")
+    make_tiny_model(folder / "tiny", hidden_size=32)
     for part in (yaml.safe_load(path.read_text()) for path in files_of(configs / f"{name}.yaml")):
         for entry in (part.get("models") or {}).values():
             if entry and "path" in entry:
                 model = (configs / entry["path"]).resolve()
-                shutil.copytree(seeing if "-VL-" in model.name else tiny, model, dirs_exist_ok=True)
+                shutil.copytree(tiny_of_family(folder, model.name), model, dirs_exist_ok=True)
                 widen(model)
         for key, entry in (part.get("problem_sets") or {}).items():
             if entry and "path" in entry:
@@ -75,6 +81,20 @@ def study_folder(
                     if place.name in ("math", "geometry3k"):
                         file.rename(file.with_name("train.jsonl"))
     return configs / f"{name}.yaml"
+
+
+def tiny_of_family(folder: Path, name: str) -> Path:
+    """A tiny model of the type that a published model has, made once in a folder."""
+    model_type, marks = next(family for word, family in FAMILIES.items() if word in name)
+    tiny = folder / ("tiny" if model_type == "qwen2" else f"tiny-{model_type}")
+    if not tiny.is_dir():
+        make_tiny_model(tiny, model_type)
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            text = (tiny / file).read_text()
+            for mark, other_mark in marks.items():
+                text = text.replace(mark, other_mark)
+            (tiny / file).write_text(text)
+    return tiny
 
 
 def files_of(path: Path) -> list[Path]:
