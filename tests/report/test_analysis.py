@@ -23,8 +23,8 @@ from tests.sweep.replay import make_study as make_stopped
 
 FOLDER = Path(__file__).parents[2] / "analysis"
 SCRIPTS = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
-# The others need a file of judgements, or draw published numbers.
-APART = {"cot_pass_at_k", "problems_over_training"}
+# The others need a file of judgements or stored tokens, or draw published numbers.
+APART = {"cot_pass_at_k", "problems_over_training", "search_tree"}
 ANY_RUN = {
     name
     for name, path in SCRIPTS.items()
