@@ -17,7 +17,7 @@ from rlbhpc.study.expand import expand
 from rlbhpc.study.schema import Recipe
 from rlbhpc.study.tree import load_tree, read_tree
 from tests.engines.server import serving
-from tests.sweep.study_folder import CONFIGS, canary, study_folder
+from tests.sweep.study_folder import CONFIGS, FAMILIES, canary, study_folder
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "common")
 # What a real study of this kind asks for when its problem sets are whole is in the docs; here are
@@ -25,7 +25,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem != "com
 PAIRS = {
     "ablations": 3, "algorithms": 6, "code": 3, "distillation": 4, "magistral": 1, "math": 6,
     "math_stopped": 6, "perplexity": 1, "recipes": 5, "temperature": 3, "vision": 1,
-    "absolute-zero": 2, "controls": 6, "exploration": 11, "rlpr": 5, "ttrl": 2,
+    "absolute-zero": 2, "controls": 6, "exploration": 11, "rlpr": 4, "ttrl": 2,
     "absolute-zero-table": 9, "olmo3": 2, "power": 2, "tools": 2,
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_the_study_asks_for_what_its_authors_ran() -> None:
     few = dict.fromkeys(("math500", "minerva", "olympiadbench", "gsm8k"), 128)
     usual = {"aime24": 1024, "amc23": 1024, **few}
     other = {"llama": {"olympiadbench": 1024}, "qwen-math": {"aime24": 2048}}
-    prompts = {"llama": "completion", "qwen-32b-as-dapo": "dapo-large-k",
+    prompts = {"llama": "simplerl-abel", "qwen-32b-as-dapo": "dapo-large-k",
                "qwen-32b-dapo": "dapo-large-k"}  # fmt: skip
     for arm, entry in arms.items():
         numbers = {s: n(arm, s) for s in usual}
@@ -114,6 +114,15 @@ def test_the_study_asks_for_what_its_authors_ran() -> None:
     assert {name: revision for name, revision in revisions.items() if revision} == {
         "qwen-32b-dapo": "38b8075427d3f7d12075377d1e40495875066189"
     }
+
+
+def test_every_published_model_has_the_type_of_its_family() -> None:
+    """By the words of its name; one of a family that is not here would be taken for a Qwen."""
+    hubs = re.findall(r"hub: ([\w./-]+)", "".join(map(Path.read_text, CONFIGS.glob("*.yaml"))))
+    others = "google/|mistralai/|meta-llama/|allenai/|-VL-|[Ll]lama|Olmo"
+    for hub in set(hubs):
+        (model_type, _) = next(family for word, family in FAMILIES.items() if word in hub)
+        assert (model_type == "qwen2") == (re.search(others, hub) is None), hub
 
 
 @pytest.mark.slow
