@@ -31,7 +31,7 @@ def read(path: Path) -> dict[str, Any]:
     checksum = values.pop("sha256", None) if isinstance(values, dict) else None
     if checksum is None or checksum != digest(values):
         raise ValueError("its checksum does not match")
-    return values
+    return dict(values)
 
 
 def digest(values: Any) -> str:
