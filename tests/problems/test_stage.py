@@ -321,7 +321,7 @@ def test_what_is_at_a_fixed_address_has_no_revision(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").touch()
-    assert staging.staged(tmp_path) == ["a", "b", "c"]
+    assert staging.staged_set_names(tmp_path) == ["a", "b", "c"]
 
 
 def test_every_set_but_the_generated_has_a_source() -> None:
