@@ -131,11 +131,9 @@ def _print_forecast(forecast: Forecast) -> None:
     """Print the work of a training, its settings, and the memory of each rank.
 
     A rank is one process of a training, on a GPU of its own. ``work`` has counts by name, and
-    ``memory`` has bytes by what they hold; ``flop`` is the number of operations.
+    ``memory`` has bytes by what they hold.
     """
     work = [(name, f"{count:,}") for name, count in forecast.work.items()]
-    if forecast.flop:
-        work.append(("operations at most", f"{forecast.flop:.2e}"))
     title = f"{forecast.model}: {forecast.algorithm}, {forecast.parameters:,} parameters"
     print_table(title, ["work", "in the whole run"], work)
     click.echo(", ".join(f"{name} {forecast.settings[name]}" for name in PRINTED_SETTINGS))

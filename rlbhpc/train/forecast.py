@@ -58,11 +58,9 @@ class Forecast:
     """What one training run will do and hold.
 
     ``work`` counts what is sampled and updated over the whole run; ``memory`` is in bytes of one
-    rank, by part. ``flop`` are at most 2 per parameter and token that is read or sampled, 6 that is
-    trained on (Kaplan et al. 2020, arXiv 2001.08361), 4 where the parameter stands still, attention
-    left out; None for supervised training, whose texts have the length that they have. ``share``
-    of a device's memory is left to training while vLLM samples. ``handed`` are the bytes of the
-    weights that one rank's vLLM has of its own, ``largest`` those of the largest weight.
+    rank, by part. ``share`` of a device's memory is left to training while vLLM samples. ``handed``
+    are the bytes of the weights that one rank's vLLM has of its own, ``largest`` those of the
+    largest weight.
     """
 
     model: str
@@ -71,7 +69,6 @@ class Forecast:
     ranks: int
     work: Mapping[str, int]
     memory: Mapping[str, int]
-    flop: float | None
     share: float
     handed: int
     largest: int
@@ -150,38 +147,6 @@ def count_work(settings: Settings, algorithm: Algorithm | None) -> dict[str, int
     work["updates"] = steps * settings.epochs * mini_batches
     work["response tokens at most"] = (responses + refilled) * settings.max_tokens
     return work
-
-
-def count_flop(
-    parameters: int,
-    trained_parameters: int,
-    reference_parameters: int,
-    settings: Settings,
-    algorithm: Algorithm | None,
-) -> float | None:
-    """Floating-point operations of a run at most; None for supervised training.
-
-    A parameter costs 2 per token that is read or sampled. For a token that is trained on it costs
-    4, and 2 more if the parameter learns itself. Each lesson, a response that is learnt from, is
-    counted at full length.
-    """
-    if algorithm is None:
-        return None
-    work = count_work(settings, algorithm)
-    # Tries of tasks, greedy responses and what is refilled are sampled, and not learnt from.
-    lessons_per_step = settings.prompts_per_step * settings.samples_per_prompt
-    lesson_tokens = settings.steps * lessons_per_step * settings.max_tokens
-    # Old log-probs are read again where an update is not exactly on-policy, or a reward needs them.
-    reads_old_logprobs = work["updates"] > work["steps"] or bool(algorithm.kl_beta)
-    # True counts as 1.
-    n_readings = reads_old_logprobs + algorithm.NEEDS_CRITIC
-    n_trainings = settings.epochs * (1 + algorithm.NEEDS_CRITIC)
-    per_lesson_token = parameters * (2.0 * n_readings + 4 * n_trainings)
-    per_lesson_token += 2.0 * trained_parameters * n_trainings
-    if settings.kl_loss or algorithm.kl_beta:
-        per_lesson_token += 2.0 * reference_parameters
-    sampling = 2.0 * parameters * work["response tokens at most"]
-    return sampling + lesson_tokens * per_lesson_token
 
 
 def count_memory(
@@ -385,8 +350,7 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
     """Tell what training ``model`` with these settings will do and hold.
 
     A recipe of the study says how a model is trained. ``parameters`` are those of the model without
-    adapters, ``trained`` those that learn, and ``reference`` those of the model that a penalty is
-    measured against. ``handed`` are the bytes of the weights that vLLM gets for sampling.
+    adapters, and ``reference`` those of the model that a penalty is measured against. ``handed`` are the bytes of the weights that vLLM gets for sampling.
     """
     recipe = _recipe_of(study, model)
     algorithm = algorithm_of(recipe)
@@ -395,7 +359,6 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
     reference = parameters
     if algorithm is not None and algorithm.reference_model:
         reference = _teacher_parameters(study, algorithm.reference_model, settings)
-    trained = policy.model.num_parameters(only_trainable=True)
     memory = count_memory(policy, settings, algorithm, ranks, rollout_rows(study), reference)
     share, handed, largest = 1.0, 0, 0
     if algorithm is not None and settings.rollouts == "vllm":
@@ -412,7 +375,6 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
         ranks=ranks,
         work=count_work(settings, algorithm),
         memory=memory,
-        flop=count_flop(parameters, trained, reference, settings, algorithm),
         share=share,
         handed=handed,
         largest=largest,

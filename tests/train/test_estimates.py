@@ -13,7 +13,6 @@ from rlbhpc.engines.tiny import tiny_config
 from rlbhpc.train.algorithms import make_algorithm
 from rlbhpc.train.forecast import (
     _largest_batch,
-    count_flop,
     count_memory,
     count_work,
     make_policy_without_data,
@@ -47,47 +46,6 @@ def test_work_is_counted_in_prompts_responses_and_updates(
         zip(("steps", "prompts", "responses", "updates"), expected, strict=True)
     ) | {"response tokens at most": (expected[2] + refilled) * 16}
     assert count_work(settings(), None) == {"steps": 5, "pairs": 120, "updates": 5}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "changes", "per_token"),
-    [
-        # Of every parameter 2 for a token that is read and 4 of one that is trained on, 2 more of
-        # those that learn, here a tenth.
-        ("grpo", {}, 2 + 4 + 0.2),
-        ("grpo", {"mini_batch": 12}, 2 + 2 + 4 + 0.2),
-        ("grpo", {"epochs": 2}, 2 + 2 + 2 * 4.2),
-        ("grpo", {"kl_loss": 0.1}, 2 + 2 + 4 + 0.2),
-        # What the policy and the reference say of a response; what the critic expects of it.
-        ("rloo", {"kl_beta": 0.1}, 2 + 2 + 2 + 4 + 0.2),
-        ("ppo", {}, 2 + 2 + 2 * 4.2),
-        ("ppo", {"mini_batch": 12, "epochs": 3, "kl_loss": 0.1}, 2 + 2 + 2 + 2 + 6 * 4.2),
-    ],
-)
-def test_operations_are_those_of_reading_and_learning(
-    algorithm: str, changes: dict[str, Any], per_token: float
-) -> None:
-    beta = {"kl_beta": changes.pop("kl_beta")} if "kl_beta" in changes else {}
-    chosen, given = make_algorithm(algorithm, **beta), settings(**changes)
-    flop = count_flop(1000, 100, 1000, given, chosen)
-    assert flop == pytest.approx(per_token * 1000 * 120 * 16)
-    assert count_flop(1000, 100, 0, given, None) is None
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "samples", "sampled"),
-    [
-        ("remax", 4, 4 + 1),  # a greedy response each
-        ("dapo", 4, 4 + 10 * 4),  # groups that others take the place of, up to ten times
-        ("absolute-zero", 1, 1 + 8 / 2),  # eight tries of each proposal, which are half
-    ],
-)
-def test_what_is_sampled_and_not_learnt_from_counts_as_sampled_alone(
-    algorithm: str, samples: int, sampled: float
-) -> None:
-    given = settings(samples_per_prompt=samples)
-    flop = count_flop(1000, 100, 1000, given, make_algorithm(algorithm))
-    assert flop == pytest.approx((2 * sampled + 4.2 * samples) * 1000 * 30 * 16)
 
 
 def held(algorithm: str | None, ranks: int = 1, rows: int = 256, **changes: Any) -> dict[str, int]:

@@ -204,8 +204,6 @@ def test_a_teacher_counts_by_its_own_size(tmp_path: Path) -> None:
     tight = json.loads(dry_run(study, ["taught"], "--ranks", 8, "--memory", 80).stdout)[0]
     assert tight["settings"]["zero_stage"] == 3
     assert tight["memory"]["reference weights"] == teacher // 8
-    # A step reads each response with the teacher, too.
-    assert taught["flop"] > 2 * tuned["parameters"] * 64 * 4 * 512
 
 
 REINFORCED = """

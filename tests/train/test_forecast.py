@@ -73,15 +73,11 @@ def test_a_chain_that_is_not_trained_yet_is_foretold_and_nothing_is_written(
     }  # fmt: skip
     assert rl["parameters"] == base["parameters"]
     assert rl["total"] == sum(rl["memory"].values())
-    # Rollouts and old log-probs read, two epochs train.
-    assert rl["flop"] == rl["parameters"] * 72 * 60 * (2 + 2 + 12)
     once = "mini_batch: 24, epochs: 1, zero_stage: 0"
     words = {"algorithm": "remax", "options": once}
     greedy = json.loads(dry_run(tmp_path, "rl", "--json", **words))[-1]
-    # One greedy answer a prompt beside its samples, which is not learnt from; an update of the
-    # whole rollout reads nothing.
+    # One greedy answer a prompt beside its samples.
     assert greedy["work"]["responses"] == 72 + 12
-    assert greedy["flop"] == greedy["parameters"] * 60 * (84 * 2 + 72 * 6)
 
 
 @pytest.mark.engine
@@ -135,9 +131,7 @@ def test_each_phase_has_to_fit(
 ) -> None:
     parts = {"activations": 20, "policy weights": 50, "policy buffer": 1, "policy gradients": 3}
     memory = {name: size << 30 for name, size in parts.items()}
-    forecast = Forecast(
-        "rl", "grpo", 7 << 30, 1, {}, memory, None, share, handed << 30, 2 << 30, {}
-    )
+    forecast = Forecast("rl", "grpo", 7 << 30, 1, {}, memory, share, handed << 30, 2 << 30, {})
     why = forecast.shortfall(limit << 30)
     assert bool(why) == (phase is not None)
     assert why.startswith(phase or "")
