@@ -354,28 +354,6 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
     are the bytes of the weights that vLLM gets for sampling.
     """
     recipe = _recipe_of(study, model)
-    settings = settings_of(recipe, study.last_step(model), gpu=limit > 0)
-    saved_zero = _zero_of_saved_state(study, model)
-    choices = ZERO_OF_RANKS if ranks > 1 else ZERO_OF_ONE_RANK
-    if not limit or {"zero_stage", "offload"} & recipe.options.keys():
-        choices = ((settings.zero_stage, settings.offload),)
-    elif saved_zero is not None:
-        choices = (saved_zero,)
-    for stage, offload in choices:
-        divided = replace(settings, zero_stage=stage, offload=offload)
-        foretold = forecast_with(study, model, divided, ranks)
-        if not limit or not foretold.shortfall(limit):
-            break
-    return foretold
-
-
-def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> Forecast:
-    """Tell what training ``model`` with these settings will do and hold.
-
-    A recipe of the study says how a model is trained. ``parameters`` are those of the model without
-    adapters, and ``reference`` those of the model that a penalty is measured against. ``handed`` are the bytes of the weights that vLLM gets for sampling.
-    """
-    recipe = _recipe_of(study, model)
     algorithm = algorithm_of(recipe)
     policy = make_policy_without_data(_start_config(study, model), settings)
     parameters = count_base_parameters(policy)
