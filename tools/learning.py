@@ -217,7 +217,8 @@ def pass_within(samples: xr.Dataset, limit: int) -> np.ndarray[Any, Any]:
     last = samples.isel(step=-1)
     is_solved = (last["verdict"] == Status.RIGHT) & (last["n_turns"] <= limit)
     counts = Counts.of(counts_of(samples).n, is_solved.sum("sample").values)
-    return counts.pass_at_k(DRAWN).mean(0)
+    means: np.ndarray[Any, Any] = counts.pass_at_k(DRAWN).mean(0)
+    return means
 
 
 def draw(rows: Mapping[str, list[Row]], path: Path) -> None:
