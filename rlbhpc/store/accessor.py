@@ -490,6 +490,11 @@ def _keep_fair_samples(dataset: xr.Dataset, stop_after: int) -> xr.Dataset:
     them, so a selection that has some of them, and not all before, is refused.
     """
     looks = provenance(dataset.attrs).get(LOOKS)
+    if isinstance(looks, list):
+        raise UserError(
+            "this cube was made by an earlier version, which did not store what the looks of "
+            "`rlbhpc plan --until` began with; run `rlbhpc sample` and `rlbhpc compact`"
+        )
     n_of_all = _shared_number(dataset, N_OF_ALL) or (looks["n"] if looks else 0)
     if not stop_after and not n_of_all:
         return dataset

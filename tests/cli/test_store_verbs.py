@@ -81,12 +81,11 @@ def test_merge(layout: Layout, tmp_path: Path) -> None:
     assert result.stdout.startswith("4 new samples, 1 files copied")
     assert call("merge", layout.root, stick.root)[0] == NOTHING_TO_DO
     call("seal", stick.root)
-    damage_part(next(stick.parts(ARM, SET).iterdir()))
-    code, result = call("merge", layout.root, stick.root, "--json")
-    assert code == INCOMPLETE
-    (damaged,) = json.loads(result.stdout)["left_out"]
+    damaged = next(stick.parts(ARM, SET).iterdir())
+    damage_part(damaged)
     code, result = call("merge", layout.root, stick.root)
-    assert f"{damaged} is damaged and was left out\n" in result.stderr
+    assert code == INCOMPLETE
+    assert damaged.name in result.stderr
 
 
 @pytest.mark.parametrize("words", [("seal",), ("gc",), ("merge", "other")])
