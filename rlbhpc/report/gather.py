@@ -96,6 +96,7 @@ def gather(folder: Path, pairs: Sequence[Pair] = ()) -> Report:
         last_comparisons=tuple(last_comparisons),
         notes=(
             *(f"{group}, imported from {causes}." for group, causes in shortfalls.items()),
+            *_shared_file_notes(provenance, last_comparisons),
             *notes,
             *(note for pair in last_comparisons for note in _comparison_notes(pair, shortfalls)),
             *(note for pair in last_comparisons for note in _topic_notes(pair, topics)),
@@ -410,6 +411,25 @@ def _foreign_verdict_notes(
                 f"{group.arm} on {group.problem_set}: {total - verdicts_by_grader[own_grader]:,} "
                 f"of {total:,} verdicts are of {', '.join(foreign)} and not of {own_grader}, the "
                 "study's verifier; `rlbhpc verify RUN --into NEW` judges all of them with it."
+            )
+
+
+def _shared_file_notes(provenance: Provenance, comparisons: list[Comparison]) -> Iterator[str]:
+    """Name pairs of different arms that hold samples of one imported file.
+
+    ``provenance``: how the samples of each group ``<arm>/<problem set>`` were made, with the digest
+    of each imported file. Equal digests: both arms have the same samples.
+    """
+    for pair in comparisons:
+        base, trained = pair.base.group, pair.trained.group
+        base_files = provenance[base].get("imported", {})
+        trained_files = provenance[trained].get("imported", {})
+        digests = {origin["sha256"] for origin in base_files.values()}
+        shared = [name for name, origin in trained_files.items() if origin["sha256"] in digests]
+        if shared and base != trained:
+            yield (
+                f"{trained} and {base} hold samples of the same file, {', '.join(shared)}: what "
+                "they are compared on cannot differ there."
             )
 
 
