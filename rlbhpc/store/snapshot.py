@@ -214,11 +214,11 @@ def _is_foreign(
     """Whether a file belongs into the folder of another arm or problem set, which is then noted."""
     for cell in file.cells:
         if cell.arm != arm or cell.problem.partition("/")[0] != set_name:
+            count = file.sample_count
             reason = (
-                f"its samples are of another arm or problem set ({cell.arm}, {cell.problem}) than "
+                f"{count} samples of another arm or problem set ({cell.arm}, {cell.problem}) than "
                 "its folder's; move the file to the folder that it belongs to"
             )
-            count = file.sample_count
             skipped.append(Skipped(file.path, reason, left_out.FOREIGN, count))
             return True
     return False
