@@ -86,7 +86,7 @@ def test_every_part_has_its_place(window: Browser, whole: Path) -> None:
     window.open(whole, 1400)
     heads = window.ask("[...document.querySelectorAll('h3')].map(e => e.textContent)")
     for part in (
-        "prompt sensitivity", "for a budget of tokens", "for a budget of device-hours",
+        "prompt sensitivity", "for a budget of response tokens", "for a budget of device-hours",
         "Another grader", "A checkpoint that the data chose", "what the conclusion hangs on",
     ):  # fmt: skip
         assert any(part in head for head in heads), part
