@@ -471,12 +471,11 @@ def rewarded(folder: Path, text: str) -> float:
 def test_who_edits_a_verifier_is_told_of_the_verdicts_before(folder: Path) -> None:
     study = folder / "own.yaml"
     store_study(load_study(study))
-    assert "Nothing changed since the last run." in run("check", study)
+    verdicts_kept = "Stored samples of sums keep the verdicts of the verifier before"
+    assert verdicts_kept not in run("check", study)
     with (folder / "verifier.py").open("a") as text:
         text.write("# a remark\n")
-    told = run("check", study)
-    assert "problem_sets.sums.verifier: verifier.py@" in told
-    assert "Stored samples of sums keep the verdicts of the verifier before" in told
+    assert verdicts_kept in run("check", study)
     assert store_study(load_study(study)) == ["sums"]
     assert store_study(load_study(study)) == []
 
