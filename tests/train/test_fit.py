@@ -31,7 +31,7 @@ TOWER = {
 }  # fmt: skip
 FILES = (
     "ablations", "absolute-zero", "algorithms", "controls", "exploration", "recipes", "rlpr",
-    "ttrl",
+    "tools", "ttrl",
 )  # fmt: skip
 # What does not train on 8 GPUs of one node, as the file says.
 RANKS = {"dapo": 128}
@@ -97,7 +97,6 @@ prompts                  115,200
 responses                921,600
 updates                  450
 response tokens at most  7,549,747,200
-operations at most       4.60e+20
 rollouts vllm, dtype bfloat16, recompute True, zero_stage 2, offload False, micro_tokens 16384
 grpo: memory of each of 8 ranks
 part                MiB
@@ -140,7 +139,7 @@ def test_of_zero_the_least_that_fits_is_taken(shipped: dict[str, Path]) -> None:
         assert (settings["zero_stage"], settings["offload"]) == (stage, offload), (ranks, memory)
 
 
-def test_what_cannot_fit_is_refused_with_the_nearest_that_does(shipped: dict[str, Path]) -> None:
+def test_what_cannot_fit_is_refused_with_what_would_help(shipped: dict[str, Path]) -> None:
     own = "recipes.grpo.options"
     words = ("--ranks", 8, "--memory", 80, "--set", f"{own}.recompute=false")
     refused = dry_run(shipped["algorithms"], ["grpo"], *words)
@@ -148,16 +147,11 @@ def test_what_cannot_fit_is_refused_with_the_nearest_that_does(shipped: dict[str
     message = str(refused.exception)
     assert "one rank holds" in message and "has 72.0 of 80.0" in message
     assert "the largest parts are activations" in message
-    nearest = yaml.safe_load(message.partition("fits: ")[2].partition(" under")[0])
-    assert nearest == {"recompute": True}
-    words = (
-        *words[:-1],
-        *(f"{own}.{name}={str(value).lower()}" for name, value in nearest.items()),
-    )
-    assert dry_run(shipped["algorithms"], ["grpo"], *words).exception is None
+    assert "`recompute: true`" in message
+    assert dry_run(shipped["algorithms"], ["grpo"], *words[:-2]).exception is None
     # On one GPU nothing but more of them helps.
     alone = dry_run(shipped["algorithms"], ["grpo"], "--memory", 24)
-    assert "ranks: " in str(alone.exception) and "`ranks` are GPUs" in str(alone.exception)
+    assert "share the training among more GPUs" in str(alone.exception)
 
 
 LARGER = """
@@ -258,13 +252,13 @@ def test_check_and_a_start_refuse_it_too(
     words = [str(shipped["recipes"]), "--set", "cluster=small"]
     result = CliRunner().invoke(check, words, standalone_mode=False)
     assert isinstance(result.exception, UserError)
-    assert "model simplerl: " in str(result.exception) and "ranks: " in str(result.exception)
+    assert "model simplerl: " in str(result.exception)
     site.write_text("train: {gpus: 8, nodes: 16}\ngpu_memory: 80\n")
     assert CliRunner().invoke(check, words, standalone_mode=False).exception is None
     monkeypatch.setattr("rlbhpc.train.forecast.device_memory", lambda: 24 << 30)
     started = CliRunner().invoke(train, [str(shipped["algorithms"]), "grpo"], standalone_mode=False)
     assert isinstance(started.exception, UserError)
-    assert "model grpo: " in str(started.exception) and "fits: " in str(started.exception)
+    assert "model grpo: " in str(started.exception)
 
 
 VERBS = (
