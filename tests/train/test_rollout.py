@@ -184,6 +184,15 @@ def sampler_run(folder: Path, algorithm: str = "grpo", **changes: Any) -> Run:
                 },
             },
         ),
+        (
+            "grpo", {"rollout_tensor_parallel": 2}, 4, 99,
+            {
+                "rows": 3, "max_length": 13, "tensor_parallel": 2,
+                "options": {
+                    "enable_sleep_mode": False, "distributed_executor_backend": "external_launcher",
+                },
+            },
+        ),
     ],
 )  # fmt: skip
 def test_a_sampler_is_as_large_as_a_step_needs(
@@ -202,7 +211,10 @@ def test_a_sampler_is_as_large_as_a_step_needs(
     monkeypatch.setattr(rollout.dist, "get_world_size", lambda: ranks)
     kind = changes.get("rollouts", "vllm")
     rollout_engine(sampler_run(tmp_path, algorithm, **{"rollouts": kind, **changes}), rows)
-    beside = {"dtype": "float32", "memory": 0.3, "options": {"enable_sleep_mode": False}}
+    beside = {
+        "dtype": "float32", "memory": 0.3, "tensor_parallel": 1,
+        "options": {"enable_sleep_mode": False},
+    }  # fmt: skip
     assert made == [(kind, tmp_path, {**(beside if kind == "vllm" else {}), **expected})]
 
 
