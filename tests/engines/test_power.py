@@ -136,6 +136,7 @@ class Words:
         return Completion(request.tag, *arrays, "", Finish.EOS)
 
 
+@pytest.mark.slow
 def test_samples_follow_the_power_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "StopText", lambda tokens, sampling: Words())
     model = Enumerated(longest=SAMPLING.max_tokens)
