@@ -121,9 +121,10 @@ class Learner:
         """Load the frozen policy that a penalty is measured against."""
         with ds.divide_while_loading(self.settings):
             reference = Policy.load(model, DTYPES[self.settings.dtype])
-        reference.requires_grad_(False)
+        # Moved first: a move puts other buffers in the place of saved ones.
+        reference = reference.requires_grad_(False).eval().to(self.device)
         self._reference_weights = named_weights(reference)
-        self.reference = ds.wrap_frozen(reference.to(self.device).eval(), self.settings)
+        self.reference = ds.wrap_frozen(reference, self.settings)
 
     def named_reference_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Whole weights of the reference by name; every rank must iterate to the end."""
