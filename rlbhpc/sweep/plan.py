@@ -151,13 +151,14 @@ class Presence:
         """Runs of sample indices that are requested and do not exist, problem by problem.
 
         ``flags`` has a row for each problem and a column for each sample index; 0 means that no
-        sample is stored. With a 0 put before and behind each row of what is missing, a run begins
-        and ends where neighbours differ.
+        sample is stored. With a False put before and behind the row of what is missing, a run
+        begins and ends where neighbours differ. Row by row, so that no second table of all samples
+        is held.
         """
-        is_missing = ((self.flags == 0) & self._is_requested).astype(np.int8)
-        differences = np.diff(np.pad(is_missing, ((0, 0), (1, 1))))
-        for problem, row in enumerate(differences):
-            changes = np.flatnonzero(row).tolist()
+        end = np.zeros(1, bool)
+        for problem, (flags, n) in enumerate(zip(self.flags, self.n.tolist(), strict=True)):
+            is_missing = np.concatenate([end, flags[:n] == 0, end])
+            changes = np.flatnonzero(is_missing[1:] != is_missing[:-1]).tolist()
             for start, stop in zip(changes[::2], changes[1::2], strict=True):
                 yield MissingRun(problem, start, stop)
 
