@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlbhpc.report.aspect import Report
     from rlbhpc.store.questions import Question
     from rlbhpc.store.samples import StoredSample
-    from rlbhpc.view.run import Browser, ProblemRow, SampleRow
+    from rlbhpc.view.run import OpenRun, ProblemRow, SampleRow
 
 # Width of the names before the values of a sample.
 LABEL_WIDTH: Final = 14
@@ -63,7 +63,7 @@ LABEL_WIDTH: Final = 14
     type=click.Path(path_type=Path),
     help="The same samples under another grader, from rlbhpc verify RUN --into.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open the page in this machine's browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in this machine's opened.")
 def report(
     run: Path, terminal: bool, verbose: bool, as_json: bool, out: Path | None,
     compare: tuple[str, ...], figures: Path | None, style: str | None, regraded: Path | None,
@@ -137,7 +137,7 @@ def exit_code(gathered: Report) -> int:
     default=0,
     help="Port to listen on. Default: a free one.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in this machine's browser.")
+@click.option("--open", "opens", is_flag=True, help="Open it in this machine's opened.")
 @click.option(
     "-o",
     "--out",
@@ -212,14 +212,14 @@ def show(
     """
     if sample is not None and problem is None:
         raise UserError("--sample needs --problem: say whose sample")
-    from rlbhpc.view.run import Browser, Choice, ProblemRow, SampleRow
+    from rlbhpc.view.run import Choice, OpenRun, ProblemRow, SampleRow
 
-    browser = Browser(run, Choice(arm, step, problem, sample))
+    opened = OpenRun(run, Choice(arm, step, problem, sample))
     if sample is not None:
-        return _show_responses(browser, as_json)
+        return _show_responses(opened, as_json)
     if problem is not None:
-        return _show_rows("Samples", SampleRow._fields, browser.samples(), as_json)
-    return _show_rows("Problems", ProblemRow._fields, browser.problems(), as_json)
+        return _show_rows("Samples", SampleRow._fields, opened.samples(), as_json)
+    return _show_rows("Problems", ProblemRow._fields, opened.problems(), as_json)
 
 
 def _show_rows(
@@ -247,15 +247,15 @@ def _show_value(name: str, value: Any) -> Any:
     return value
 
 
-def _show_responses(browser: Browser, as_json: bool) -> int:
+def _show_responses(opened: OpenRun, as_json: bool) -> int:
     """Print the responses that were chosen, each with all that is known of it; gives the exit code.
 
-    ``browser`` reads a run. What it finds has the sample, whose ``key`` says which one it is, and
+    ``opened``: the run. What it finds has the sample, whose ``key`` says which one it is, and
     where it is stored. `tell` prints on stderr.
     """
     records = []
-    for found in browser.responses():
-        question = browser.question_of(found.sample.key)
+    for found in opened.responses():
+        question = opened.questions.get(found.sample.key.problem)
         records.append(_response_record(found, question))
     if as_json:
         print_json(records, ascii_only=True)

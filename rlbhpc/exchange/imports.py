@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from rlbhpc import __version__
 from rlbhpc.engines.completion import finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.exchange.arriving import (
@@ -37,7 +36,7 @@ from rlbhpc.exchange.formats.form import (
 )
 from rlbhpc.exchange.formats.rows import entries, fields, file_ending, json_lines, open_unpacked
 from rlbhpc.problems.problem import Problem
-from rlbhpc.store import checked, grid, tables
+from rlbhpc.store import grid, tables
 from rlbhpc.store import samples as stored_samples
 from rlbhpc.store.grid import Grid, natural_order
 from rlbhpc.store.journal import JournalWriter
@@ -380,31 +379,10 @@ def _origins_by_name(origins: dict[Path, Origin], earlier: dict[str, Origin]) ->
     return by_name
 
 
-def _earlier_origins(layout: Layout, target: Target) -> dict[str, Origin]:
-    """Where the samples that an arm has are from, by name of the file."""
-    stored_plan = _stored_plan(layout, target)
-    return stored_plan.provenance.get("imported", {}) if stored_plan else {}
-
-
-def _begin_attempt(layout: Layout, imported: dict[str, Origin]) -> str:
-    """Record what differs from run to run, and return a name that is unique and sorts by time.
-
-    An attempt is one call that writes samples. ``imported`` are the origins of the files.
-    ``layout`` gives the paths of the run's folder. ``checked.write`` stores a record with a
-    checksum.
-    """
-    now = datetime.now(UTC)
-    host = platform.node()
-    name = f"{now:%Y%m%dT%H%M%S}-{host.partition('.')[0]}-{secrets.token_hex(6)}"
-    record = {
-        "attempt": name,
-        "began": now.isoformat(timespec="seconds"),
-        "host": host,
-        "rlbhpc": __version__,
-        "imported": imported,
-    }
-    checked.write(layout.attempts / f"{name}.json", record)
-    return name
+def _new_attempt() -> str:
+    """A name for one call that writes samples; it is unique and sorts by time."""
+    host = platform.node().partition(".")[0]
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{host}-{secrets.token_hex(6)}"
 
 
 def _store_counts(layout: Layout, target: Target, counts: Counts, has_samples: bool) -> int:
@@ -443,22 +421,23 @@ def _store_samples(
     target = samples.target
     # A plan that was lost is written again: without it the cube stays as it is. One of an older
     # version gets the questions.
+    stored_plan = Grid.load(layout.grid(target.arm, target.problem_set))
     stored_texts = stored_questions(layout, target.arm, target.problem_set)
     has_new_texts = not samples.questions.keys() <= stored_texts.keys()
-    is_planned = _stored_plan(layout, target) is not None
-    is_plan_outdated = samples.known > 0 and (has_new_texts or not is_planned)
+    is_plan_outdated = samples.known > 0 and (has_new_texts or stored_plan is None)
     if not samples.new and not is_plan_outdated:
         return
     _reject_copies(origins)
+    stored_origins = stored_plan.provenance.get("imported", {}) if stored_plan else {}
     earlier = {
         name: origin
-        for name, origin in _earlier_origins(layout, target).items()
+        for name, origin in stored_origins.items()
         if name not in completed_names or "shortfall" not in origin
     }
     imported = _origins_by_name(origins, earlier)
     if samples.new:
-        attempt = _begin_attempt(layout, _origins_by_name(origins, {}))
-        with JournalWriter(layout.journals(target.arm, target.problem_set), attempt) as writer:
+        folder = layout.journals(target.arm, target.problem_set)
+        with JournalWriter(folder, _new_attempt()) as writer:
             for sample in samples.samples():
                 writer.append(sample)
     cells = {
@@ -468,10 +447,6 @@ def _store_samples(
     questions = put_questions(layout, target.arm, target.problem_set, samples.questions)
     provenance = {"imported": imported, **questions}
     grid.request_samples(layout, target.arm, target.problem_set, target.model, cells, provenance)
-
-
-def _stored_plan(layout: Layout, target: Target) -> Grid | None:
-    return Grid.load(layout.grid(target.arm, target.problem_set))
 
 
 def _stored_digests(layout: Layout, target: Target) -> tuple[Digests, set[SampleKey]]:

@@ -160,7 +160,7 @@ def problem_page(
         neighbours=neighbours,
         link=f"{table_address}#{urlencode(link)}",
         words=[*strata, *run.marks(problem, pair)],
-        question=run.question(problem),
+        question=run.questions.get(problem),
         judgements=load_judgements(run.layout),
         facts=_facts,
         turns_of=lambda sample: read_turns(sample.trace, sample.text),

@@ -1,7 +1,7 @@
 """Look through a run: its problems with their counts, the samples of a problem, both sides of it.
 
-:class:`Browser` lists what ``rlbhpc show`` prints. :class:`OpenRun` adds what the pages of
-``rlbhpc view`` compare: two sides, of which each is an arm at a training step.
+:class:`OpenRun` lists what ``rlbhpc show`` prints, and compares what the pages of ``rlbhpc view``
+do: two sides, of which each is an arm at a training step.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from rlbhpc.engines.completion import Finish, finish_name
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import STRATA
 from rlbhpc.store import samples
+from rlbhpc.store.parts import FAILED
 from rlbhpc.store.questions import Question, read_questions
 from rlbhpc.store.reader import open_cube
 from rlbhpc.store.samples import StoredSample
 from rlbhpc.store.sources import Group
-from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.layout import Layout, entries
 from rlbhpc.study.load import study_of
 from rlbhpc.verify.verdict import Status
 
 #: A problem with so many right samples at most, and at least one, is thin.
 THIN: Final = 2
-# Samples that are looked at together; bounds the memory.
-_CELLS_AT_ONCE: Final = 1 << 22
 
 
 class ProblemRow(NamedTuple):
@@ -80,194 +78,51 @@ class Choice:
     sample: int | None = None
 
 
-class Browser:
-    """An opened run, narrowed to a choice: ``groups`` has the chosen problems of each arm."""
-
-    def __init__(self, folder: Path, choice: Choice) -> None:
-        """Open the run in ``folder``, and narrow it to the problems that were chosen.
-
-        ``tree``: all that the run has stored. A *group* of it is one arm (a model) on one problem
-        set: a Dataset with the dimensions problem and step, and also sample if single samples are
-        stored and not only counts.
-        """
-        self.layout = Layout(folder)
-        self.tree = open_cube(folder)
-        self._choice = choice
-        self._questions: dict[tuple[str, str], dict[str, Question]] = {}
-        all_groups = [
-            node.to_dataset()
-            for node in self.tree.subtree
-            if node.attrs.get("kind") in {"samples", "counts"}
-        ]
-        self.groups = _select_groups(all_groups, choice)
-
-    def problems(self) -> Iterator[ProblemRow]:
-        """Problems with their counts, by arm, step and the order of the set."""
-        for group in self.groups:
-            for step_rows in _count_problems(group):
-                yield from step_rows
-
-    def samples(self) -> Iterator[SampleRow]:
-        """Yield the chosen samples without their texts, by arm, step, problem and number.
-
-        A *group* has the samples of one arm on one problem set; one that stores only counts has no
-        single samples. Problems are read in batches, so that not too many values are in memory at
-        once.
-        """
-        for group in self.groups:
-            if "verdict" not in group:
-                continue
-            batch_size = max(1, _CELLS_AT_ONCE // max(1, group.sizes["sample"]))
-            for rows in _count_problems(group):
-                for start in range(0, len(rows), batch_size):
-                    yield from self._list_samples(group, rows[start : start + batch_size])
-
-    def _list_samples(self, group: xr.Dataset, rows: Sequence[ProblemRow]) -> Iterator[SampleRow]:
-        """Yield the samples of some problems at one step.
-
-        ``group``: one arm on one problem set, with dimensions problem, step and sample. ``rows``:
-        the problems, all of one step. The arrays taken from it have a row for each problem and a
-        column for each sample number; MISSING means that there is no such sample.
-        """
-        cells = group.sel(problem=[row.problem for row in rows], step=rows[0].step)
-        verdict = cells["verdict"].values
-        finish = cells["finish"].values
-        n_tokens = cells["n_tokens"].values
-        seed = cells["seed"].values
-        for row_index, sample in np.argwhere(verdict != Status.MISSING).tolist():
-            row = rows[row_index]
-            cell = row_index, sample
-            yield SampleRow(
-                arm=row.arm,
-                step=row.step,
-                problem=row.problem,
-                sample=sample,
-                verdict=Status(int(verdict[cell])).name.lower(),
-                finish=finish_name(int(finish[cell])),
-                n_tokens=int(n_tokens[cell]),
-                seed=int(seed[cell]),
-            )
-
-    def question_of(self, key: SampleKey) -> Question | None:
-        """What the problem of a sample asks; None where it isn't stored."""
-        set_name = key.problem.partition("/")[0]
-        group_name = (key.arm, set_name)
-        if group_name not in self._questions:
-            self._questions[group_name] = read_questions(self.layout, key.arm, set_name)
-        return self._questions[group_name].get(key.problem)
-
-    def responses(self) -> list[StoredSample]:
-        """Return the chosen samples of the chosen problem with their texts.
-
-        ``_choice.sample``: the number of one sample, or None for all. A *group* has the samples of
-        one arm (a model) on one problem set; ids of problems begin with the set's name.
-        """
-        number = self._choice.sample
-        sample_numbers = None if number is None else {number}
-        responses = []
-        for group in self.groups:
-            set_name = str(group["problem_set"].item())
-            problems = [
-                problem
-                for problem in group["problem"].values.tolist()
-                if problem.startswith(f"{set_name}/")
-            ]
-            steps = set(group["step"].values.tolist())
-            samples_by_problem = dict.fromkeys(problems, sample_numbers)
-            responses += samples.find_samples(
-                self.layout, _group_name(group), samples_by_problem, steps
-            )
-        return responses
-
-
-def _count_problems(group: xr.Dataset) -> Iterator[list[ProblemRow]]:
-    """Yield, for each step of a group, the rows of its problems that have samples.
-
-    A *group* is one arm (a model) on one problem set. ``n`` and ``right`` are the numbers of judged
-    and of right samples, ``failed`` of those that failed to be generated or judged. All three
-    arrays have the axes problem and step.
-    """
-    counts = group.rlb.counts()
-    n, right = counts["n"].values, counts["c"].values
-    failed = np.zeros_like(n)
-    if "verdict" in group:
-        is_failed = group["verdict"].isin([Status.FAILED, Status.ERROR])
-        failed = is_failed.sum("sample").transpose("problem", "step").values
-    arm = _group_name(group).arm
-    problems = group["problem"].values.tolist()
-    for step_index, step in enumerate(group["step"].values.tolist()):
-        has_samples = (n[:, step_index] + failed[:, step_index]) > 0
-        yield [
-            ProblemRow(
-                arm=arm,
-                step=step,
-                problem=problems[index],
-                n=int(n[index, step_index]),
-                right=int(right[index, step_index]),
-                failed=int(failed[index, step_index]),
-            )
-            for index in np.flatnonzero(has_samples).tolist()
-        ]
-
-
-def _group_name(group: xr.Dataset) -> Group:
-    return Group(str(group["arm"].item()), str(group["problem_set"].item()))
-
-
-def _select_groups(groups: list[xr.Dataset], choice: Choice) -> list[xr.Dataset]:
+def _select_groups(groups: dict[Group, xr.Dataset], choice: Choice) -> dict[Group, xr.Dataset]:
     """Keep what was chosen of each group; a name that no group has is refused.
 
     A *group* is one arm (a model) on one problem set. ``choice``: names an arm, a step and a
     problem; None leaves all in. Groups without a chosen problem are left out.
     """
-    if choice.arm is not None:
-        arms = [_group_name(group).arm for group in groups]
-        _require_name(f"no arm {choice.arm!r}", choice.arm, arms)
-        groups = [group for group in groups if _group_name(group).arm == choice.arm]
-    if choice.step is not None:
-        steps = {step for group in groups for step in group["step"].values.tolist()}
-        step_names = [str(step) for step in sorted(steps)]
-        _require_name(f"no step {choice.step}", str(choice.step), step_names)
-        groups = [
-            group.sel(step=[choice.step]) for group in groups if choice.step in group["step"].values
+    if choice == Choice():
+        return groups
+    arms: list[str] = []
+    steps: list[int] = []
+    problems: list[str] = []
+    selected = {}
+    for name, group in groups.items():
+        arms.append(name.arm)
+        steps += group["step"].values.tolist()
+        problems += group["problem"].values.tolist()
+        chosen_steps = [step for step in group["step"].values if choice.step in {None, step}]
+        chosen_problems = [
+            problem
+            for problem in group["problem"].values
+            if choice.problem in {None, problem, problem.partition("/")[2]}
         ]
-    if choice.problem is not None:
-        groups = _select_problem(groups, choice.problem)
-    return [group for group in groups if group.sizes["problem"]]
-
-
-def _select_problem(groups: list[xr.Dataset], problem: str) -> list[xr.Dataset]:
-    """Keep one problem of each group, by its id with or without the set.
-
-    A *group* is one arm (a model) on one problem set. Ids are ``set/name``, so the name alone may
-    match in several sets. A problem that no group has is refused.
-    """
-    all_ids: list[str] = []
-    selected = []
-    for group in groups:
-        ids = group["problem"].values.tolist()
-        all_ids += ids
-        matching = [name for name in ids if problem in {name, name.partition("/")[2]}]
-        selected.append(group.sel(problem=matching))
-    if not any(group.sizes["problem"] for group in selected):
-        _require_name(f"no problem {problem!r}", problem, all_ids)
+        if choice.arm in {None, name.arm} and chosen_steps and chosen_problems:
+            selected[name] = group.sel(step=chosen_steps, problem=chosen_problems)
+    _require_name("arm", choice.arm, arms)
+    _require_name("step", choice.step, sorted(steps))
+    local_ids = [problem.partition("/")[2] for problem in problems]
+    if choice.problem not in local_ids:
+        _require_name("problem", choice.problem, problems)
     return selected
 
 
-def _require_name(message: str, name: str, known_names: list[str]) -> None:
+def _require_name(noun: str, name: object, known_names: Sequence[object]) -> None:
     """Raise an error if ``name`` isn't a known name, and list those that are like it.
 
-    ``message``: how the error begins, such as "no arm 'x'".
+    ``noun``: what it is the name of, such as an arm. None names nothing.
     """
-    if name in known_names:
+    if name is None or name in known_names:
         return
-    shown = difflib.get_close_matches(name, known_names, n=3) or known_names[:5]
-    hidden_count = len(known_names) - len(shown)
+    names = list(map(str, dict.fromkeys(known_names)))
+    shown = difflib.get_close_matches(str(name), names, n=3) or names[:5]
+    hidden_count = len(names) - len(shown)
     more = f" and {hidden_count} more" if hidden_count > 0 else ""
-    raise UserError(f"{message} in this run; there are {', '.join(shown) or 'none'}{more}")
+    raise UserError(f"no {noun} {name!r} in this run; there are {', '.join(shown) or 'none'}{more}")
 
-
-# --- a run as its pages show it ------------------------------------------------------------------
 
 #: A problem is marked "cut" or "no answer" if at least this share of a side's samples is.
 MARK_SHARE: Final = 0.1
@@ -311,12 +166,13 @@ class Pair(NamedTuple):
 class Tally(NamedTuple):
     """How many samples of a problem on one side are judged, right, cut, without an answer.
 
-    ``disagreeing`` are right by one of the strict and the lenient verdict alone; 0 in a run that
-    stores one verdict.
+    ``failed``: those that failed to be generated or judged. ``disagreeing`` are right by one of the
+    strict and the lenient verdict alone; 0 in a run that stores one verdict.
     """
 
     n: int = 0
     right: int = 0
+    failed: int = 0
     cut: int = 0
     no_answer: int = 0
     disagreeing: int = 0
@@ -348,23 +204,59 @@ class Hit(NamedTuple):
     after: str
 
 
-class OpenRun(Browser):
-    """An opened run. It is a snapshot: what arrives later is seen by opening again."""
+class OpenRun:
+    """An opened run, narrowed to a choice. It is a snapshot: open again to see what arrives later.
 
-    def __init__(self, folder: Path) -> None:
-        """Open all of a run; refuse one without any problem.
+    ``groups``: the chosen problems and steps of each arm (a model) on each problem set: a Dataset
+    with the dimensions problem and step, and also sample if single samples are stored and not only
+    counts.
+    """
 
-        ``files_state`` tells later whether new samples have arrived. A *group* is one arm (a model)
-        on one problem set. *Tallies* are counts of samples by problem, made when a side (an arm at
-        a step) is first asked for.
+    def __init__(self, folder: Path, choice: Choice = Choice()) -> None:
+        """Open the run in ``folder``, and narrow it to what was chosen.
+
+        ``files_state`` tells later whether new samples have arrived. *Tallies* are counts of
+        samples by problem, made when a side (an arm at a step) is first asked for.
         """
-        super().__init__(folder, Choice())
         self.folder = folder
+        self.layout = Layout(folder)
         self.files_state = read_files_state(self.layout)
+        self._choice = choice
         self._tallies: dict[Side, dict[str, Tally]] = {}
-        self._groups_by_name = {_group_name(group): group for group in self.groups}
-        if not self.groups:
-            raise UserError(f"{folder}: no problems yet; look again once samples are there")
+        groups = {}
+        for node in open_cube(folder).subtree:
+            if node.attrs.get("kind") in {"samples", "counts"}:
+                group = node.to_dataset()
+                groups[Group(str(group["arm"].item()), str(group["problem_set"].item()))] = group
+        self.groups = _select_groups(groups, choice)
+
+    def problems(self) -> Iterator[ProblemRow]:
+        """Problems with their counts, by arm, step and the order of the set."""
+        for side in self.sides:
+            for problem, tally in self.tallies(side).items():
+                yield ProblemRow(*side, problem, tally.n, tally.right, tally.failed)
+
+    def samples(self) -> Iterator[SampleRow]:
+        """Yield the samples of the chosen problems without their texts, arm by arm."""
+        for name, group in self.groups.items():
+            problems = group["problem"].values.tolist()
+            rows = samples.read_current_rows(
+                self.layout, name, self._choice.step, problems, SampleRow._fields
+            )
+            for row in rows.to_pylist():
+                row["verdict"] = Status(row["verdict"]).name.lower()
+                row["finish"] = finish_name(row["finish"])
+                yield SampleRow(**row)
+
+    def responses(self) -> list[StoredSample]:
+        """Return the chosen sample, or all samples, of the chosen problems with their texts."""
+        sample_numbers = None if self._choice.sample is None else {self._choice.sample}
+        responses = []
+        for name, group in self.groups.items():
+            wanted = dict.fromkeys(group["problem"].values.tolist(), sample_numbers)
+            steps = set(group["step"].values.tolist())
+            responses += samples.find_samples(self.layout, name, wanted, steps)
+        return responses
 
     @cached_property
     def sides(self) -> list[Side]:
@@ -377,7 +269,7 @@ class OpenRun(Browser):
         study_arms = list(study.arms) if study else []
         sides = {
             Side(name.arm, step)
-            for name, group in self._groups_by_name.items()
+            for name, group in self.groups.items()
             for step in group["step"].values.tolist()
         }
 
@@ -428,7 +320,7 @@ class OpenRun(Browser):
         that a set may give values for. Problems without any value have an empty mapping.
         """
         strata: dict[str, dict[str, str]] = {}
-        for group in self.groups:
+        for group in self.groups.values():
             problems = group["problem"].values.tolist()
             for problem in problems:
                 strata.setdefault(problem, {})
@@ -440,9 +332,11 @@ class OpenRun(Browser):
         return strata
 
     def require_problems(self, problems: Collection[str]) -> None:
-        """Refuse an id of a problem that this run doesn't have."""
+        """Refuse an id of a problem that this run doesn't have, and a run without any."""
+        if not self.groups:
+            raise UserError(f"{self.folder}: no problems yet; look again once samples are there")
         for problem in problems:
-            _require_name(f"no problem {problem!r}", problem, list(self.strata))
+            _require_name("problem", problem, list(self.strata))
 
     def tallies(self, side: Side) -> Mapping[str, Tally]:
         """Return counts of the samples of every problem that a side has; counted once, then kept.
@@ -453,7 +347,7 @@ class OpenRun(Browser):
         """
         if side not in self._tallies:
             tallies: dict[str, Tally] = {}
-            for name, group in self._groups_by_name.items():
+            for name, group in self.groups.items():
                 if name.arm == side.arm and side.step in group["step"].values:
                     tallies |= _tally_problems(group.sel(step=[side.step]))
             self._tallies[side] = tallies
@@ -508,7 +402,7 @@ class OpenRun(Browser):
         stores only counts. MISSING means that there is no such sample. A problem's id begins with
         the name of its set, and a group has the samples of one arm on one set.
         """
-        group = self._groups_by_name.get(Group(side.arm, problem.partition("/")[0]))
+        group = self.groups.get(Group(side.arm, problem.partition("/")[0]))
         if (
             group is None
             or "verdict" not in group
@@ -529,18 +423,18 @@ class OpenRun(Browser):
         group = Group(side.arm, problem.partition("/")[0])
         return samples.find_samples(self.layout, group, {problem: sample_numbers}, {side.step})
 
-    def question(self, problem: str) -> Question | None:
-        """What a problem asks, by the first arm that stores it; None if none does.
-
-        A problem's id begins with the name of its set; step and sample number don't matter here.
-        """
-        set_name = problem.partition("/")[0]
-        for name in self._groups_by_name:
-            if name.problem_set == set_name:
-                question = self.question_of(SampleKey(name.arm, 0, problem, 0))
-                if question is not None:
-                    return question
-        return None
+    @cached_property
+    def questions(self) -> dict[str, Question]:
+        """What the problems ask, by id: of each set by the first arm that stores it."""
+        questions_of_set: dict[str, dict[str, Question]] = {}
+        for name in self.groups:
+            if not questions_of_set.get(name.problem_set):
+                questions_of_set[name.problem_set] = read_questions(self.layout, *name)
+        return {
+            problem: question
+            for questions in questions_of_set.values()
+            for problem, question in questions.items()
+        }
 
     def search(
         self, words: str, where: str, pair: Pair, first_problem: int = 0
@@ -570,9 +464,8 @@ class OpenRun(Browser):
 
     def _search_questions(self, words: str, problems: list[str]) -> Iterator[Hit]:
         for problem in problems:
-            question = self.question(problem)
-            if question is not None:
-                yield from _first_hit(problem, None, 0, question.question, words)
+            if problem in self.questions:
+                yield from _first_hit(problem, None, 0, self.questions[problem].question, words)
 
     def _search_samples(
         self, words: str, column: str, problems: list[str], side: Side
@@ -583,7 +476,7 @@ class OpenRun(Browser):
         begins with the name of its set, and each name of a group is an arm and a set. Only so many
         hits are taken of each set.
         """
-        for name in self._groups_by_name:
+        for name in self.groups:
             set_problems = [
                 problem for problem in problems if problem.startswith(f"{name.problem_set}/")
             ]
@@ -652,6 +545,8 @@ def _tally_problems(group: xr.Dataset) -> dict[str, Tally]:
             counts: NDArray[np.int64] = is_counted.sum(sample_axis).reshape(-1)
             return counts
 
+        is_failed = np.isin(verdict.values, FAILED)
+        columns["failed"] = count_samples(is_failed)
         columns["cut"] = count_samples(group["finish"].values == Finish.LENGTH)
         columns["no_answer"] = count_samples(verdict.values == Status.NO_ANSWER)
         if "strict" in group and "lenient" in group:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from pygments.lexers.python import PythonLexer
 from pygments.token import STANDARD_TYPES
 
+from rlbhpc.problems.record import content_of_braces
 from rlbhpc.report.markup import Node, el, note
 
 #: So many characters of a text are shown, and so many formulas of it are drawn.
@@ -40,7 +41,6 @@ _INLINE: Final = (
 )
 _CODE_OR_FORMULA: Final = re.compile(f"{_CODE}|{_BLOCK}|{_INLINE}", re.DOTALL | re.MULTILINE)
 _STATED_ANSWER: Final = re.compile(r"<answer>[^<]*</answer>|#### [^\n]+")
-_BRACES: Final = re.compile(r"\\.|[{}]", re.DOTALL)
 _PYTHON_LANGUAGES: Final = {"python", "py", "python3"}
 
 _MATHML_ELEMENTS: Final = set(
@@ -77,29 +77,16 @@ def answer_span(text: str, answer: str) -> Span | None:
     """
     box = text.rfind("\\boxed{")
     if box >= 0:
-        opening_brace = text.index("{", box)
-        return Span(box, _find_closing_brace(text, opening_brace))
+        opening_brace = box + len("\\boxed")
+        content = content_of_braces(text, opening_brace)
+        if content is None:
+            return Span(box, len(text))
+        return Span(box, opening_brace + len(content) + len("{}"))
     stated_answers = list(_STATED_ANSWER.finditer(text))
     if stated_answers:
         return Span(*stated_answers[-1].span())
     start = text.rfind(answer) if answer else -1
     return Span(start, start + len(answer)) if start >= 0 else None
-
-
-def _find_closing_brace(text: str, opening_brace: int) -> int:
-    """Return the place behind the brace that closes another one; the end of the text if none does.
-
-    ``opening_brace``: the place of that other one. Escaped braces don't count.
-    """
-    depth = 0
-    for match in _BRACES.finditer(text, opening_brace):
-        if match[0] == "{":
-            depth += 1
-        elif match[0] == "}":
-            depth -= 1
-        if depth == 0:
-            return match.end()
-    return len(text)
 
 
 def rich(text: str, answer: str | None = None) -> Markup:

@@ -92,7 +92,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 def exported(run: Layout, folder: Path) -> str:
     texts = []
-    for ending in (".csv", ".json", ".eee"):
+    for ending in (".csv", ".eee"):
         path = folder / f"out{ending}"
         texts.append(f"=== {ending}: {export(run, path)}\n{contents(path)}")
     return "".join(texts)
@@ -138,17 +138,15 @@ def test_an_export_that_cannot_be_written_says_why(run: Layout, tmp_path: Path) 
     for ending in (".csv", ".eee"):
         with pytest.raises(UserError, match=rf"x\{ending}: File name too long"):
             export(run, tmp_path / f"{'x' * 252}{ending}")
-    # What it reads is no output: whoever called says which file it is.
     (run.root / "parts").symlink_to("parts")
-    with pytest.raises(OSError, match="symbolic links") as caught:
+    with pytest.raises(UserError, match=r"run.*parts.*symbolic links"):
         export(run, tmp_path / "out.parquet")
-    assert caught.value.filename.startswith(str(run.root / "parts"))
     (run.root / "parts").unlink()
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, usual[1]))
     try:
-        with pytest.raises(UserError, match=r"out\.json: File too large"):
-            export(run, tmp_path / "out.json")
+        with pytest.raises(UserError, match=r"big\.csv: File too large"):
+            export(run, tmp_path / "big.csv")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 

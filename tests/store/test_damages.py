@@ -111,7 +111,6 @@ def own_files(folder: Path) -> list[str]:
 
 EXPORTS: dict[str, Callable[[Path], object]] = {
     "csv": Path.read_bytes,
-    "json": Path.read_bytes,
     "parquet": lambda path: pq.read_table(path).to_pylist(),
 }
 

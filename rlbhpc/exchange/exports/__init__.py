@@ -6,7 +6,6 @@ To add one, write a function that fills a file or a folder and add it to :data:`
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from rlbhpc.exchange.exports.every_eval_ever import write_every_eval_ever
 from rlbhpc.exchange.exports.hub import write_hub
 from rlbhpc.exchange.exports.tables import (
     write_csv,
-    write_json,
     write_parquet,
     write_tensorboard,
 )
@@ -47,7 +45,6 @@ class FolderFormat:
 FORMATS: Final[Mapping[str, FileFormat | FolderFormat]] = {
     ".parquet": FileFormat(write_parquet, "every sample with its text and per-token values"),
     ".csv": FileFormat(write_csv, "n and c per problem and step (rlbhpc import reads it)"),
-    ".json": FileFormat(write_json, "the same as a list of objects"),
     ".tensorboard": FolderFormat(write_tensorboard, "training curves as event files", "steps"),
     ".hub": FolderFormat(write_hub, "a folder for the Hugging Face Hub: card, Parquet, figures"),
     ".eee": FolderFormat(write_every_eval_ever, "a folder in the schema of Every Eval Ever"),
@@ -59,8 +56,8 @@ def export(layout: Layout, path: Path) -> str:
 
     The result says how much was written, such as ``1,024 rows``; it is empty where the run has no
     results. What is written appears whole or not at all. ``layout`` gives the paths of the run's
-    folder. An error about a file that is only read is passed on as it is. `Sink` writes a file,
-    ``publish`` renames it to its final name, and ``form.write`` gives how many things it wrote.
+    folder. `Sink` writes a file, ``publish`` renames it to its final name, and ``form.write`` gives
+    how many things it wrote.
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -76,18 +73,10 @@ def export(layout: Layout, path: Path) -> str:
                     count = form.write(layout, sink)
                 files.publish(partial, path)
     except OSError as error:
-        if error.filename is None or _is_output(Path(error.filename), path):
-            raise files.explain(error, path) from error
-        raise  # it is one of the files that are read
+        # An error of a rename has the final name behind the temporary one.
+        place = error.filename2 or error.filename or path
+        raise files.explain(error, Path(place)) from error
     return f"{count:,} {form.things}" if count else ""
-
-
-def _is_output(file: Path, path: Path) -> bool:
-    """Whether a file is what an export writes, under its name or while it is made."""
-    if file == path.parent or file.is_relative_to(path):
-        return True
-    beside = file.relative_to(path.parent).parts if file.is_relative_to(path.parent) else ("",)
-    return beside[0].endswith(files.PARTIAL)
 
 
 def _export_folder(form: FolderFormat, layout: Layout, path: Path) -> int:
@@ -97,7 +86,7 @@ def _export_folder(form: FolderFormat, layout: Layout, path: Path) -> int:
     """
     if path.exists():
         raise UserError(f"{path} exists; remove it, or choose another name")
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+    partial = files.partial_path(path.parent)
     partial.mkdir()
     try:
         count = form.write(layout, partial)

@@ -39,14 +39,10 @@ _ARGUMENTS: Final = ("temperature", "top_p", "top_k", "max_tokens")
 
 @dataclass(frozen=True)
 class Score:
-    """Mean pass@k over problems, its standard error over them, and its interval.
-
-    A single problem has no error: NaN.
-    """
+    """Mean pass@k over problems and its interval, which is NaN for a single problem."""
 
     k: int
     value: float
-    standard_error: float
     lower: float
     upper: float
 
@@ -78,8 +74,7 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
 
     The cube is a tree of such groups of arm and set, with ``counts()``: how many samples a problem
     has (``n``) and how many are right. A curve is the mean pass@k over problems with its interval,
-    at powers of two up to the largest n; ``rates`` has pass@k of each problem. ``layout`` gives the
-    paths of the run's folder.
+    at powers of two up to the largest n. ``layout`` gives the paths of the run's folder.
     """
     tree = open_cube(layout.root)
     for node in tree.subtree:
@@ -92,7 +87,6 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
         # 1, 2, 4, … up to the largest that is not above max_samples.
         powers_of_two = 2 ** np.arange(max_samples.bit_length())
         curves = node.rlb.curves(powers_of_two).isel(arm=0, problem_set=0)
-        rates = group.rlb.pass_at_k(powers_of_two, ragged=True)
         for step in curves["step"].values.tolist():
             yield Measurement(
                 arm=str(group["arm"].item()),
@@ -100,29 +94,21 @@ def measurements(layout: Layout) -> Iterator[Measurement]:
                 problem_set=str(group["problem_set"].item()),
                 step=step,
                 problems=group.sizes["problem"],
-                scores=tuple(_curve_scores(curves.sel(step=step), rates.sel(step=step))),
+                scores=tuple(_curve_scores(curves.sel(step=step))),
                 provenance=json.loads(group.attrs.get("provenance", "{}")),
             )
 
 
-def _curve_scores(curve: Any, rates: Any) -> Iterator[Score]:
+def _curve_scores(curve: Any) -> Iterator[Score]:
     """Yield the mean pass@k at each k for which all problems have enough samples.
 
-    ``curve`` has the mean over problems (NaN where some lack samples) with its bounds, ``rates``
-    the pass@k of each problem, from whose spread the standard error follows.
+    ``curve`` has the mean over problems (NaN where some lack samples) with its bounds.
     """
     for k in curve["k"].values.tolist():
         point = curve.sel(k=k)
         mean = float(point["pass_at_k"])
-        if np.isnan(mean):
-            continue
-        lower, upper = point["bounds"].values.tolist()
-        problem_rates = rates.sel(k=k).values
-        standard_error = float("nan")
-        if len(problem_rates) > 1:
-            deviation = problem_rates.std(ddof=1)
-            standard_error = float(deviation / np.sqrt(len(problem_rates)))
-        yield Score(k, mean, standard_error, lower, upper)
+        if not np.isnan(mean):
+            yield Score(k, mean, *point["bounds"].values.tolist())
 
 
 def model_source(study: Study | None, model: str) -> str:
@@ -250,14 +236,10 @@ def _evaluation_results(measured: Measurement) -> list[dict[str, Any]]:
 
 
 def _score_uncertainty(score: Score, problems: int) -> dict[str, Any]:
-    """Return the schema's record of a standard error and an interval, as far as there are any.
-
-    A score of a single problem has neither (NaN).
-    """
-    if any(map(math.isnan, (score.standard_error, score.lower, score.upper))):
+    """Return the schema's record of an interval; a score of a single problem has none (NaN)."""
+    if math.isnan(score.lower):
         return {"num_samples": problems}
     return {
-        "standard_error": {"value": score.standard_error, "method": "analytic"},
         "confidence_interval": {
             "lower": score.lower,
             "upper": score.upper,

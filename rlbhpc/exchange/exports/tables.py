@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,13 +38,6 @@ def write_csv(layout: Layout, sink: files.Sink) -> int:
     rows = list(_count_rows(layout))
     table.writerows(rows)
     sink.write(text.getvalue().encode())
-    return len(rows)
-
-
-def write_json(layout: Layout, sink: files.Sink) -> int:
-    """Write a list of objects."""
-    rows = list(_count_rows(layout))
-    sink.write(json.dumps(rows, ensure_ascii=False, indent=1).encode())
     return len(rows)
 
 
@@ -137,8 +129,8 @@ def read_counted_samples(layout: Layout) -> Iterator[pa.Table]:
 def write_tensorboard(layout: Layout, folder: Path) -> int:
     """Write the training curves of every model that the run trains; return the number of steps.
 
-    `_finished_steps` gives the numbers of each finished step, by the name of the curve.
-    ``layout.dynamics()`` gives each model's log of training curves.
+    ``layout.dynamics()`` gives each model's log, which has a line of numbers per step. The times
+    that a step took are in ``timings.jsonl`` beside it; supervised training has none.
     """
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -147,33 +139,13 @@ def write_tensorboard(layout: Layout, folder: Path) -> int:
     step_count = 0
     for model, log_file in sorted(layout.dynamics().items()):
         writer = EventFileWriter(str(folder / model))
-        for step, curves in _finished_steps(log_file.parent):
+        timing_lines = log_lines(log_file.with_name("timings.jsonl"))
+        timings = {row.pop("step"): row for row in timing_lines}
+        for row in log_lines(log_file):
+            step = row.pop("step")
+            curves = row | timings.get(step, {})
             values = [Summary.Value(tag=name, simple_value=value) for name, value in curves.items()]
             writer.add_event(Event(step=step, summary=Summary(value=values)))
             step_count += 1
         writer.close()
     return step_count
-
-
-def _finished_steps(folder: Path) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Yield the numbers of the finished steps in a training folder, each step once and in order.
-
-    ``dynamics.jsonl`` has a line of numbers per step, ``timings.jsonl`` the times that it took,
-    once it is over. A step is finished if it, or a later one, is timed or saved; without such a
-    file all count.
-    """
-    timings = {row.pop("step"): row for row in log_lines(folder / "timings.jsonl")}
-    is_timed = (folder / "timings.jsonl").exists()  # not in supervised training
-    saved_steps = [
-        int(path.name.removeprefix("step-")) for path in (folder / "state").glob("step-*[0-9]")
-    ]
-    last_finished = max([*timings, *saved_steps], default=0)
-    last_shown = 0
-    for row in log_lines(folder / "dynamics.jsonl"):
-        step = row.pop("step")
-        is_finished = step <= last_finished or not is_timed
-        # A run that goes on writes its last steps once more. A step's times are the last that is
-        # logged of it; a kill may have come before them.
-        if step > last_shown and is_finished:
-            last_shown = step
-            yield step, row | timings.get(step, {})

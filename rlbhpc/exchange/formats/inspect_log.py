@@ -26,7 +26,7 @@ from rlbhpc.exchange.formats.form import (
     row_of,
     single_reference,
 )
-from rlbhpc.exchange.formats.rows import entries, file_ending, first_value, top_values
+from rlbhpc.exchange.formats.rows import entries, file_ending, first_value, json_value
 from rlbhpc.verify.verdict import Status
 
 _ZSTD: Final = 93  # the number of this compression in zip files; Python's zipfile lacks it
@@ -65,7 +65,7 @@ class InspectLog(Form):
         begun. Samples are problems times epochs, inspect's word for repetitions.
         """
         if file_ending(path) == ".json":
-            header = top_values(path, {"status", "eval"})
+            header = json_value(path)
         else:
             with _open_archive(path) as archive:
                 name = "header.json" if "header.json" in archive.namelist() else _BEGUN

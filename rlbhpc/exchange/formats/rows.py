@@ -7,7 +7,7 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BufferedReader, TextIOWrapper
@@ -154,7 +154,7 @@ def _parse(path: Path, changed_at: int) -> Any:
         return json.loads(file.read())
 
 
-def _json_value(path: Path) -> Any:
+def json_value(path: Path) -> Any:
     """Return the value of a JSON file, which the formats look at one after the other."""
     try:
         return _parse(path, path.stat().st_mtime_ns)
@@ -168,7 +168,7 @@ def entries(path: Path, within: str | None = None) -> Iterator[tuple[str, Any]]:
     ``within``: name of a list or object in the file's object, whose entries are meant instead. A
     file without such a list has no entries.
     """
-    values = _json_value(path)
+    values = json_value(path)
     if within is not None:
         values = values.get(within) if isinstance(values, dict) else None
         if isinstance(values, dict):
@@ -189,12 +189,6 @@ def first_value(path: Path, within: str | None = None) -> Any:
     return None
 
 
-def top_values(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Return the values of some names in a file's object."""
-    values = _json_value(path)
-    return {name: values[name] for name in names if name in values}
-
-
 def first_names(path: Path) -> list[str]:
     """Return the names in the first object of a file; none if it does not begin with an object.
 
@@ -205,7 +199,7 @@ def first_names(path: Path) -> list[str]:
         _, value = next(json_lines(path), ("", None))
     if value is None and file_ending(path) == ".json":
         with suppress(NotJsonError):
-            value = _json_value(path)
+            value = json_value(path)
     return list(value) if isinstance(value, dict) else []
 
 
@@ -214,5 +208,5 @@ def _is_json_list(path: Path) -> bool:
     if file_ending(path) != ".json":
         return False
     with suppress(NotJsonError):
-        return isinstance(_json_value(path), list)
+        return isinstance(json_value(path), list)
     return False
