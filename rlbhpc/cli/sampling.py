@@ -33,6 +33,7 @@ from rlbhpc.study.lineage import reject_foreign_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.search import describe_searches
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_verifiers
 from rlbhpc.sweep.looks import LookRecord, Until, Waiting, as_row
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
@@ -145,7 +146,7 @@ def plan(
 
 def known_rates(layout: Layout, tokens_per_second: float | None) -> Rates | None:
     """Rates as given, else as measured in the run's own attempts; None without a number."""
-    measured = measured_rates(layout)
+    measured = measured_rates(read_attempts(layout))
     if tokens_per_second is None:
         return measured
     start_seconds = DEFAULT_START_SECONDS if measured is None else measured.start

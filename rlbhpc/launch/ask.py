@@ -19,9 +19,10 @@ from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.cluster import HERE, choose, table_folders
 from rlbhpc.launch.launches import describe_worker, list_launches
 from rlbhpc.launch.prepare import (
-    SECONDS_PER_HOUR,
     SHARD_TOKENS,
     Prepared,
+    Rates,
+    gpu_hours,
     measured_rates,
     prepare,
 )
@@ -45,6 +46,7 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import load_study
 from rlbhpc.study.search import describe_searches
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, make_plan, read_presence
 from rlbhpc.sweep.process import devices
 
@@ -253,18 +255,13 @@ def _describe_cost(study: Study, plan: Plan) -> str:
     """
     tokens = f"about {plan.tokens:,} tokens"
     runs_here = study.file.cluster == HERE or shutil.which("sbatch") is None
-    rates = measured_rates(study.layout)
-    if rates is not None:
-        tokens_per_second = rates.tokens
-        source = "measured here"
-    elif devices() or not runs_here:
-        tokens_per_second = ORDINARY_TOKENS_PER_SECOND
-        source = "assumed"
-    else:
-        return tokens  # nobody knows how fast these processors are
-    copy_hours = plan.tokens / tokens_per_second / SECONDS_PER_HOUR
-    gpu_hours = copy_hours * study.file.engine.tensor_parallel
-    return f"{tokens}: {gpu_hours:,.1f} GPU-hours at {tokens_per_second:,.0f} tokens/s, {source}"
+    rates = measured_rates(read_attempts(study.layout))
+    if rates is None:
+        if runs_here and not devices():
+            return tokens  # nobody knows how fast these processors are
+        rates = Rates(ORDINARY_TOKENS_PER_SECOND, 0.0, "assumed")
+    hours = gpu_hours(plan, rates, study.file.engine.tensor_parallel)
+    return f"{tokens}: {hours:,.1f} GPU-hours at {rates.tokens:,.0f} tokens/s, {rates.source}"
 
 
 def _reject_absent_engines(study: Study) -> None:

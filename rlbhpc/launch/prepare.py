@@ -5,11 +5,11 @@ from __future__ import annotations
 import getpass
 import importlib.util
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
-from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
 from rlbhpc.sweep.remember import store_study
@@ -371,7 +370,7 @@ class Rates:
     source: str
 
 
-def measured_rates(layout: Layout) -> Rates | None:
+def measured_rates(attempts: Iterable[Mapping[str, Any]]) -> Rates | None:
     """How fast the workers of a run were, over all its launches; None if none has ended.
 
     An attempt is the record of one worker: when it started, had loaded its model and ended, in
@@ -381,7 +380,7 @@ def measured_rates(layout: Layout) -> Rates | None:
     load_seconds = []
     tokens = 0
     work_seconds = 0.0
-    for attempt in read_attempts(layout):
+    for attempt in attempts:
         if "ended" in attempt and "loaded" in attempt and attempt.get("tokens"):
             load_seconds.append(attempt["loaded"] - attempt["started"])
             tokens += attempt["tokens"]

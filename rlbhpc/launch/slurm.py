@@ -159,9 +159,7 @@ def parse_rows(text: str) -> list[QueueRow]:
         if len(columns) != 3:
             continue
         state, reason, user = columns
-        state = state.split(" ")[0].rstrip("+")  # "CANCELLED by 1000"
-        if state.startswith("OUT_OF_ME"):  # sacct cuts it off where a column is too narrow
-            state = "OUT_OF_MEMORY"
+        state = state.split(" ")[0]  # "CANCELLED by 1000"
         for job, array_task in parse_ids(name):
             rows.append(QueueRow(job, array_task, state, reason, user))
     return rows

@@ -26,6 +26,7 @@ from rlbhpc.launch.launches import (
     local_workers,
     recover_launches,
 )
+from rlbhpc.launch.prepare import measured_rates
 from rlbhpc.launch.slurm import ACTIONS, SIGNS, QueueRow, advise_blocked, advise_limited
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.load import stored_study
@@ -107,7 +108,8 @@ def status(layout: Layout) -> Status:
     blocks = read_presence(layout, list(study.blocks()), strict=False)
     missing = MissingSamples(blocks)
     attempts = read_attempts(layout)
-    rate = _measure_rate(attempts)
+    rates = measured_rates(attempts)
+    rate = None if rates is None else rates.tokens
     is_complete = not any(block.missing for block in blocks)
     works = []
     shards = {}
@@ -229,20 +231,6 @@ def _estimate_seconds_left(
             missing_share = work.missing_by_shard[shard.number] / shard.samples
             tokens_left += shard.tokens * missing_share
     return tokens_left / (rate * workers)
-
-
-def _measure_rate(attempts: Iterable[Mapping[str, Any]]) -> float | None:
-    """Response tokens per second of one worker, its start included; None if no worker has ended.
-
-    An attempt is the record of one worker, with the times at which it started and ended.
-    """
-    tokens = 0
-    seconds = 0.0
-    for attempt in attempts:
-        if "ended" in attempt and attempt.get("tokens"):
-            tokens += attempt["tokens"]
-            seconds += attempt["ended"] - attempt["started"]
-    return tokens / seconds if seconds > 0 else None
 
 
 def _describe_state(row: QueueRow) -> str:

@@ -16,6 +16,7 @@ from rlbhpc.store.sample_rows import Sample
 from rlbhpc.study.keys import SampleKey
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import make_plan, read_presence
 from rlbhpc.sweep.remember import store_study
 from tests.benchmarks import Row, in_loops, median_seconds
@@ -63,7 +64,7 @@ def predictions() -> Iterator[Row]:
         make_tiny_model(folder / "model", hidden_size=64)
         _call("sample", str(folder / "study.yaml"), "--set", "arms.base.n=64")
         study = load_study(folder / "study.yaml")
-        rates = measured_rates(study.layout)
+        rates = measured_rates(read_attempts(study.layout))
         assert rates is not None
         before = {path.name for path in study.layout.attempts.iterdir()}
         present = read_presence(study.layout, list(study.blocks()))

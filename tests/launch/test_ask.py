@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, UserError
 from rlbhpc.launch import ask
-from rlbhpc.launch.host.claims import host_name, start_tick
+from rlbhpc.launch.host.claims import start_tick
 from rlbhpc.store.compact import compact
 from rlbhpc.study.draft import ON_CPUS, ON_GPUS, Draft, ModelSource, Size
 from rlbhpc.study.load import load_study
@@ -219,7 +220,7 @@ def test_jobs_that_outlived_a_kill_are_waited_for(tmp_path: Path, stubs: Stubs) 
     process = subprocess.Popen(["sleep", "60"])
     study.layout.claims.mkdir()
     claim = study.layout.claims / "abc-00000.0"
-    claim.write_text(f"local {host_name()} {process.pid} {start_tick(str(process.pid))}")
+    claim.write_text(f"local {socket.gethostname()} {process.pid} {start_tick(str(process.pid))}")
     lines: list[str] = []
 
     def say(line: str) -> None:

@@ -326,7 +326,7 @@ def test_a_mistake_in_a_table_is_told_with_its_place(tmp_path: Path) -> None:
 def test_ids_of_squeue_and_states_of_sacct() -> None:
     text = (
         "12_[3,5-8%4]|PENDING|Resources|me\n12_1|RUNNING|None|me\n9|CANCELLED by 1000|0:0|me\n"
-        "13_2|OUT_OF_ME+|0:125|me\nnonsense\n9.batch|FAILED|1:0|me\n"
+        "13_2|OUT_OF_MEMORY|0:125|me\nnonsense\n9.batch|FAILED|1:0|me\n"
     )
     rows = slurm.parse_rows(text)
     assert [(r.job, r.task) for r in rows] == [

@@ -116,9 +116,9 @@ def test_slurms_word_counts_for_what_is_not_there(
 
 
 def test_the_time_left_follows_the_rate_of_a_worker(run: Run, stubs: Stubs) -> None:
-    """At 10 tokens a second, its start included, with two at work on what is left."""
+    """At 10 tokens a second once loaded, with two at work on what is left."""
     path, study = run
-    ended = {"plan": plan_of(study).name, "shard": 0, "started": 100.0, "ended": 115.0}
+    ended = {"plan": plan_of(study).name, "shard": 0, "started": 100.0, "ended": 125.0}
     checked.write(study.layout.attempts / "a.json", {**ended, "loaded": 110.0, "tokens": 150})
     checked.write(study.layout.attempts / "b.json", {**ended, "loaded": 110.0, "tokens": 0})
     make(study, [0])

@@ -11,6 +11,7 @@ from rlbhpc.launch.host.task import span_seconds
 from rlbhpc.launch.prepare import Rates, gpu_hours, measured_rates
 from rlbhpc.store import checked
 from rlbhpc.study.layout import Layout
+from rlbhpc.sweep.attempt import read_attempts
 from rlbhpc.sweep.plan import Plan, Shard, Span
 
 RATES = Rates(tokens=1_000.0, start=60.0, source="as given")
@@ -34,12 +35,12 @@ def test_cost_of_a_plan() -> None:
 
 def test_rates_are_those_of_attempts_that_ended(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert measured_rates(layout) is None
+    assert measured_rates(read_attempts(layout)) is None
     begun = {"plan": "p", "shard": 0, "started": 100.0}
     whole = {**begun, "loaded": 110.0, "ended": 160.0, "tokens": 5_000}
     checked.write(layout.attempts / "a.json", whole)
     checked.write(layout.attempts / "b.json", {**begun, "loaded": 130.0})
-    found = measured_rates(layout)
+    found = measured_rates(read_attempts(layout))
     assert found is not None
     assert (found.tokens, found.start) == (100.0, 10.0)
     assert found.source == "1 attempts of this run"
@@ -55,7 +56,7 @@ def test_a_rate_needs_some_time_to_be_measured(
     checked.write(layout.attempts / "b.json", {**short, "ended": 900.0, "tokens": 0})
     unloaded = {name: value for name, value in short.items() if name != "loaded"}
     checked.write(layout.attempts / "c.json", {**unloaded, "ended": 900.0})
-    found = measured_rates(layout)
+    found = measured_rates(read_attempts(layout))
     assert (found and found.tokens) == rate
 
 
