@@ -20,7 +20,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.problems.registry import get_set
 from rlbhpc.study.difference import diff
 from rlbhpc.study.load import load_study
-from rlbhpc.study.plugin_check import list_contents, self_contained
+from rlbhpc.study.plugin_check import self_contained
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.plan import make_plan, read_presence
 from rlbhpc.sweep.remember import load_plan, store_study
@@ -239,9 +239,9 @@ def test_a_problem_of_an_unknown_verifier_names_those_of_packages(site: Path) ->
 
 @pytest.mark.slow
 def test_only_what_a_study_names_is_looked_at(study: Path) -> None:
-    looked = list_contents(load_study(study).plugins)
+    looked = load_study(study).plugins
     assert "aspects:unused" not in looked
-    assert looked["engines:theirs"] == ["theirs_engines:ENGINE"]
+    assert "engines:theirs" in looked
 
 
 def other_package(site: Path, kind: str, name: str) -> None:

@@ -17,7 +17,6 @@ from rlbhpc.launch.cluster import choose
 from rlbhpc.launch.prepare import reject_what_jobs_would
 from rlbhpc.study.difference import Difference, diff
 from rlbhpc.study.load import context_length, load_study, stored_study
-from rlbhpc.study.plugin_check import list_contents
 from rlbhpc.study.schema import MoreSampling
 from rlbhpc.study.study import Study
 
@@ -52,25 +51,13 @@ def check(study: Path, overrides: tuple[str, ...], as_json: bool) -> int:
         resolved = load_study(study, overrides)
         _, cluster = choose(resolved.file.cluster)
         reject_what_jobs_would(resolved, cluster)
-    # Plugins are Python files or packages that the study brings, here with what each defines.
-    plugin_contents = list_contents(resolved.plugins)
     difference = compare_with_last_run(resolved)
     if as_json:
         record = expansion(resolved)
         record["since_last_run"] = difference and difference.as_dict()
-        if plugin_contents:
-            record["plugins"] = plugin_contents
         print_json(record)
         return DONE
     print_expansion(resolved)
-    if resolved.plugins:
-        click.echo()
-        rows = []
-        for reference, identity in resolved.plugins.items():
-            name, _, digest = identity.rpartition("@")
-            contents = ", ".join(plugin_contents[reference])
-            rows.append({"plugin": name, "digest": digest, "holds": contents})
-        _print_columns("Plugins", rows, "plugin digest holds")
     if difference is not None:
         print_difference(difference)
     return DONE
@@ -120,6 +107,7 @@ def expansion(study: Study) -> dict[str, Any]:
     itself, with defaults.
     """
     arms = [_arm_row(study, name) for name in study.arms]
+    identities = [identity.rpartition("@") for identity in study.plugins.values()]
     return {
         "name": study.name,
         "question": study.file.question,
@@ -137,6 +125,7 @@ def expansion(study: Study) -> dict[str, Any]:
         ],
         "comparisons": [{"base": base, "trained": arm} for base, arm in study.comparisons()],
         "seeds": [{"pooled": name, "arms": arms} for name, arms in study.trainings().items()],
+        "plugins": [{"plugin": name, "digest": digest} for name, _, digest in identities],
         "samples": sum(arm["samples"] for arm in arms),
         "resolved": study.file.model_dump(mode="json", by_alias=True),
     }
@@ -245,6 +234,7 @@ def print_expansion(study: Study) -> None:
     _print_columns("Scores", entries["scores"], SCORE_COLUMNS)
     _print_columns("Comparisons", entries["comparisons"], "base trained")
     _print_columns("Seeds of one recipe, one arm in the report", entries["seeds"], "pooled arms")
+    _print_columns("Plugins", entries["plugins"], "plugin digest")
     idle_arms = [arm["arm"] for arm in entries["arms"] if not arm["problem_sets"]]
     if idle_arms:
         click.echo(

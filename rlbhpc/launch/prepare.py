@@ -34,6 +34,7 @@ from rlbhpc.problems.problem import Problem
 from rlbhpc.study.layout import Layout
 from rlbhpc.study.lineage import untrained_models
 from rlbhpc.study.load import load_study
+from rlbhpc.study.plugin_check import import_alone
 from rlbhpc.study.study import Study
 from rlbhpc.sweep.load import check_engines, check_verifiers
 from rlbhpc.sweep.plan import Plan, Presence, make_plan, read_presence
@@ -143,6 +144,7 @@ def reject_what_jobs_would(study: Study, cluster: Cluster) -> list[str]:
     in a training.
     """
     models = untrained_models(study, study.models)
+    import_alone(study.plugins)
     check_engines(study)
     check_verifiers(study)
     if models:

@@ -1,33 +1,29 @@
-"""The plugins that a study brings: what each defines, and copies of their files for jobs."""
+"""The plugins that a study brings: whether they load, and copies of their files for jobs."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 
 from rlbhpc import plugins
 from rlbhpc.errors import UserError
+from rlbhpc.files import put
 from rlbhpc.study.schema import StudyFile
 from rlbhpc.study.study import Study
 
 
-def list_contents(references: Iterable[str]) -> dict[str, list[str]]:
-    """Import plugins, and return what each of them defines.
+def import_alone(references: Iterable[str]) -> None:
+    """Import plugins, of which one that raises is refused.
 
-    Of a Python file it is the names that it defines, of an installed plugin its module and name. A
-    file is imported as in a job: a copy of it alone, in an empty folder.
+    A file is imported as in a job: a copy of it alone, in an empty folder.
     """
-    contents = {}
     for reference in references:
         if plugins.is_file(reference):
             with plugins.isolated_copy(plugins.path_of(reference)) as copy:
-                contents[reference] = plugins.names(copy)
+                plugins.names(copy)
         else:
             kind, _, name = reference.partition(":")
             plugins.find(kind, name)
-            contents[reference] = [entry.value for entry in plugins.installed(kind)[name]]
-    return contents
 
 
 def self_contained(study: Study) -> Study:
@@ -52,11 +48,8 @@ def _copied(study: Study, reference: str) -> str:
     original = plugins.path_of(reference)
     copy = study.layout.plugin(study.plugins[reference].rpartition("@")[2], original.name)
     if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        partial = copy.with_name(f"{uuid.uuid4().hex}.partial.py")
-        partial.write_bytes(original.read_bytes())
-        if plugins.identity(str(partial)).rpartition("@")[2] != copy.parent.name:
-            partial.unlink()
+        if plugins.identity(reference) != study.plugins[reference]:
             raise UserError(f"{original} was changed just now; run the same command again")
-        partial.rename(copy)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        put(copy, original.read_bytes())
     return str(copy) + reference.removeprefix(str(original))

@@ -133,11 +133,11 @@ def read_tree(path: Path) -> Node:
     return parse(text, file)
 
 
-def parse(text: str, file: str, line: int | None = None) -> Node:
+def parse(text: str, file: str, line: int | None = None, key: str = "") -> Node:
     """Parse one YAML document into a tree of nodes; messages name ``file``.
 
     A node is a value that knows its file, line and key path. ``line`` replaces the true line of all
-    nodes; 0 leaves lines out (``--set`` has none).
+    nodes; 0 leaves lines out (``--set`` has none). All key paths begin with ``key``.
     """
     loader = _Loader(text)
     try:
@@ -157,7 +157,7 @@ def parse(text: str, file: str, line: int | None = None) -> Node:
         loader.dispose()
     if root is None:
         raise UserError(f"{file}: empty; `rlbhpc init` writes a study file to start from")
-    return _TreeBuilder(file, line).build(root, key="")
+    return _TreeBuilder(file, line).build(root, key)
 
 
 def _reject_deep_nesting(text: str, file: str) -> None:
@@ -435,27 +435,13 @@ def _apply_override(tree: Node, text: str) -> Node:
     if key_path[0] == "include":
         raise UserError(f"{COMMAND_LINE} include: files are included by a study file alone")
     try:
-        node = parse(value_text.strip() or "null", COMMAND_LINE, line=0)
+        node = parse(value_text.strip() or "null", COMMAND_LINE, 0, ".".join(key_path))
     except UserError as error:
         raise UserError(f"{COMMAND_LINE} {shown(key)}: {error}") from None
-    node = _with_key(node, ".".join(key_path))
     # From the inside out: the value under its last key, that under the key before, and so on.
     for depth in reversed(range(len(key_path))):
         node = Node({key_path[depth]: node}, COMMAND_LINE, 0, ".".join(key_path[:depth]))
     return overlay(tree, node)
-
-
-def _with_key(node: Node, key: str) -> Node:
-    """Return a copy of a value whose key paths begin at ``key``, with all below it.
-
-    A key path, such as ``arms.base.n``, is how messages name a value.
-    """
-    value = node.value
-    if isinstance(value, dict):
-        value = {name: _with_key(child, child_key(key, name)) for name, child in value.items()}
-    elif isinstance(value, list):
-        value = [_with_key(item, f"{key}[{index}]") for index, item in enumerate(value)]
-    return replace(node, value=value, key=key)
 
 
 def _split_key(tree: Node, key: str) -> list[str]:
