@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlbhpc import __version__
+from rlbhpc.study.draft import template_menu
 from tests.wheel import PIP, ROOT, build_wheel
 
 # What no verb reads: caches, and pages for those who read the source.
@@ -65,7 +66,7 @@ def test_the_wheel_holds_all_that_its_verbs_read(installed: Path, tmp_path: Path
          models / "countdown-rl", "--cluster", "local", "-o", "study.yaml")  # fmt: skip
     assert "8,192 samples in all" in call(installed, tmp_path, "check", "study.yaml")
     assert "countdown" in call(installed, tmp_path, "plan", "study.yaml")
-    for name in json.loads(call(installed, tmp_path, "init", "--json")):
+    for name in template_menu():
         call(installed, tmp_path, "init", name)
     launch = ("launch", "study.yaml", "--cluster", "preemptible-university")
     assert "3 scripts for cluster preemptible-university" in call(installed, tmp_path, *launch)

@@ -12,7 +12,7 @@ import click
 
 from rlbhpc.cli import shared
 from rlbhpc.cli.report import exit_code
-from rlbhpc.cli.shared import print_json, print_table, screen, tell
+from rlbhpc.cli.shared import print_table, screen, tell
 from rlbhpc.debug_log import keep
 from rlbhpc.errors import DONE, UserError
 from rlbhpc.launch.ask import describe_dry_run, draft, fetch, find_study, make_results
@@ -63,10 +63,9 @@ def pair_options(required: bool) -> Callable[[Callable[..., Any]], Callable[...,
 )
 @click.argument("name", metavar="[TEMPLATE]", required=False)
 @pair_options(required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the menu as JSON.")
 def init(
     name: str | None, base: str | None, trained: str | None, sets: str | None, n: int | None,
-    prompt: str | None, cluster: str | None, output: Path | None, as_json: bool,
+    prompt: str | None, cluster: str | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Write a study file to start from.
 
@@ -79,9 +78,6 @@ def init(
     if base or trained or sets or n or prompt or cluster:
         raise click.UsageError("--base and --trained go together, without a TEMPLATE")
     menu = template_menu()
-    if as_json:
-        print_json(menu)
-        return
     if name is None:
         print_table("Templates of rlbhpc init TEMPLATE", ["template", "for"], menu.items())
         click.echo("Two models: rlbhpc init --base FOLDER|HUB --trained FOLDER|HUB")

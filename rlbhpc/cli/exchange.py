@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 # Characters of a revision that are printed.
 REVISION_WIDTH: Final = 12
-# Counts of right samples that a word of `rlbhpc select` stands for: from, and up to.
-COUNTS_OF_WORD: Final = {"unsolved": (0, 0), "thin": (1, 2)}
 
 
 @click.command(
@@ -190,14 +188,13 @@ def export(run: Path, out: Path) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("arm")
 @click.argument("problem_set", metavar="SET")
-@click.argument("rate", metavar="unsolved|thin|LOW-HIGH")
+@click.argument("rate", metavar="LOW-HIGH")
 @click.option("--step", type=int, help="Of the arm's checkpoints; the first by default.")
 def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -> int:
     """Print the ids of the problems of SET that ARM solves at a certain rate, one a line.
 
-    unsolved: never in its samples; thin: once or twice; LOW-HIGH: in a share between the two, both
-    included. A problem set of a study takes the file as `ids`. Problems without samples are left
-    out.
+    LOW-HIGH: in a share of its samples between the two, both included; 0-0 is never. A problem set
+    of a study takes the file as `ids`. Problems without samples are left out.
     """
     from rlbhpc.store.reader import open_cube
 
@@ -215,11 +212,8 @@ def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -
     if step not in steps:
         raise UserError(f"{group}: no step {step}; there are {', '.join(map(str, steps))}")
     at_step = counts.sel(step=step)
-    if rate in COUNTS_OF_WORD:
-        values = at_step["c"].values
-    else:
-        # pass@1 is the share of right samples; ragged: problems may have different numbers of them.
-        values = at_step.rlb.pass_at_k(1, ragged=True).values
+    # pass@1 is the share of right samples; ragged: problems may have different numbers of them.
+    values = at_step.rlb.pass_at_k(1, ragged=True).values
     is_chosen = (at_step["n"].values > 0) & (low <= values) & (values <= high)
     for problem in at_step["problem"].values[is_chosen].tolist():
         click.echo(problem)
@@ -227,19 +221,17 @@ def select(run: Path, arm: str, problem_set: str, rate: str, step: int | None) -
 
 
 def _read_bounds(text: str) -> tuple[float, float]:
-    """Lowest and highest count of right samples for a word, else of their share for LOW-HIGH.
+    """Lowest and highest share of right samples.
 
     Bounds that cannot be read become NaN, which the check of their order refuses as well.
     """
-    if text in COUNTS_OF_WORD:
-        return COUNTS_OF_WORD[text]
     low, _, high = text.partition("-")
     try:
         bounds = float(low), float(high)
     except ValueError:
         bounds = (math.nan, math.nan)
     if not 0 <= bounds[0] <= bounds[1] <= 1:
-        raise UserError(f"{text!r}: allowed: unsolved, thin, or two shares such as 0.1-0.9")
+        raise UserError(f"{text!r}: allowed: two shares such as 0.1-0.9")
     return bounds
 
 

@@ -208,7 +208,7 @@ def show(
     Without --problem: every problem with its samples and how many are right. With --problem: its
     samples. With --problem and --sample: the response itself, with the question, its reference
     answer, verdict, tokens, seed and the file it stands in. Text of models is shown, never
-    executed: control characters appear as pictures.
+    executed: control characters appear as their code points.
     """
     if sample is not None and problem is None:
         raise UserError("--sample needs --problem: say whose sample")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +109,7 @@ def score_row(study: Study, condition_state: ScoreState) -> dict[str, Any]:
 @click.argument("study", type=click.Path(path_type=Path))
 @shared.overrides
 @click.option("--match", "chosen", multiple=True, help="Only this match; may be given again.")
-@shared.as_json
-def match_entropy(
-    study: Path, overrides: tuple[str, ...], chosen: tuple[str, ...], as_json: bool
-) -> int:
+def match_entropy(study: Path, overrides: tuple[str, ...], chosen: tuple[str, ...]) -> int:
     """Find the temperatures that STUDY asks for under `match_entropy`.
 
     For each entry the temperature at which the mean token entropy of one arm is that of the other
@@ -125,23 +121,17 @@ def match_entropy(
     if not names:
         click.echo("The study asks for no match.")
         return NOTHING_TO_DO
-    records: dict[str, Any] = {}
     for name in names:
         entry = resolved.file.match_entropy[name]
         # Samples at one temperature after the other, and tells the entropy of each.
         matched = match(resolved, name, tell)
-        arm = arm_line(resolved, name, matched.temperature)
-        records[name] = {**asdict(matched), "tolerance": entry.tolerance, "arm": arm}
-        if not as_json:
-            click.echo(
-                f"{entry.arm} at temperature {matched.temperature:g} has {matched.entropy:.4f} "
-                f"nat per token, {entry.to} has {matched.target:.4f} "
-                f"(tolerance {entry.tolerance:g}).\n"
-                f"In the study, remove match_entropy.{name} and put under `arms`:\n"
-                f"  {arm}"
-            )
-    if as_json:
-        print_json(records)
+        click.echo(
+            f"{entry.arm} at temperature {matched.temperature:g} has {matched.entropy:.4f} "
+            f"nat per token, {entry.to} has {matched.target:.4f} "
+            f"(tolerance {entry.tolerance:g}).\n"
+            f"In the study, remove match_entropy.{name} and put under `arms`:\n"
+            f"  {arm_line(resolved, name, matched.temperature)}"
+        )
     return DONE
 
 

@@ -65,7 +65,6 @@ WIDTH_OF_A_PIPE = 240
 # Control, format (directions of writing, invisible marks), surrogates, line and paragraph
 # separators: whatever moves a cursor, hides or reorders text, or is no text at all.
 _HIDDEN: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_PICTURES: Final = 0x2400  # Unicode has a picture for each of the first 32 control characters
 
 
 class _Screen(Console):
@@ -132,21 +131,12 @@ def _cell(value: Any) -> str:
 
 
 def visible(text: str, *, lines: bool = True) -> str:
-    """Replace characters that act on a terminal by ones that show them; ``lines`` may stay."""
+    """Replace characters that act on a terminal by their code points; ``lines`` may stay."""
     layout_chars = {"\n", "\t"} if lines else set()
     if text.isprintable():
         return text
-    return "".join(char if char in layout_chars else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    """A character as it is, or as something that shows it if it would act on the terminal.
-
-    Control characters below 0x20 have a picture in Unicode; any other is given by its code point.
-    """
-    if unicodedata.category(char) not in _HIDDEN:
-        return char
-    code = ord(char)
-    if code < 0x20:
-        return chr(_PICTURES + code)
-    return "␡" if code == 0x7F else f"<U+{code:04X}>"
+    shown = []
+    for char in text:
+        is_hidden = char not in layout_chars and unicodedata.category(char) in _HIDDEN
+        shown.append(f"<U+{ord(char):04X}>" if is_hidden else char)
+    return "".join(shown)

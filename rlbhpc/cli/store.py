@@ -75,8 +75,7 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     "--seal", is_flag=True,
     help="First seal journals and remove those that are sealed, as the jobs of a launch do.",
 )  # fmt: skip
-@shared.as_json
-def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
+def compact(run: Path, rebuild: bool, seal: bool) -> int:
     """Bring the cube of the run in the folder RUN up to date with all samples.
 
     The cube is derived from journals and parts, which stay as they are. Its bytes depend on the
@@ -90,14 +89,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     # The cube lies in bands of problems; one whose samples are the same is kept, as a link.
     derived = derive_cube(layout, rebuild=rebuild)
     left_out.warn_left_out(run, derived.notes)
-    if as_json:
-        print_json({
-            "cube": str(layout.cube),
-            "bands": derived.bands,
-            "kept": derived.linked,
-            "left_out": [note.text for note in derived.notes],
-        })  # fmt: skip
-    elif derived.new:
+    if derived.new:
         click.echo(f"{layout.cube}: {derived.bands:,} bands derived, {derived.linked:,} kept.")
     else:
         click.echo(f"{layout.cube} holds everything already.")
@@ -114,8 +106,7 @@ def compact(run: Path, rebuild: bool, seal: bool, as_json: bool) -> int:
     help="Hours without change after which a journal that was never closed has no writer any "
     "more. 0 is safe when no job of the study is running.",
 )
-@shared.as_json
-def gc(run: Path, idle: float, as_json: bool) -> int:
+def gc(run: Path, idle: float) -> int:
     """Remove the journals of the run in the folder RUN whose samples are sealed.
 
     All parts are read and checked first. Exit code 3 says that some samples cannot be used, 4
@@ -123,37 +114,26 @@ def gc(run: Path, idle: float, as_json: bool) -> int:
     """
     layout = Layout(run)
     keep(layout.logs, "gc", layout.attempts)
-    removed: list[Path] = []
-    kept: list[tuple[Path, str]] = []
-    notes: list[Note] = []
+    removed = 0
     freed_bytes = 0
+    notes: list[Note] = []
     # A group is the samples of one arm on one problem set.
     for arm, set_name in groups_of_run(layout):
         cleaning = remove_sealed(layout, arm, set_name, idle_hours=idle)
-        removed += cleaning.removed
-        kept += cleaning.kept
-        notes += [skipped.note for skipped in cleaning.skipped]
+        removed += len(cleaning.removed)
         freed_bytes += cleaning.freed
-    left_out.warn_left_out(run, notes)
-    if as_json:
-        print_json({
-            "removed": list(map(str, removed)),
-            "freed": freed_bytes,
-            "kept": [{"path": str(path), "reason": reason} for path, reason in kept],
-            "notes": [note.text for note in notes],
-        })  # fmt: skip
-    else:
-        click.echo(f"{len(removed):,} files removed, {freed_bytes / 1e6:,.1f} MB freed.")
-        for journal in kept:
+        for journal in cleaning.kept:
             tell(str(journal))
+        notes += [skipped.note for skipped in cleaning.skipped]
+    left_out.warn_left_out(run, notes)
+    click.echo(f"{removed:,} files removed, {freed_bytes / 1e6:,.1f} MB freed.")
     return DONE if removed else NOTHING_TO_DO
 
 
 @click.command(epilog="Example: rlbhpc merge runs/math /media/stick/math")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("other", type=click.Path(path_type=Path))
-@shared.as_json
-def merge(run: Path, other: Path, as_json: bool) -> int:
+def merge(run: Path, other: Path) -> int:
     """Copy into the run in the folder RUN what the folder OTHER has of the same study.
 
     Everything is compared first: two different samples with one key, or a problem that was asked
@@ -165,12 +145,5 @@ def merge(run: Path, other: Path, as_json: bool) -> int:
     merged = merge_runs(layout, Layout(other))
     left_out.warn_left_out(run, [skipped.note for skipped in merged.skipped])
     left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))
-    if as_json:
-        print_json({
-            "added": merged.added,
-            "copied": list(map(str, merged.copied)),
-            "skipped": list(map(str, merged.skipped)),
-        })  # fmt: skip
-    else:
-        click.echo(f"{merged.added:,} new samples, {len(merged.copied):,} files copied to {run}.")
+    click.echo(f"{merged.added:,} new samples, {len(merged.copied):,} files copied to {run}.")
     return DONE if merged.copied else NOTHING_TO_DO

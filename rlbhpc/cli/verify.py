@@ -208,10 +208,9 @@ def _fit_cell(value: Any) -> Any:
 )  # fmt: skip
 @click.option("--key-env", help="With --judge: the environment variable with the server's key.")
 @shared.judging_workers
-@shared.as_json
 def audit(
     run: Path, arm: str | None, step: int | None, responses: int, seed: int,
-    judgements: Path | None, judge: str | None, key_env: str | None, workers: int, as_json: bool,
+    judgements: Path | None, judge: str | None, key_env: str | None, workers: int,
 ) -> int:  # fmt: skip
     """Find out how often the verdicts of the run in the folder RUN are wrong, for each arm.
 
@@ -238,20 +237,16 @@ def audit(
                 'Write "right", "wrong" or "unclear" as the judgement of any line, then give the '
                 "same command again."
             )
-    elif not as_json and _is_terminal():
+    elif _is_terminal():
         _read_responses(layout, sample)
-    rates = load_error_rates(layout)
-    if as_json:
-        print_json(_audit_record(layout, sample, answers, rates))
-    else:
-        _print_second_readers(layout, answers)
-        _print_error_rates(rates)
-        unread = _count_unread(layout, sample)
-        if unread:
-            click.echo(
-                f"{unread:,} drawn responses are to be read: give the command at a terminal, or "
-                "with --judgements FILE."
-            )
+    _print_second_readers(layout, answers)
+    _print_error_rates(load_error_rates(layout))
+    unread = _count_unread(layout, sample)
+    if unread:
+        click.echo(
+            f"{unread:,} drawn responses are to be read: give the command at a terminal, or with "
+            "--judgements FILE."
+        )
     return DONE if sample.strata else NOTHING_TO_DO
 
 
@@ -343,46 +338,3 @@ def _format_rate(rate: ErrorRate) -> str:
     if math.isnan(rate.rate):
         return "unknown"
     return f"{100 * rate.rate:.2f} [{100 * rate.low:.2f}, {100 * rate.high:.2f}]"
-
-
-def _audit_record(
-    layout: Layout, sample: Audit, answers: Answers, rates: Mapping[Side, ErrorRates]
-) -> dict[str, Any]:
-    """What an audit has found as JSON-ready values.
-
-    A side is an arm at one step on one problem set; it has a rate of false right and of false wrong
-    verdicts. A stratum is a kind of response of one side, of ``size`` responses, from which some
-    were drawn to be read by a person. "second_readings" counts answers by what each reader says of
-    them.
-    """
-    error_rates = []
-    for side, both in rates.items():
-        record = side._asdict()
-        for name, rate in both._asdict().items():
-            record[name] = _rate_record(rate)
-        error_rates.append(record)
-    strata = [
-        {
-            **stratum.side._asdict(),
-            "name": stratum.name,
-            "size": stratum.size,
-            "drawn": len(stratum.drawn),
-        }
-        for stratum in sample.strata
-    ]
-    columns = ("rules", "math_verify", "judge", "answers", "samples")
-    rows = crosstable(answers.values())
-    return {
-        "error_rates": error_rates,
-        "strata": strata,
-        "to_read": _count_unread(layout, sample),
-        "second_readings": [dict(zip(columns, row, strict=True)) for row in rows],
-    }
-
-
-def _rate_record(rate: ErrorRate) -> dict[str, Any]:
-    """A rate as JSON-ready values; one that nobody knows is null."""
-    record = vars(rate).copy()
-    if math.isnan(rate.rate):
-        record["rate"] = None
-    return record

@@ -98,8 +98,12 @@ def test_a_table_that_nobody_reads_is_no_error_text(run: Path, output: str, code
 
 def test_text_of_models_cannot_act_on_the_terminal() -> None:
     shown = visible(EVIL)
-    assert shown == ("␛[31mred␛]0;title␇ <U+009B>2J <U+202E>txet<U+2028>␍␀ fine\n\ttab é 漢 🙂")
-    assert visible("a\nb \x1f\x7f\x80", lines=False) == "a␊b ␟␡<U+0080>"
+    assert shown == (
+        "<U+001B>[31mred<U+001B>]0;title<U+0007> <U+009B>2J <U+202E>txet<U+2028><U+000D><U+0000> "
+        "fine\n\ttab é 漢 🙂"
+    )
+    hidden = "a<U+000A>b <U+001F><U+007F><U+0080>"
+    assert visible("a\nb \x1f\x7f\x80", lines=False) == hidden
 
 
 def test_show_a_response(run: Path) -> None:
@@ -111,8 +115,8 @@ def test_show_a_response(run: Path) -> None:
         f"seed:         {meant.seed}",
         f"n tokens:     {meant.n_tokens}",
         "origin:       journals/base/math/first.journal",
-        "answer:       ␛[2J␊\n",
-        "␛[31mred",
+        "answer:       <U+001B>[2J<U+000A>\n",
+        "<U+001B>[31mred",
     ):
         assert expected in result.output
     assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & {*result.output}
@@ -163,8 +167,7 @@ def test_show_prints_tables_and_all_that_is_stored_of_a_response(tmp_path: Path)
 def test_compact_twice(run: Path) -> None:
     assert call("compact", run).exit_code == 0
     assert call("compact", run).exit_code == 4
-    done = json.loads(call("compact", run, "--rebuild", "--json").output)
-    assert (done["bands"], done["kept"], done["left_out"]) == (2, 0, [])
+    assert "2 bands derived, 0 kept." in call("compact", run, "--rebuild").output
 
 
 def test_check_a_cube(run: Path) -> None:

@@ -42,11 +42,10 @@ def chosen(run: Path, *words: str) -> list[int]:
 @pytest.mark.parametrize(
     ("words", "numbers"),
     [
-        (["unsolved"], [0]),
-        (["thin"], [1, 2]),
+        (["0-0"], [0]),
         (["0.1-0.9"], [1, 2, 3, 4]),
         (["0.5-0.5"], [3]),
-        (["unsolved", "--step", "50"], [1, 4]),
+        (["0-0", "--step", "50"], [1, 4]),
     ],
 )
 def test_problems_by_their_rate(run: Path, words: list[str], numbers: list[int]) -> None:
@@ -56,9 +55,9 @@ def test_problems_by_their_rate(run: Path, words: list[str], numbers: list[int])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["half"], "allowed: unsolved, thin, or two shares"),
-        (["0.9-0.1"], "allowed: unsolved, thin, or two shares"),
-        (["thin", "--step", "7"], "no step 7; there are 0, 50"),
+        (["half"], "allowed: two shares"),
+        (["0.9-0.1"], "allowed: two shares"),
+        (["0-1", "--step", "7"], "no step 7; there are 0, 50"),
     ],
 )
 def test_a_mistake_is_told(run: Path, words: list[str], said: str) -> None:
@@ -66,7 +65,7 @@ def test_a_mistake_is_told(run: Path, words: list[str], said: str) -> None:
         chosen(run, *words)
     with pytest.raises(UserError, match=f"no samples of other/{SET}; there are {ARM}/{SET}"):
         CliRunner().invoke(
-            select, [str(run), "other", SET, "thin"], catch_exceptions=False, standalone_mode=False
+            select, [str(run), "other", SET, "0-1"], catch_exceptions=False, standalone_mode=False
         )
 
 

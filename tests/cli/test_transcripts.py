@@ -139,7 +139,7 @@ def test_what_is_imported(tmp_path: Path) -> None:
         say(tmp_path, "show", tmp_path / "run", "--sample", 0, "--problem", "t"),
         say(tmp_path, "show", tmp_path / "run", "--json", "--arm", "y"),
         say(tmp_path, "export", tmp_path / "run", tmp_path / "out.csv"),
-        say(tmp_path, "select", tmp_path / "run", "x", "s", "thin"),
+        say(tmp_path, "select", tmp_path / "run", "x", "s", "0.1-0.9"),
     ]
     assert "".join(texts) == expected("imported")
 
@@ -161,11 +161,11 @@ def test_what_looks_after_files(tmp_path: Path) -> None:
     texts += [
         say(tmp_path, "gc", layout.root),
         say(tmp_path, "merge", layout.root, other.root),
-        say(tmp_path, "merge", layout.root, other.root, "--json"),
-        say(tmp_path, "compact", layout.root, "--json"),
+        say(tmp_path, "merge", layout.root, other.root),
+        say(tmp_path, "compact", layout.root),
         say(tmp_path, "seal", layout.root),
         say(tmp_path, "seal", layout.root, "--json"),
-        say(tmp_path, "gc", layout.root, "--json"),
+        say(tmp_path, "gc", layout.root),
         say(tmp_path, "gc", layout.root),
     ]
     changed = replace(twin, verdict=Status.WRONG)
