@@ -22,7 +22,7 @@ from rlbhpc.study.study import Study
 
 # What a recipe says of its size.
 RECIPE_SIZES: Final = {"learning_rate", "prompts_per_step", "samples_per_prompt", "seed"}
-RECIPE_SOURCES: Final = {"algorithm", "problems", "texts"}
+RECIPE_SOURCES: Final = {"algorithm", "texts"}
 SCORE_KEYS: Final = {"model", "responses", "texts", "per_problem"}
 MODEL_COLUMNS: Final = "model origin base steps holds"
 SET_COLUMNS: Final = "problem_set set subset problems duplicates_left_out n path"
@@ -180,11 +180,13 @@ def _recipe_row(study: Study, name: str) -> dict[str, Any]:
     name the fields of a recipe that are shown before and behind it.
     """
     recipe = study.file.recipes[name]
+    prompts = [study.prompts[each.prompt].name for each in recipe.components if each.prompt]
     return {
         "recipe": name,
         **recipe.model_dump(include=RECIPE_SOURCES),
+        "problems": " ".join(component.problems for component in recipe.components) or None,
         "teacher": recipe.teacher and recipe.teacher.arm,
-        "prompt": recipe.prompt and study.prompts[recipe.prompt].name,
+        "prompt": " ".join(dict.fromkeys(prompts)) or None,
         **recipe.model_dump(include=RECIPE_SIZES),
     }
 

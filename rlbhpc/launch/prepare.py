@@ -245,8 +245,8 @@ def try_own_rewards(study: Study, models: Sequence[str]) -> None:
         recipe = study.file.recipes[recipe_name]
         rewards = recipe.options.get("rewards", {})
         own_rewards = {name: rewards[name] for name in rewards if name not in REWARDS}
-        if own_rewards and recipe.problems is not None:
-            problem = study.problems(recipe.problems)[0]
+        for component in recipe.components if own_rewards else ():
+            problem = study.problems(component.problems)[0]
             _call_rewards(problem, own_rewards)
 
 

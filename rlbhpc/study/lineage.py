@@ -470,9 +470,14 @@ class Digests:
         options = record["options"]
         for name in FREE_OPTIONS & options.keys():
             del options[name]
+        # Left out where there is none, so that no recipe of before is another now.
+        del record["mixture"], record["schedule"]
+        if recipe.mixture:
+            prompts = [study.prompts[component.prompt or ""] for component in recipe.components]
+            sets = [self._set_content(component.problems) for component in recipe.components]
+            record["mixture"] = [sets, [prompt.digest for prompt in prompts], recipe.stages]
         if recipe.problems is not None:
-            verifier = self._plugin_verifier(recipe.problems)
-            record["problems"] = {**study.problem_hashes[recipe.problems], **verifier}
+            record["problems"] = self._set_content(recipe.problems)
         if recipe.prompt is not None:
             record["prompt"] = study.prompts[recipe.prompt].digest
         if recipe.texts is not None:
@@ -483,6 +488,10 @@ class Digests:
         if recipe.teacher is not None:
             record["teacher"]["arm"] = self._teacher_content(recipe.teacher)
         return cast(dict[str, Any], plugins.replace_references(record, study.plugins))
+
+    def _set_content(self, set_name: str) -> dict[str, str]:
+        """Return the hash of each problem of a set, and the identity of a verifier of one's own."""
+        return {**self.study.problem_hashes[set_name], **self._plugin_verifier(set_name)}
 
     def _teacher_content(self, teacher: Teacher) -> dict[str, Any]:
         """Return what the responses depend on that a training takes from a teacher.

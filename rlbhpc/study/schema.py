@@ -59,12 +59,35 @@ class Teacher(Entry):
     """At most this many responses per problem, the lowest sample indices first."""
 
 
+class Component(Entry):
+    """A problem set of a mixture."""
+
+    problems: SetName
+    """The set. Its own `verifier` judges the responses."""
+    prompt: PromptName | None = None
+    """The prompt that its problems are put into; when left out, the recipe's."""
+    weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    """Its share of the prompts of a step is this over the sum of all weights."""
+
+
+class Stage(Entry):
+    """Weights of a mixture from a step on."""
+
+    from_: Annotated[Count, Field(alias="from")]
+    """The first step that they hold in, until the next stage begins."""
+    weights: Annotated[
+        dict[SetName, Annotated[float, Field(gt=0, le=1_000_000)]], Field(min_length=1)
+    ]
+    """By problem set; one that is left out sits out."""
+
+
 class Recipe(Entry):
     """One way to train.
 
     The keys that most recipes share stand here; what belongs to one algorithm goes under
     ``options``, which that algorithm checks. A key left out has the default of the algorithm and
-    preset. The learning data are ``problems`` (RL), or ``texts`` or ``teacher`` (distillation).
+    preset. The learning data are ``problems`` or a ``mixture`` (RL), or ``texts`` or ``teacher``
+    (distillation).
     """
 
     algorithm: Annotated[PluginName, Tag("")]
@@ -75,10 +98,14 @@ class Recipe(Entry):
     """The problem set whose problems are trained on."""
     prompt: PromptName | None = None
     """The prompt that the problems are put into."""
+    mixture: list[Component] = Field(default_factory=list)
+    """In place of `problems`: several sets, each with a weight and perhaps a prompt of its own."""
+    schedule: list[Stage] = Field(default_factory=list)
+    """Other weights of the mixture from later steps on."""
     texts: FilePath | None = None
     """A file of prompt–response pairs to learn from."""
     teacher: Teacher | None = None
-    """Responses of an arm of this study to learn from."""
+    """Responses of an arm of this study to learn from, or with the option `hints` to begin with."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     """The shape of a new model, for training from random weights: keys of its config.json."""
     seed: Seed = 0
@@ -102,6 +129,40 @@ class Recipe(Entry):
     def is_supervised(self) -> bool:
         """Whether it learns from responses that are given, and not from its own."""
         return self.algorithm == "sft"
+
+    @property
+    def components(self) -> list[Component]:
+        """The problem sets to learn from, each with the prompt that it is put into."""
+        if self.problems is not None:
+            return [Component(problems=self.problems, prompt=self.prompt)]
+        components = []
+        for component in self.mixture:
+            prompt = component.prompt or self.prompt
+            components.append(component.model_copy(update={"prompt": prompt}))
+        return components
+
+    @property
+    def stages(self) -> list[tuple[int, list[float]]]:
+        """The first step of each stage and its weights, in the order of the mixture."""
+        stages = [(1, [component.weight for component in self.mixture])]
+        for stage in sorted(self.schedule, key=lambda stage: stage.from_):
+            weights = [stage.weights.get(component.problems, 0.0) for component in self.mixture]
+            stages.append((stage.from_, weights))
+        return stages
+
+    @model_validator(mode="after")
+    def _check_mixture(self) -> Recipe:
+        """Refuse a mixture beside one set, a set without a prompt, and weights of no set."""
+        if self.mixture and (self.is_supervised or self.problems is not None):
+            raise ValueError("`mixture` is for RL, and goes without `problems`")
+        names = reject_repeats([component.problems for component in self.mixture])
+        if self.mixture and None in [component.prompt for component in self.components]:
+            raise ValueError("a set of the `mixture` has no prompt; give the recipe a `prompt`")
+        for stage in self.schedule:
+            for name in stage.weights:
+                if name not in names:
+                    raise ValueError(f"`schedule` names {name}, which is not in the `mixture`")
+        return self
 
 
 # What a study asks for beyond samples: verification, scores, matched arms, analysis.

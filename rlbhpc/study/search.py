@@ -51,7 +51,7 @@ def with_searches(study: Study) -> Study:
     as its tries do. A try samples the last step of the model.
     """
     for name, recipe in study.file.recipes.items():
-        if recipe.prompt == SEARCH:
+        if SEARCH in [component.prompt for component in recipe.components]:
             raise UserError(f"recipes.{name}.prompt: only an arm can search; name a prompt")
     outcomes = read_outcomes(study.layout)
     arms = dict(study.file.arms)
@@ -157,7 +157,8 @@ def _known_prompts(study: Study, name: str, verifier: str) -> Iterator[Prompt]:
     """
     completion, user_turn = _TEMPLATES.get(verifier, _TEMPLATES["math"])
     named = [*study.file.prompts]
-    named += [recipe.prompt for recipe in study.file.recipes.values() if recipe.prompt]
+    for recipe in study.file.recipes.values():
+        named += [component.prompt for component in recipe.components if component.prompt]
     yield from (study.prompts[prompt] for prompt in named)
     for model in study.models.values():
         published_name = (model.hub or model.path or "").lower()

@@ -167,7 +167,11 @@ class Study:
         named_sets = self.file.arms[arm].problem_sets
         if named_sets is not None:
             return tuple(named_sets)
-        training_sets = {recipe.problems for recipe in self.file.recipes.values()}
+        training_sets = {
+            component.problems
+            for recipe in self.file.recipes.values()
+            for component in recipe.components
+        }
         example_sets = {p.shots.from_ for p in self.file.prompts.values() if p.shots is not None}
         return tuple(name for name in self.problem_sets if name not in training_sets | example_sets)
 

@@ -254,7 +254,9 @@ class TrainingLine:
         if self._is_silent:
             return
         sampler_kl = metrics.get("rollout_corr/kl", 0.0)
-        if sampler_kl > MAX_SAMPLER_KL and not self._has_warned:
+        # Of replayed responses it tells their age.
+        is_replay = "replay/responses" in metrics
+        if sampler_kl > MAX_SAMPLER_KL and not (self._has_warned or is_replay):
             self._has_warned = True
             self._write()
             self._stream.write(SAMPLER_WARNING.format(step, sampler_kl))

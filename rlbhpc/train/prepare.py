@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,15 @@ from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.prompts import render
 from rlbhpc.study.lineage import begin_training, check_weights
-from rlbhpc.study.schema import Recipe
+from rlbhpc.study.schema import Component, Recipe
 from rlbhpc.study.study import Study
 from rlbhpc.train.forecast import settings_for_this_device
+from rlbhpc.train.mixture import Mixture
 from rlbhpc.train.policy import image_processor_of
 from rlbhpc.train.recipes import algorithm_of, check_material
 from rlbhpc.train.rewards import make_reward
 from rlbhpc.train.rollout import Export, Judge, Prompt, Run
-from rlbhpc.train.sft import Distillation, learning_pairs
+from rlbhpc.train.sft import Distillation, learning_pairs, teacher_lessons
 from rlbhpc.verify.running.pool import verify_apart
 
 
@@ -58,8 +61,11 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         return Distillation(settings=settings, pairs=pairs, **common)
     algorithm.check_settings(settings)
     tokens = Tokens(base)
-    prompts = _read_prompts(study, recipe, tokens)
-    template = study.prompts[recipe.prompt or ""]
+    prompts_of_sets = [_read_prompts(study, each, tokens) for each in recipe.components]
+    prompts = tuple(chain.from_iterable(prompts_of_sets))
+    sizes = tuple(map(len, prompts_of_sets))
+    stages = tuple((first_step, tuple(weights)) for first_step, weights in recipe.stages)
+    template = study.prompts[recipe.components[0].prompt or ""]
     verify = partial(verify_apart, seconds=study.file.verification.timeout)
     return Run(
         settings=settings,
@@ -69,6 +75,8 @@ def prepare(study: Study, model: str) -> Run | Distillation:
         judge=Judge(verify, make_reward(settings.rewards)),
         image_processor=image_processor_of(base),
         reference=_reference_folder(study, algorithm.reference_model, tokens),
+        mixture=Mixture(sizes, stages) if recipe.mixture else None,
+        hinted=_hinted_prompts(study, recipe, tokens, prompts, settings.hints),
         **common,
     )
 
@@ -125,9 +133,33 @@ def _start_folder(study: Study, model: str, start: str | None, recipe: Recipe) -
     return base
 
 
-def _read_prompts(study: Study, recipe: Recipe, tokens: Tokens) -> tuple[Prompt, ...]:
-    """Put the problems of a recipe into its prompt template and tokenise them."""
-    template = study.prompts[recipe.prompt or ""]
-    problems = study.problems(recipe.problems or "")
+def _hinted_prompts(
+    study: Study, recipe: Recipe, tokens: Tokens, prompts: Sequence[Prompt], share: float
+) -> dict[str, Prompt]:
+    """Prompts that end with a share of the tokens of a teacher's response, by problem."""
+    if not share or recipe.teacher is None:
+        return {}
+    prompt_of_problem = {prompt.problem.id: prompt for prompt in prompts}
+    hinted: dict[str, Prompt] = {}
+    for lesson in teacher_lessons(study, recipe.teacher):
+        prompt = prompt_of_problem.pop(lesson.problem, None)
+        if prompt is None:
+            continue
+        ids = tokens.tokenizer(lesson.response[0][1], add_special_tokens=False)["input_ids"]
+        hint_ids = ids[: int(share * len(ids))]
+        hint = tokens.decode(hint_ids)
+        hinted[lesson.problem] = Prompt(prompt.problem, (*prompt.ids, *hint_ids), hint)
+    if not hinted:
+        raise UserError(
+            f"options.hints: arm {recipe.teacher.arm} has no response to learn from; sample it "
+            "first, or take another teacher"
+        )
+    return hinted
+
+
+def _read_prompts(study: Study, component: Component, tokens: Tokens) -> tuple[Prompt, ...]:
+    """Put the problems of a set into its prompt template and tokenise them."""
+    template = study.prompts[component.prompt or ""]
+    problems = study.problems(component.problems)
     tokens.check_prompt(template, render(template, problems[0]))
     return tuple(Prompt(problem, tokens.encode(render(template, problem))) for problem in problems)

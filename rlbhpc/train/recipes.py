@@ -48,7 +48,8 @@ def check_recipes(study: Study) -> None:
         recipe = study.file.recipes[entry.train.recipe]
         try:
             check_algorithm(recipe.algorithm)
-            _refuse_images(study, model, recipe)
+            for component in recipe.components:
+                _refuse_images(study, model, recipe, component.problems)
             check_material(recipe)
             _check_architecture(recipe)
             if "traces" in recipe.options:
@@ -63,6 +64,7 @@ def check_recipes(study: Study) -> None:
                 settings = settings_of(recipe, study.last_step(model))
                 if algorithm is not None:
                     algorithm.check_settings(settings)
+                    _check_hints(study, recipe, settings)
         except UserError as error:
             raise UserError(f"recipes.{entry.train.recipe}: {error}") from None
 
@@ -76,7 +78,7 @@ def check_material(recipe: Recipe) -> None:
     has_traces = "traces" in recipe.options
     if not recipe.is_supervised or has_traces:
         for key in ("problems", "prompt"):
-            if getattr(recipe, key) is None:
+            if not recipe.mixture and getattr(recipe, key) is None:
                 subject = "traces" if has_traces else recipe.algorithm
                 raise UserError(f"{key}: missing; {subject} needs both `problems` and `prompt`")
     elif recipe.texts is None and recipe.teacher is None:
@@ -97,15 +99,26 @@ def _check_architecture(recipe: Recipe) -> None:
             )
 
 
-def _refuse_images(study: Study, model: str, recipe: Recipe) -> None:
+def _check_hints(study: Study, recipe: Recipe, settings: Settings) -> None:
+    """Refuse hints that no teacher gives on the problems that are learnt from."""
+    if not settings.hints:
+        return
+    names = [component.problems for component in recipe.components]
+    answered = () if recipe.teacher is None else study.sets(recipe.teacher.arm)
+    if set(names).isdisjoint(answered):
+        raise UserError(
+            f"options.hints: found {settings.hints}; they need a `teacher`, whose arm answers "
+            f"{' or '.join(names)} (name that in the arm's `problem_sets`)"
+        )
+
+
+def _refuse_images(study: Study, model: str, recipe: Recipe, problem_set: str) -> None:
     """Refuse images for a model that can't see them: it would learn to guess.
 
     A model may start from another one of the study (``from_``), and so on: the first of them shows
     whether there is a vision tower. If its folder is not there yet, nothing is refused.
     """
-    if recipe.problems is None:
-        return
-    problem_id = study.first_with_image(recipe.problems)
+    problem_id = study.first_with_image(problem_set)
     if not problem_id:
         return
     if recipe.is_supervised:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from rlbhpc.train.algorithms.algorithm import Algorithm, Batch, Rounds, Scorer, 
 from rlbhpc.train.batch import PromptImages, Response, Rollout
 from rlbhpc.train.dynamics import describe
 from rlbhpc.train.learner import pad_rows
+from rlbhpc.train.mixture import Mixture, draw_indices, keep_right, note_success, replay
 from rlbhpc.train.rewards import Judged
 from rlbhpc.train.settings import Settings
 from rlbhpc.verify.tools import open_tools
@@ -42,10 +43,14 @@ IMAGE_CONFIGS = ("preprocessor_config.json", "processor_config.json")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A problem with its prompt, tokenised once; an image is marked by one token."""
+    """A problem with its prompt, tokenised once; an image is marked by one token.
+
+    ``hint`` is the text of a response's beginning, if the ids end with that of a teacher's.
+    """
 
     problem: Problem
     ids: tuple[int, ...]
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Run:
     ``name`` is the model of the study that comes out of it, and enters the seeds of its rollouts.
     It starts from ``base``, keeps training state and dynamics in ``folder``, and puts the model at
     each step where ``exports`` says. A penalty is measured against ``reference``, None for
-    ``base``. ``ask`` puts a problem that an algorithm makes itself into the recipe's prompt.
+    ``base``. ``ask`` puts a problem that an algorithm makes itself into the recipe's prompt. Of
+    several problem sets ``mixture`` says which prompts are whose. ``hinted`` has, by problem, its
+    prompt with the beginning of a teacher's response.
     """
 
     name: str
@@ -89,6 +96,8 @@ class Run:
     image_processor: ImageProcessor | None = None
     reference: Path | None = None
     ask: Callable[[Problem], Prompt] | None = None
+    mixture: Mixture | None = None
+    hinted: Mapping[str, Prompt] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
@@ -97,7 +106,10 @@ class Run:
         The settings' ``essence`` are those that change the result.
         """
         parts = [self.name, self.settings.essence, repr(self.algorithm)]
-        parts += [f"{prompt.problem.content_hash} {prompt.ids}" for prompt in self.prompts]
+        prompts = [*self.prompts, *self.hinted.values()]
+        parts += [f"{prompt.problem.content_hash} {prompt.ids}" for prompt in prompts]
+        if self.mixture is not None:
+            parts.append(repr(self.mixture))
         parts.append((self.base / "config.json").read_text())
         if any(prompt.problem.images for prompt in self.prompts):  # how many tokens an image is
             configs = [self.base / name for name in IMAGE_CONFIGS if (self.base / name).is_file()]
@@ -123,10 +135,10 @@ def collect(
 ) -> Collected:
     """Sample one step's rollout; new prompts take the place of groups that teach nothing.
 
-    ``cursor`` counts the prompts drawn before; ``store`` is what the algorithm remembers from step
-    to step. A group is all responses to one prompt. The lessons are the responses that the
-    algorithm selects to learn from. Every group of which something was selected is used: a refill
-    asks only for as many prompts as are missing.
+    ``cursor`` counts the prompts drawn before; ``store`` is what is remembered from step to step. A
+    group is all responses to one prompt, replayed ones of earlier steps among them. The lessons are
+    the responses that the algorithm selects to learn from. Every group of which something was
+    selected is used: a refill asks only for as many prompts as are missing.
     """
     settings, algorithm = run.settings, run.algorithm
     sampler = StepSampler(run, engine, step, cursor, drain)
@@ -135,17 +147,22 @@ def collect(
     lessons: list[Rollout] = []
     rewards: list[Tensor] = []
     n_missing = settings.prompts_per_step
-    n_refills = 0
+    n_refills = n_replayed = 0
     while True:
         if own_tasks is None:
-            fresh = sampler.sample_next_prompts(n_missing)
+            fresh = sampler.sample_next_prompts(n_missing, store)
         else:
             fresh = sampler.play_rounds(own_tasks)
-        batch = make_batch(fresh, settings.max_tokens, scorer)
-        fresh_rewards = algorithm.reward(batch, store)
-        lessons += _select_lessons(run, fresh, replace(batch, rewards=fresh_rewards), store)
+        if settings.success_rate or run.hinted:
+            note_success(fresh, store["draws"])
+        replayed = replay(fresh, store["draws"]) if settings.replays else []
+        n_replayed += len(replayed)
+        candidates = fresh + replayed
+        batch = make_batch(candidates, settings.max_tokens, scorer)
+        batch_rewards = algorithm.reward(batch, store)
+        lessons += _select_lessons(run, candidates, replace(batch, rewards=batch_rewards), store)
         sampled += fresh
-        rewards.append(fresh_rewards)
+        rewards.append(batch_rewards[: len(fresh)])
         n_missing = settings.prompts_per_step - _count_groups(lessons)
         if n_missing == 0 or n_refills == algorithm.refills:
             break
@@ -157,6 +174,9 @@ def collect(
             f"times and gave not once {algorithm.LEARNS_FROM}, so there is nothing to learn from; "
             "use problems nearer to the model's ability, or more samples_per_prompt"
         )
+    if settings.replays:
+        lessons.sort(key=lambda lesson: lesson.group)
+        keep_right(sampled, store["draws"], settings)
     batch = make_batch(sampled, settings.max_tokens, scorer)
     # Of all that was sampled and of its plain rewards, so that algorithms compare.
     metrics = describe(sampled) | algorithm.measure(batch, torch.cat(rewards), store)
@@ -167,6 +187,10 @@ def collect(
         metrics |= {f"kept/{name}": value for name, value in describe(lessons).items()}
     if algorithm.refills:
         metrics |= {"rollout/refills": float(n_refills), "rollout/prompts": float(n_groups)}
+    if settings.replays:
+        metrics["replay/responses"] = float(n_replayed)
+    if settings.success_rate:
+        metrics["selection/left_out"] = float(len(store["draws"]["outside"]))
     return Collected(sampled, lessons, sampler.cursor, metrics)
 
 
@@ -256,12 +280,26 @@ class StepSampler:
         self._step = step
         self._drain = drain
 
-    def sample_next_prompts(self, count: int) -> list[Rollout]:
-        """Draw the next prompts of the run and sample as many responses to each as it sets."""
-        run = self._run
-        order = draw_order(run.settings.seed, len(run.prompts), self.cursor, count)
-        prompts = [run.prompts[i] for i in order]
-        return self._sample_on_all_ranks(prompts, run.settings.samples_per_prompt)
+    def sample_next_prompts(self, count: int, store: Store) -> list[Rollout]:
+        """Draw the next prompts of the run and sample as many responses to each as it sets.
+
+        ``store`` remembers what was drawn. A problem that nobody solved when it was drawn last
+        comes with a hint if there is one. Where responses are replayed, as many fewer are sampled.
+        """
+        run, settings = self._run, self._run.settings
+        mixture = run.mixture or Mixture((len(run.prompts),), ((1, (1.0,)),))
+        n_sets = len(mixture.sizes)
+        # A run of before sets were mixed has one, and is as far in it as it has drawn prompts.
+        fresh_draws = {"positions": [self.cursor] * n_sets, "balances": [0.0] * n_sets, "rates": {}}
+        draws = store.setdefault("draws", fresh_draws)
+        problems = [prompt.problem.id for prompt in run.prompts]
+        prompts = []
+        for index in draw_indices(settings, mixture, problems, self._step, count, draws):
+            prompt = run.prompts[index]
+            if draws["rates"].get(prompt.problem.id) == 0:
+                prompt = run.hinted.get(prompt.problem.id, prompt)
+            prompts.append(prompt)
+        return self._sample_on_all_ranks(prompts, settings.samples_per_prompt - settings.replays)
 
     def play_rounds(self, rounds: Rounds) -> list[Rollout]:
         """Sample the rounds of tasks that an algorithm makes itself, and return its lessons.
@@ -377,7 +415,7 @@ def roll_out(
             model_mask = completion.written_by_model if turns else None
             rollouts[completion.tag] = _judge_completion(
                 run,
-                prompts[number].problem,
+                prompts[number],
                 first_group + number,
                 replace(unanswered[number], token_ids=completion.token_ids, model_mask=model_mask),
                 completion,
@@ -410,7 +448,7 @@ def empty_response(prompt: Prompt, processor: ImageProcessor | None) -> Response
 
 
 def _judge_completion(
-    run: Run, problem: Problem, group: int, response: Response, completion: Completion, seed: int
+    run: Run, prompt: Prompt, group: int, response: Response, completion: Completion, seed: int
 ) -> Rollout:
     """Verify a completion and give it its reward; NaN where the model could not be asked.
 
@@ -420,11 +458,13 @@ def _judge_completion(
     after one that could not be asked. ``strict_verdict`` takes an answer that is not plainly stated
     for none.
     """
+    problem = prompt.problem
     logprobs = completion.logprobs[completion.written_by_model]
     reward = nan
     if completion.finish is not Finish.ERROR:
         ending = finish_name(completion.finish)
-        verdict = strict_verdict(run.judge.verify(problem, completion.text, ending))
+        text = prompt.hint + completion.text
+        verdict = strict_verdict(run.judge.verify(problem, text, ending))
         judged = Judged(
             problem=problem,
             text=completion.text,
@@ -466,24 +506,6 @@ def strict_verdict(verdict: Verdict) -> Verdict:
     return replace(verdict, status=verdict.strict, answer="", canonical="")
 
 
-def draw_order(seed: int, n_prompts: int, start: int, count: int) -> list[int]:
-    """Indices of the next ``count`` prompts in an endless sequence of shuffled passes.
-
-    ``start`` prompts were drawn before, of the ``n_prompts`` that each pass goes through. A counter
-    is all the state there is: pass number e is the permutation of the generator (seed, e), whoever
-    asks, and however often the run was interrupted.
-    """
-    drawn: list[int] = []
-    while len(drawn) < count:
-        # Which pass the next prompt is in, and where.
-        epoch, offset = divmod(start + len(drawn), n_prompts)
-        generator = np.random.Generator(np.random.Philox(key=[seed, epoch]))
-        order = generator.permutation(n_prompts)
-        n_left = count - len(drawn)
-        drawn += order[offset : offset + n_left].tolist()
-    return drawn
-
-
 def rollout_engine(run: Run, rows: int) -> Engine:
     """Make the engine of this rank, which samples at most ``rows`` responses side by side.
 
@@ -517,7 +539,8 @@ def _vllm_engine(run: Run, rows: int) -> Engine:
     max_length = steady_length(run.base)
     # Prompts of such an algorithm and results of tools may have any length.
     if not run.algorithm.MAKES_TASKS and settings.turns is None:
-        prompts = [empty_response(prompt, run.image_processor) for prompt in run.prompts]
+        all_prompts = [*run.prompts, *run.hinted.values()]
+        prompts = [empty_response(prompt, run.image_processor) for prompt in all_prompts]
         longest_prompt = max(len(prompt.prompt_ids) for prompt in prompts)
         max_length = min(max_length, longest_prompt + settings.max_tokens)
     # While the learner works, the engine sleeps and gives back its memory.

@@ -24,6 +24,10 @@ Rewards = Annotated[
 MiniBatch = Annotated[
     int, Field(ge=0), Words("a whole number of responses, 0 for the whole rollout")
 ]
+Rates = Annotated[
+    list[float] | None,
+    Words("two shares of right responses, the lower one first, such as [0.1, 0.9]"),
+]
 MemoryShare = Annotated[
     float, Field(gt=0, lt=1), Words("a share of a GPU's memory, above 0 and below 1")
 ]
@@ -68,6 +72,13 @@ class Settings:
     ``max_tokens`` out of the loss. With ``turns`` a response is an episode in which the model calls
     tools; ``max_tokens`` counts what it writes in all its turns.
 
+    With ``success_rate`` only problems are drawn whose share of right responses, when they were
+    drawn last, lies in this band, or that have not been drawn. They are selected anew every
+    ``select_every`` steps; one outside is still tried in one of ``retry_passes`` passes. ``hints``
+    is the share of a teacher's response that a problem without a success begins with. Of the
+    responses to a prompt up to ``replays`` are right ones of earlier steps, of which
+    ``replay_buffer`` are kept.
+
     ``micro_tokens``, a prompt counted with each of its responses, is the memory knob, and
     ``recompute`` computes layers again when their gradient is due: a quarter more work, a small
     part of the memory. The result depends on neither. ``lora_rank`` 0 trains the weights
@@ -109,6 +120,12 @@ class Settings:
     rewards: Rewards = dataclasses.field(default_factory=lambda: {"correct": 1.0})
     seed: Seed = 0
     turns: Turns | None = None
+    success_rate: Rates = None
+    select_every: Count = 1
+    retry_passes: Count = 10
+    hints: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    replays: Whole = 0
+    replay_buffer: Count = 1000
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, with the numbers.
@@ -124,11 +141,32 @@ class Settings:
                     f"{name}: found {band}; allowed: two ratios, one up to 1 and one from 1 on, "
                     "such as [0.5, 5.0]"
                 )
+        self._check_selection()
         rollout = self.prompts_per_step * self.samples_per_prompt
         if self.mini_batch and rollout % self.mini_batch:
             raise UserError(
                 f"mini_batch: found {self.mini_batch}, which does not divide the rollout of "
                 f"{self.prompts_per_step} × {self.samples_per_prompt} = {rollout} responses"
+            )
+
+    def _check_selection(self) -> None:
+        """Refuse a band that no group can hit, and replays without fresh responses or a weight."""
+        has_weight = self.sampler_cap or self.sampler_band
+        n_fresh = self.samples_per_prompt - self.replays
+        if self.replays and (n_fresh < 1 or not has_weight or self.turns):
+            raise UserError(
+                f"replays: found {self.replays}; allowed: fewer than the {self.samples_per_prompt} "
+                "samples_per_prompt, without `turns`, and with a `sampler_cap` or `sampler_band`, "
+                "which weigh what another policy sampled"
+            )
+        band = self.success_rate
+        if band is None:
+            return
+        shares = [n_right / n_fresh for n_right in range(n_fresh + 1)]
+        if len(band) != 2 or not any(band[0] <= share <= band[1] for share in shares):
+            raise UserError(
+                f"success_rate: found {band}, which no share of {n_fresh} responses lies in; "
+                "allowed: two shares, the lower one first, such as [0.1, 0.9]"
             )
 
     @property

@@ -34,7 +34,8 @@ from rlbhpc.train.algorithms.algorithm import Algorithm
 from rlbhpc.train.batch import Response
 from rlbhpc.train.dynamics import Progress, StepLog
 from rlbhpc.train.learner import Learner
-from rlbhpc.train.rollout import Export, draw_order
+from rlbhpc.train.mixture import draw_order
+from rlbhpc.train.rollout import Export
 from rlbhpc.train.settings import Settings, Traces
 from rlbhpc.verify.verdict import Status
 
@@ -114,12 +115,15 @@ def fine_tune(run: Distillation, drain: Drain, progress: Progress) -> int:
 class Lesson(NamedTuple):
     """A prompt and the response to learn; ``ended`` unless the response was cut off.
 
+    ``problem`` is the id of what a teacher answered.
+
     ``response`` are its segments by turns, each with its writer: ``model`` or a tool.
     """
 
     prompt: str
     response: Sequence[tuple[str, str]]
     ended: bool = True
+    problem: str = ""
 
 
 def learning_pairs(
@@ -137,7 +141,7 @@ def learning_pairs(
         lessons = _text_lessons(Path(recipe.texts))
     else:
         assert recipe.teacher is not None
-        lessons = _teacher_lessons(study, recipe.teacher)
+        lessons = teacher_lessons(study, recipe.teacher)
     while batch := list(islice(lessons, TOKENISED_TOGETHER)):
         prompts = tokens.encode_all([lesson.prompt for lesson in batch])
         texts = [text for lesson in batch for _, text in lesson.response]
@@ -187,7 +191,7 @@ def _trace_lessons(study: Study, recipe: Recipe, settings: Settings) -> Iterator
         yield Lesson(render(template, worked.problem), [(MODEL, worked.response)])
 
 
-def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
+def teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
     """Stored responses of a teacher arm, each under the prompt that the teacher saw.
 
     An arm is a model that the study samples in one way and whose responses it stores. At most
@@ -217,4 +221,5 @@ def _teacher_lessons(study: Study, teacher: Teacher) -> Iterator[Lesson]:
             if is_wanted and n_kept[problem.id] < teacher.per_problem:
                 n_kept[problem.id] += 1
                 ended = row["finish"] != Finish.LENGTH
-                yield Lesson(render(template, problem), [(MODEL, row["text"])], ended)
+                response = [(MODEL, row["text"])]
+                yield Lesson(render(template, problem), response, ended, problem.id)

@@ -215,8 +215,9 @@ def test_the_place_is_that_of_the_mistake(study_file: Path) -> None:
         load_study(study_file)
     assert str(error.value) == (
         f"{study_file}:{line}: recipes.grpo.learning_rat: unknown key; allowed: algorithm, preset,"
-        " problems, prompt, texts, teacher, architecture, seed, prompts_per_step,"
-        " samples_per_prompt, temperature, max_tokens, learning_rate, kl, options;"
+        " problems, prompt, mixture, schedule, texts, teacher, architecture, seed,"
+        " prompts_per_step, samples_per_prompt, temperature, max_tokens, learning_rate, kl,"
+        " options;"
         " did you mean learning_rate?"
     )
 

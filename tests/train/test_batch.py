@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlbhpc.train.batch import Response, pack_responses, split_into_micro_batches
-from rlbhpc.train.rollout import draw_order
+from rlbhpc.train.mixture import draw_order
 
 pytestmark = pytest.mark.engine
 

@@ -22,7 +22,7 @@ from rlbhpc.train.batch import Response
 from rlbhpc.train.learner import Learner, PolicyScorer
 from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import settings_of
-from rlbhpc.train.sft import _teacher_lessons, learning_pairs
+from rlbhpc.train.sft import learning_pairs, teacher_lessons
 from rlbhpc.verify.verdict import Status
 from tests.children import Child
 from tests.store import reading
@@ -111,9 +111,9 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
         assert (pair.token_ids[-1] == tokens.end) == (finish != Finish.LENGTH)
     columns = ("problem", "sample", "verdict", "text")
     rows = reading.rows(study.layout, "base", "toy", columns).table.to_pylist()
-    few = _teacher_lessons(study, Teacher(arm="base", keep="all", per_problem=3))
+    few = teacher_lessons(study, Teacher(arm="base", keep="all", per_problem=3))
     assert [lesson.response[0][1] for lesson in few] == [r["text"] for r in rows if r["sample"] < 3]
-    right = _teacher_lessons(study, Teacher(arm="base", per_problem=4))
+    right = teacher_lessons(study, Teacher(arm="base", per_problem=4))
     expected = [r["text"] for r in rows if r["verdict"] == Status.RIGHT]
     assert [lesson.response[0][1] for lesson in right] == expected
     pictured = SimpleNamespace(
@@ -124,7 +124,7 @@ def test_a_teachers_response_that_was_cut_off_gets_no_end(study: Study, tmp_path
         problems=lambda name: [replace(p, images=(b"x",)) for p in study.problems(name)],
     )
     with pytest.raises(UserError, match=r"^teacher base: \S+ has images, and sft shows none$"):
-        next(_teacher_lessons(cast(Study, pictured), Teacher(arm="base")))
+        next(teacher_lessons(cast(Study, pictured), Teacher(arm="base")))
 
 
 def test_a_lesson_of_several_turns_teaches_what_the_model_writes(study: Study) -> None:

@@ -18,8 +18,10 @@ import torch
 
 import rlbhpc.train
 from rlbhpc.cli.train import train
+from rlbhpc.engines.tokens import Tokens
 from rlbhpc.errors import UserError
 from rlbhpc.problems.problem import Problem
+from rlbhpc.problems.prompts import get_prompt, render
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
 from rlbhpc.train.algorithms import ALGORITHMS, make_algorithm
@@ -112,6 +114,99 @@ def test_sizes_of_a_new_model_are_counts(tmp_path: Path, key: str, value: Any, f
         f"recipes.rl: architecture.{key}: found {found}; allowed: a whole number from 1 to "
         "100,000,000"
     )
+
+
+SETS: dict[str, Any] = {
+    "easy": {"set": "countdown", "subset": "train", "limit": 4},
+    "hard": {"set": "countdown", "subset": "test", "limit": 3},
+    "held-out": {"set": "countdown", "subset": "test", "limit": 2, "seed": 5},
+}
+EASY: dict[str, Any] = {"problems": "easy", "weight": 3.0}
+HARD: dict[str, Any] = {"problems": "hard", "prompt": "completion"}
+MIXED: dict[str, Any] = {
+    "problems": None,
+    "mixture": [EASY, HARD],
+    "schedule": [{"from": 4, "weights": {"hard": 2}}, {"from": 2, "weights": {"easy": 1}}],
+}
+ONE: dict[str, Any] = {"schedule": []}
+HINTS: dict[str, Any] = {"options": {"hints": 0.5}}
+ARMS = {"base": {"model": "base", "problem_sets": ["held-out"]}, "rl": {"model": "rl"}}
+
+
+def mixed(folder: Path, recipe: dict[str, Any] = MIXED) -> Study:
+    return study_of(folder, recipe, problem_sets=SETS, arms=ARMS)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        ({"mixture": [{**EASY, "weight": 0}]}, r"mixture\[0\].weight: found 0; .* above 0"),
+        ({"mixture": [{**EASY, "weight": -1}]}, r"mixture\[0\].weight: found -1; .* above 0"),
+        ({"mixture": [{"problems": "esay"}], **ONE}, "unknown problem set 'esay'; .*; did you mea"),
+        ({"mixture": [{**EASY, "prompt": "compltion"}], **ONE}, "unknown prompt 'compltion'; .*"),
+        ({"mixture": [EASY, EASY]}, "easy stands twice in the list"),
+        ({"problems": "easy"}, "`mixture` is for RL, and goes without `problems`"),
+        ({"algorithm": "sft"}, "`mixture` is for RL, and goes without `problems`"),
+        ({"prompt": None}, "a set of the `mixture` has no prompt; give the recipe a `prompt`"),
+        ({"mixture": [EASY]}, "`schedule` names hard, which is not in the `mixture`"),
+        ({"mixture": [], "problems": "easy"}, "`schedule` names hard, which is not in the `mix"),
+        ({"schedule": [{"from": 2, "weights": {}}]}, r"schedule\[0\].weights: found 0 entries"),
+        ({"schedule": [{"from": 2, "weights": {"easy": 0}}]}, "weights.easy: found 0; .* above 0"),
+        ({"schedule": [{"from": 0, "weights": {"easy": 1}}]}, "from: found 0; allowed: .* from 1"),
+        (HINTS, "options.hints: found 0.5; they need a `teacher`, whose arm answers easy or hard"),
+        ({**HINTS, "teacher": {"arm": "base"}}, "options.hints: found 0.5; .* answers easy or har"),
+        ({"options": {"success_rate": [0.6, 0.9]}}, "success_rate: .* no share of 2 responses"),
+        (
+            {
+                "algorithm": "absolute-zero",
+                "samples_per_prompt": 1,
+                "options": {"success_rate": [0.0, 0.5]},
+            },
+            "options: this algorithm makes its own tasks; leave out `success_rate`",
+        ),
+    ],
+)
+def test_a_mixture_that_cannot_be_drawn_is_refused(
+    tmp_path: Path, recipe: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        check_recipes(mixed(tmp_path, {**MIXED, **recipe}))
+
+
+def test_a_mixture_is_trained_on_with_each_sets_prompt(tmp_path: Path) -> None:
+    study = study_of(
+        tmp_path,
+        {**MIXED, "architecture": LARGE, "max_tokens": 16},
+        models=FROM_NOTHING,
+        problem_sets=SETS,
+        arms=ARMS,
+    )
+    check_recipes(study)
+    assert study.sets("rl") == ("held-out",), "what is trained on is not sampled"
+    run = prepare(study, "rl")
+    assert isinstance(run, Run) and run.mixture is not None and run.mixture.sizes == (4, 3)
+    weights = [run.mixture.weights(step) for step in range(1, 6)]
+    assert weights == [(3, 1), (1, 0), (1, 0), (0, 2), (0, 2)]
+    tokens = Tokens(run.base)
+    for prompt in run.prompts:
+        of_hard = prompt.problem.id in study.problem_ids("hard")
+        template = get_prompt("completion" if of_hard else "countdown")
+        assert prompt.ids == tokens.encode(render(template, prompt.problem))
+
+
+def test_another_mixture_makes_another_model(tmp_path: Path) -> None:
+    digests = set()
+    variants: list[dict[str, Any]] = [
+        MIXED,
+        {**MIXED, "schedule": []},
+        {**MIXED, "mixture": [{**EASY, "weight": 2.0}, HARD]},
+        {**MIXED, "mixture": [EASY, {"problems": "hard"}]},
+        {**MIXED, "mixture": [EASY, {**HARD, "problems": "held-out"}], "schedule": []},
+    ]
+    for variant in variants:
+        digests.add(mixed(tmp_path, variant).digests["rl"][3])
+    assert len(digests) == len(variants)
+    assert mixed(tmp_path).digests["rl"][3] in digests
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_reward_that_catches_everything_does_not_hold_up_a_warning() -> None:
     init_ranks()
     with Drain() as drain, pytest.raises(Interrupted):
         run = replace(run, prompts=[prompt])
-        StepSampler(run, cast(Engine, Odd()), 1, 0, drain).sample_next_prompts(1)
+        StepSampler(run, cast(Engine, Odd()), 1, 0, drain).sample_next_prompts(1, {})
     assert calls == ["the same"]
 
 
@@ -249,7 +249,7 @@ def test_a_verifier_is_told_how_a_rollout_ended() -> None:
     none = np.zeros(1, np.float32)
     for finish in (Finish.EOS, Finish.LENGTH):
         done = Completion(0, np.zeros(1, np.int32), none, none, "The answer is 4", finish)
-        _judge_completion(run, problem, 0, Response((1,), done.token_ids), done, 5)
+        _judge_completion(run, Prompt(problem, (1,)), 0, Response((1,), done.token_ids), done, 5)
     assert told == ["eos", "length"]
 
 
@@ -278,6 +278,8 @@ def test_training_learns_from_stated_answers_alone(
     problem = Problem("toy/1", {"question": "?"}, "4", "math")
     none = np.zeros(1, np.float32)
     done = Completion(0, np.zeros(1, np.int32), none, none, "maybe 4", Finish.EOS)
-    rollout = _judge_completion(run, problem, 0, Response((1,), done.token_ids), done, 5)
+    rollout = _judge_completion(
+        run, Prompt(problem, (1,)), 0, Response((1,), done.token_ids), done, 5
+    )
     assert rewarded == [status] and rollout.correct == (status is Status.RIGHT)
     assert rollout.verdict.canonical == answer

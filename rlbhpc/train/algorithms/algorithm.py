@@ -33,7 +33,10 @@ Degrees = Literal[0, 1]
 """What a deviation over n values divides by less than n."""
 
 Store = dict[str, Any]
-"""What an algorithm remembers from step to step: JSON values, saved with the training state."""
+"""What an algorithm remembers from step to step: JSON values, saved with the training state.
+
+``draws`` in it is the loop's own: see :mod:`rlbhpc.train.mixture`.
+"""
 
 
 class Scorer(Protocol):
@@ -187,11 +190,17 @@ class Algorithm:
             raise UserError(
                 "options.turns: this algorithm reads responses of one turn; leave it out"
             )
+        if self.MAKES_TASKS and (settings.success_rate or settings.hints or settings.replays):
+            raise UserError(
+                "options: this algorithm makes its own tasks; leave out `success_rate`, `hints` "
+                "and `replays`, which are for problems that come again"
+            )
 
     def responses_per_step(self, settings: Settings) -> int:
         """How many responses a step samples, refills left out."""
         greedy = settings.prompts_per_step if self.NEEDS_GREEDY else 0
-        return settings.prompts_per_step * settings.samples_per_prompt + greedy
+        n_fresh = settings.samples_per_prompt - settings.replays
+        return settings.prompts_per_step * n_fresh + greedy
 
     @property
     def reference_model(self) -> str:
