@@ -54,7 +54,11 @@ problem_sets:
   toy-train: {set: countdown, subset: train, limit: 10}
   toy-test: {set: countdown, subset: test, limit: 2}
   identity: {set: program-tasks, subset: identity}
+  more: {set: countdown, subset: test, limit: 5, seed: 1}
 arms:
+  teacher:
+    {model: base, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 1,
+     problem_sets: [toy-train]}
   rl:
     {model: rl, prompt: countdown, temperature: 1.0, max_tokens: 16, n: 2,
      problem_sets: [toy-test]}
@@ -80,12 +84,33 @@ OWN = {
 }
 
 
+# What mixes and replays, on problems of which half the responses are right.
+DRAWN = "    problems: toy-train\n    prompt: countdown\n    prompts_per_step: 3"
+EVEN = "def verify(gold, response, problem=None):\n    return len(response) % 2 == 0\n"
+OPTIONS = "save_every: 2, mini_batch: 3, rewards: {correct: 1.0, brevity: 1.0}"
+MIXED = {
+    "mixture": DRAWN.replace(
+        "problems: toy-train",
+        "mixture: [{problems: toy-train, weight: 2}, {problems: more, prompt: completion}]\n"
+        "    schedule: [{from: 3, weights: {more: 1}}]",
+    ),
+    "selection": DRAWN + "\n    teacher: {arm: teacher, keep: all}",
+    "replay": DRAWN,
+}
+OWN |= {
+    "mixture": f"options: {{{OPTIONS}}}",
+    "selection": f"options: {{{OPTIONS}, success_rate: [0.3, 0.9], select_every: 2, "
+    "retry_passes: 3, hints: 0.5}",
+    "replay": f"options: {{{OPTIONS}, replays: 1, replay_buffer: 4}}",
+}
+# What the dynamics of a run must show for it to be about its subject.
+SHOWN = {"selection": "selection/left_out", "replay": "replay/responses"}
 MEMORY = {"rlpr": ("usual", "without"), "absolute-zero": ("deduction", "abduction", "induction")}
 
 
 def write(folder: Path, model: Path, algorithm: str) -> Path:
     path = folder / "toy.yaml"
-    name = "grpo" if algorithm == "episodes" else algorithm
+    name = "grpo" if algorithm in ("episodes", *MIXED) else algorithm
     text = STUDY.replace("MODEL", str(model)).replace("ALGORITHM", name)
     for line in OWN.get(algorithm, "").split("\n    "):
         key = line.partition(":")[0]
@@ -93,6 +118,10 @@ def write(folder: Path, model: Path, algorithm: str) -> Path:
             text = re.sub(
                 rf"(  rl:\n    algorithm(?:.|\n)*?\n    ){key}: .*", rf"\g<1>{line}", text
             )
+    if algorithm in MIXED:
+        text = text.replace(DRAWN, MIXED[algorithm])
+        text = text.replace("train, limit: 10", "train, limit: 4, verifier: ./even.py")
+        (folder / "even.py").write_text(EVEN)
     if algorithm in TAUGHT:
         teaching = text.partition("  teaching:\n")[2].partition("  rl:\n")[0]
         text = text.replace(teaching, TEACHING)
@@ -168,6 +197,7 @@ TAUGHT: dict[str, Callable[[], str]] = {
             pytest.param(name, marks=pytest.mark.by_turns(2))
             for name in ("ppo", "ttrl", "rlpr", "absolute-zero", "episodes")
         ),
+        *(pytest.param(name, marks=pytest.mark.by_turns(3)) for name in MIXED),
     ],
 )
 def test_killed_training_ends_with_the_same_weights(
@@ -175,8 +205,12 @@ def test_killed_training_ends_with_the_same_weights(
 ) -> None:
     straight = tmp_path / "straight"
     straight.mkdir()
+    study = write(straight, model, algorithm)
+    if algorithm == "selection":
+        assert Child("sample", str(study), "--arm", "teacher").ended() == DONE
+        shutil.copytree(straight / "runs", tmp_path / "sampled")
     start = time.monotonic()
-    assert Child("train", str(write(straight, model, algorithm))).ended() == DONE
+    assert Child("train", str(study)).ended() == DONE
     duration = time.monotonic() - start
     expected = outcome(straight / "toy.yaml")
     models = [name for name in expected if name.endswith(".safetensors")]
@@ -186,6 +220,8 @@ def test_killed_training_ends_with_the_same_weights(
     remembered = json.loads((newest / "progress.json").read_text())["store"]
     assert set(MEMORY.get(algorithm, ())) <= set(remembered)
     log = load_study(straight / "toy.yaml").layout.training("rl") / "dynamics.jsonl"
+    shown = [row.get(SHOWN.get(algorithm), 0.0) for row in tables.log_lines(log)]
+    assert (max(shown) > 0) == (algorithm in SHOWN)
     turns = [row.get("num_turns/mean", 0.0) for row in tables.log_lines(log)]
     assert (max(turns) > 1) == (algorithm == "episodes")
 
@@ -196,6 +232,8 @@ def test_killed_training_ends_with_the_same_weights(
         folder = tmp_path / f"killed-{runs}"
         folder.mkdir()
         study = write(folder, model, algorithm)
+        if algorithm == "selection":
+            shutil.copytree(tmp_path / "sampled", folder / "runs")
         code = TRY_AGAIN
         while code not in (DONE, NOTHING_TO_DO):
             child = Child("train", str(study))
