@@ -16,7 +16,7 @@ from rlbhpc.launch.cluster import Cluster
 from rlbhpc.launch.script import SHARED_OPTIONS, SIZE_OPTIONS
 from rlbhpc.study.complaints import validated
 from rlbhpc.study.expand import expand
-from rlbhpc.study.schema import StudyFile
+from rlbhpc.study.schema import Recipe, StudyFile
 from rlbhpc.study.tree import parse
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +63,13 @@ def test_the_study_on_the_reference_page_is_valid() -> None:
     for block in blocks:
         assert isinstance(yaml.safe_load(block), dict)
         validated(expand(parse(block, "docs/study-file.md")), StudyFile)
+
+
+def test_recipes_on_the_page_about_training_are_valid() -> None:
+    page = (ROOT / "docs/training.md").read_text()
+    (block,) = re.findall(r"```yaml\n# recipes that mix\n(.*?)```", page, re.S)
+    for recipe in yaml.safe_load(block.replace("1e-3", "0.001")).values():
+        Recipe.model_validate(recipe)
 
 
 def test_entries_of_a_cluster_on_the_pages_are_valid() -> None:
