@@ -7,7 +7,6 @@ verdict of the equal one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ class Tally:
     timeouts: int = 0
     errors: int = 0
     last_error: str = ""
-    seconds: float = 0.0
 
     @property
     def factor(self) -> float:
@@ -138,7 +136,6 @@ class BatchVerifier:
         answers share one :class:`Verdict` object. Timeouts and errors say nothing about the answer
         and are forgotten again.
         """
-        start = time.perf_counter()
         responses = [self._find_answer(*item) for item in items]
         unjudged: dict[_AnswerKey, _Response] = {}
         for response in responses:
@@ -152,7 +149,6 @@ class BatchVerifier:
             if verdict.status in _RETRIED:
                 del self._verdicts[key]
         self.tally.responses += len(items)
-        self.tally.seconds += time.perf_counter() - start
         return verdicts
 
     def _find_answer(
