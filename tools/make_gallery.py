@@ -85,7 +85,8 @@ OF_A_RUN = [
     ),
     Picture(
         "Beyond the samples",
-        "pass@k beyond n by three models; the bars at n show bounds that need no model.",
+        "pass@k beyond n by models of the rates. The bars are forecasts from a tenth of the "
+        "samples, so that one sees what a forecast is worth.",
         "extrapolation",
     ),
     Picture(
