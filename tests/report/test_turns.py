@@ -21,11 +21,15 @@ PROBLEMS, N, LONGEST = 30, 16, 5
 
 @pytest.fixture
 def with_turns(tmp_path: Path) -> Report:
-    """A base of plain responses, and a trained arm whose right answers take one to five turns."""
-    study = make_study(tmp_path / "run", PROBLEMS, N)
+    """A base of plain responses, and a trained arm whose episodes take one to five turns."""
+    return report_with_turns(tmp_path, base_rate=0.2, trained_rate=0.6)
+
+
+def report_with_turns(folder: Path, base_rate: float, trained_rate: float) -> Report:
+    study = make_study(folder / "run", PROBLEMS, N)
     rng = np.random.default_rng(2)
-    put_samples(study, "base", rng.random((PROBLEMS, N)) < 0.2)
-    put_samples(study, "rl", rng.random((PROBLEMS, N)) < 0.6, 100)
+    put_samples(study, "base", rng.random((PROBLEMS, N)) < base_rate)
+    put_samples(study, "rl", rng.random((PROBLEMS, N)) < trained_rate, 100)
     report = gather(study.layout.root)
     group = report.tree["rl/math"]
     lengths = rng.integers(1, LONGEST + 1, group["verdict"].shape).astype(np.int32)
@@ -53,6 +57,13 @@ def test_the_surface_rises_in_turns_and_ends_at_the_usual_curve(with_turns: Repo
     assert "right within T turns" in words(turns.section(with_turns))
     (chart,) = [chart for _, chart in turns.ASPECT.charts(with_turns)]
     assert all(panel.marks for panel in chart.panels)
+    assert chart.panels[-1].y.label.startswith("k at")
+
+
+def test_no_panel_is_empty_where_no_arm_solves_half_of_the_problems(tmp_path: Path) -> None:
+    report = report_with_turns(tmp_path, base_rate=0.01, trained_rate=0.02)
+    ((_, chart),) = turns.ASPECT.charts(report)
+    assert chart.panels and all(panel.marks for panel in chart.panels)
 
 
 def test_lost_and_gained_at_each_limit_are_the_answer_of_its_counts(with_turns: Report) -> None:

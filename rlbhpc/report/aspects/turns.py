@@ -147,7 +147,7 @@ def section(report: Report) -> Iterator[Node]:
         yield el("h3", f"{set_name}: right within T turns")
         yield figure(
             "pass@(k, T): share of problems solved in k episodes of at most T turns, with "
-            f"intervals; last, the k at which it is {100 * _CONTOUR:g} %.",
+            f"intervals; last, the k at which it is {100 * _CONTOUR:g} %, if an arm comes there.",
             turns_chart(limits, report.colours),
         )
         sizes = spread_evenly(report.k(max(int(each.curve.k[-1]) for each in limits)))
@@ -182,9 +182,12 @@ def turns_chart(limits: Sequence[TurnLimit], colours: Colours) -> Chart:
             rates = [each.curve.at(k) for each in of_arm]
             panel.interval_line(turns, rates, colour, name)
         contour_sizes = [_size_reaching(each.curve, _CONTOUR) for each in of_arm]
-        contour.line(turns, contour_sizes, colour, name=name)
+        if np.isfinite(contour_sizes).any():
+            contour.line(turns, contour_sizes, colour, name=name)
+    if contour.marks:
+        panels.append(contour)
     legend = colours.legend(each.measured.arm for each in limits)
-    return Chart([*panels, contour], lambda: turns_frame(limits), legend)
+    return Chart(panels, lambda: turns_frame(limits), legend)
 
 
 def _size_reaching(curve: PassCurve, rate: float) -> float:
