@@ -457,7 +457,7 @@ def child(call: Callable[..., None], folder: Path, *args: object) -> tuple[int |
     return process.exitcode, out.read_text()
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("limit", [700, 3_000, 20_000])
 def test_an_export_that_does_not_fit_is_one_line(
     layout: Layout, tmp_path: Path, ending: str, limit: int
