@@ -345,7 +345,7 @@ def layout_of(run: Path) -> Layout:
         reject_namesake(study)
     if layout.study.is_file():
         return layout
-    if layout.attempts.is_dir() or layout.tables(COUNTS).is_dir():
+    if layout.groups() or layout.tables(COUNTS).is_dir():
         raise UserError(
             f"{layout.root}: only results that were imported, which no study asks for; "
             "`rlbhpc show` and `rlbhpc report` look at them"
