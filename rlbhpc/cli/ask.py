@@ -210,7 +210,7 @@ def watch(
         overrides=overrides, options=read_options(sbatch),
     )  # fmt: skip
     for layout in rounds:
-        keep(layout.logs, "watch", layout.attempts)
+        keep(layout.logs, "watch", layout.grids)
         report = gather(layout.root)
         print_answer(report, screen())
         page, *_ = write_report(report, None)

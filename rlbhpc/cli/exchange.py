@@ -129,7 +129,7 @@ def import_(
     run.mkdir(parents=True, exist_ok=True)
     layout = Layout(run)
     imported = import_files(layout, files, Target(arm, problem_set, model or arm), metric, judge)
-    keep(layout.logs, "import", layout.attempts)
+    keep(layout.logs, "import", layout.grids)
     if as_json:
         keys = ("samples", "failed", "known", "counts", "shortfalls")
         print_json({key: getattr(imported, key) for key in keys})

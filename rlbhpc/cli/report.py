@@ -87,7 +87,7 @@ def report(
     from rlbhpc.study.load import load_study
 
     folder = load_study(run).layout.root if run.is_file() else run
-    keep(Layout(folder).logs, "report", Layout(folder).attempts)
+    keep(Layout(folder).logs, "report", Layout(folder).grids)
     from rlbhpc.report.aspects.robustness import lay_beside
     from rlbhpc.report.gather import gather, read_pair
     from rlbhpc.report.phrases import count_text

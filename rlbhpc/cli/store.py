@@ -42,7 +42,7 @@ def seal(run: Path, tokens: TokenPolicy | None, verify: bool, as_json: bool) -> 
     out, 4 that there was nothing new.
     """
     layout = Layout(run)
-    keep(layout.logs, "seal", layout.attempts)
+    keep(layout.logs, "seal", layout.grids)
     groups = seal_run(layout, tokens, verify=verify)
     rows = []
     notes: list[Note] = []
@@ -83,7 +83,7 @@ def compact(run: Path, rebuild: bool, seal: bool) -> int:
     writing. Exit code 4 says that there was nothing new.
     """
     layout = Layout(run)
-    keep(layout.logs, "compact", layout.attempts)
+    keep(layout.logs, "compact", layout.grids)
     if seal:
         seal_and_clean(layout)
     # The cube lies in bands of problems; one whose samples are the same is kept, as a link.
@@ -113,7 +113,7 @@ def gc(run: Path, idle: float) -> int:
     that there was nothing to remove.
     """
     layout = Layout(run)
-    keep(layout.logs, "gc", layout.attempts)
+    keep(layout.logs, "gc", layout.grids)
     removed = 0
     freed_bytes = 0
     notes: list[Note] = []
@@ -141,7 +141,7 @@ def merge(run: Path, other: Path) -> int:
     that files or samples were left out, 4 that there was nothing new.
     """
     layout = Layout(run)
-    keep(layout.logs, "merge", layout.attempts)
+    keep(layout.logs, "merge", layout.grids)
     merged = merge_runs(layout, Layout(other))
     left_out.warn_left_out(run, [skipped.note for skipped in merged.skipped])
     left_out.warn_left_out(other, purged_notes(Sources.survey(Layout(other))))

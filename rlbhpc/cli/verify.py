@@ -74,7 +74,7 @@ def verify(
     verdicts are wrong, `rlbhpc audit` finds out.
     """
     layout = Layout(run)
-    keep(layout.logs, "verify", layout.attempts)
+    keep(layout.logs, "verify", layout.grids)
     stored = StoredRun(layout, arm, step)
     # What is left to give is a problem: the answer is the kind of grader that judges it.
     choose_kind = partial(_choose_kind, grader)
@@ -224,7 +224,7 @@ def audit(
     folder audit/.
     """
     layout = Layout(run)
-    keep(layout.logs, "audit", layout.attempts)
+    keep(layout.logs, "audit", layout.grids)
     stored = StoredRun(layout, arm, step)
     answers = read_again(stored, workers, open_judge(judge, key_env) if judge else None)
     sample = draw(stored, answers, responses, seed)

@@ -58,6 +58,9 @@ class Layout:
     claims = _Fixed("claims")
     """Who works which shard, one file each; jobs write them."""
 
+    grids = _Fixed("grids")
+    """What is asked of each arm and problem set; every run with samples has them."""
+
     attempts = _Fixed("attempts")
     """What differs from run to run: one record per attempt (host, times, versions)."""
 
@@ -117,7 +120,7 @@ class Layout:
 
     def grid(self, arm: str, set_name: str) -> Path:
         """Find what was asked of one arm on one problem set, in the order it was asked."""
-        return self.root / "grids" / arm / f"{set_name}.json"
+        return self.grids / arm / f"{set_name}.json"
 
     def questions(self, set_name: str, digest: str) -> Path:
         """Find what some problems of a set ask, and their reference answers, by content."""
@@ -140,7 +143,7 @@ class Layout:
                 # Beside the folders may lie what a file manager leaves.
                 groups |= {(arm.name, path.name) for path in entries(arm) if path.is_dir()}
         # A writer that was killed leaves a grid under another ending than its own.
-        for arm in entries(self.root / "grids"):
+        for arm in entries(self.grids):
             groups |= {(arm.name, path.stem) for path in entries(arm) if path.suffix == ".json"}
         return sorted(groups)
 

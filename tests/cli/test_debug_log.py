@@ -30,7 +30,6 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     layout = Layout(tmp_path / "run")
     grid(1).save(layout.grid(ARM, SET))
     made.journal(layout, [right(0, i) for i in range(4)], "one")
-    layout.attempts.mkdir()
     return layout
 
 
