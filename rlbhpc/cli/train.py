@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -117,7 +118,7 @@ def _forecast(
     memory_bytes = device_memory() if memory_gib is None else int(memory_gib * BYTES_PER_GIB)
     forecasts = [forecast(study, name, ranks, memory_bytes) for name in models]
     if as_json:
-        print_json([{**vars(each), "total": each.total} for each in forecasts])
+        print_json([{**asdict(each), "total": each.total} for each in forecasts])
     else:
         for each in forecasts:
             _print_forecast(each)
@@ -136,7 +137,7 @@ def _print_forecast(forecast: Forecast) -> None:
     work = [(name, f"{count:,}") for name, count in forecast.work.items()]
     title = f"{forecast.model}: {forecast.algorithm}, {forecast.parameters:,} parameters"
     print_table(title, ["work", "in the whole run"], work)
-    click.echo(", ".join(f"{name} {forecast.settings[name]}" for name in PRINTED_SETTINGS))
+    click.echo(", ".join(f"{name} {getattr(forecast.settings, name)}" for name in PRINTED_SETTINGS))
     rows = []
     for part, size in (*forecast.memory.items(), ("together, at least", forecast.total)):
         rows.append((part, f"{size / BYTES_PER_MIB:,.1f}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -72,7 +72,7 @@ class Forecast:
     share: float
     handed: int
     largest: int
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @property
     def total(self) -> int:
@@ -379,7 +379,7 @@ def forecast_with(study: Study, model: str, settings: Settings, ranks: int) -> F
         share=share,
         handed=handed,
         largest=largest,
-        settings=asdict(settings),
+        settings=settings,
     )
 
 
@@ -406,7 +406,7 @@ def settings_for_this_device(study: Study, model: str) -> Settings:
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     foretold = forecast(study, model, ranks, limit)
     refuse_what_cannot_fit(foretold, limit)
-    return Settings(**foretold.settings)
+    return foretold.settings
 
 
 def device_memory() -> int:

@@ -30,6 +30,7 @@ from rlbhpc.train.forecast import (
     _zero_of_saved_state,
     forecast,
     refuse_what_cannot_fit,
+    settings_for_this_device,
 )
 from rlbhpc.train.prepare import prepare
 from rlbhpc.train.recipes import check_recipes, rollout_rows, settings_of
@@ -313,7 +314,7 @@ def test_a_run_that_goes_on_keeps_the_division_of_its_state(tmp_path: Path) -> N
 
     def division(ranks: int, limit: int = 1 << 40) -> tuple[int, bool]:
         settings = forecast(study, "rl", ranks, limit).settings
-        return settings["zero_stage"], settings["offload"]
+        return settings.zero_stage, settings.offload
 
     assert _zero_of_saved_state(study, "rl") is None
     assert [division(1), division(2), division(2, 0)] == [(0, False), (2, False), (0, False)]
@@ -321,6 +322,17 @@ def test_a_run_that_goes_on_keeps_the_division_of_its_state(tmp_path: Path) -> N
     saved(study, 2, ranks=1)  # of a version that said nothing of it
     assert _zero_of_saved_state(study, "rl") == (3, True)
     assert [division(1), division(2), division(2, 0)] == [(3, True), (3, True), (0, False)]
+
+
+def test_settings_on_a_gpu_are_those_of_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = {"limit": 2, "tools": ["calculator"]}
+    recipe = {"architecture": LARGE, "max_tokens": 16, "options": {"turns": turns}}
+    study = study_of(tmp_path, recipe, models=FROM_NOTHING)
+    on_processors = settings_for_this_device(study, "rl")
+    monkeypatch.setattr("rlbhpc.train.forecast.device_memory", lambda: 1 << 40)
+    assert settings_for_this_device(study, "rl").turns == on_processors.turns
 
 
 def test_what_nothing_makes_fit_is_refused_with_the_numbers(tmp_path: Path) -> None:
