@@ -9,6 +9,7 @@ turn there.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Generator, Sequence
@@ -298,6 +299,9 @@ class Player:
         """Get ready; ``max_length``: tokens that the model holds of prompt and episode together."""
         assert sampling.turns is not None
         self._tokens = tokens
+        # Splitting special tokens is a switch of the whole tokenizer, and results arrive in many
+        # threads: so a copy for them, which is never switched back.
+        self._splitting_tokenizer = copy.deepcopy(tokens.tokenizer)
         self._sampling = sampling
         self._turns: Turns = sampling.turns
         self._max_length = max_length
@@ -400,7 +404,7 @@ class Player:
 
     def _encode_plain(self, text: str) -> list[int]:
         """Tokens of a text in which special tokens are nothing but letters."""
-        ids: list[int] = self._tokens.tokenizer(
+        ids: list[int] = self._splitting_tokenizer(
             text, add_special_tokens=False, split_special_tokens=True
         )["input_ids"]
         return ids
