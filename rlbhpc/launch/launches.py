@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import secrets
-import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from rlbhpc.launch.host.claims import (
     SILENCE_LIMIT_SECONDS,
     Claims,
     create_claim,
+    host_name,
     is_alive,
     is_held,
     is_own_file,
@@ -88,7 +88,7 @@ def local_workers(layout: Layout) -> dict[str, str]:
             holder = (layout.claims / f"{name}.{generation}").read_text().strip()
         except (OSError, UnicodeDecodeError):  # given back meanwhile, or none of this machine's
             continue
-        if holder.startswith(f"local {socket.gethostname()} ") and is_alive(holder, is_ours=False):
+        if holder.startswith(f"local {host_name()} ") and is_alive(holder, is_ours=False):
             pids[name] = holder.split()[2]
     return pids
 
@@ -173,7 +173,7 @@ def _describe_holder(holder: str) -> str:
 def _this_process() -> str:
     """The holder of a claim that is this process."""
     pid = str(os.getpid())
-    return f"local {socket.gethostname()} {pid} {start_tick(pid) or 0}"
+    return f"local {host_name()} {pid} {start_tick(pid) or 0}"
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
+import subprocess
+import sys
 import time
 
 import pytest
 
-from rlbhpc.launch.host.claims import start_tick
+from rlbhpc.launch.host.claims import host_name, is_alive, start_tick
 from tests.launch.test_host import Run, run
 
 __all__ = ["run"]
@@ -50,10 +51,10 @@ def test_the_claim_of_a_local_job_ends_with_its_process_not_with_its_number(run:
     folder = run.folder / "../../claims"
     folder.mkdir()
     pid = str(os.getpid())
-    alive = f"local {socket.gethostname()} {pid} {start_tick(pid)}"
+    alive = f"local {host_name()} {pid} {start_tick(pid)}"
     (folder / "abc-00001.0").write_text(f"{alive}\n")
     # The number of a job that ended went to another process, which is this one.
-    (folder / "abc-00002.0").write_text(f"local {socket.gethostname()} {pid} 7\n")
+    (folder / "abc-00002.0").write_text(f"local {host_name()} {pid} 7\n")
     code, text = work_on(run, "1,2")
     assert code == 0
     assert f"abc-00001 is worked by {alive}" in text
@@ -102,6 +103,20 @@ def test_a_job_without_shards_shows_signs_of_life_and_takes_them_back(run: Run) 
     assert run.call("cat ../../claims/job-7_2.0 >seen")[0] == 0
     assert (run.folder / "seen").read_text() == "slurm 7_2\n"
     assert not claims(run)
+
+
+def test_a_process_of_another_pid_namespace_is_judged_by_its_silence() -> None:
+    """It cannot be seen from there, and is alive."""
+    code = "import sys; from rlbhpc.launch.host.claims import host_name, is_alive, start_tick; "
+    apart = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
+    if subprocess.run([*apart, "pass"], capture_output=True, check=False).returncode:
+        pytest.skip("no other PID namespace can be made here")
+    own = f"local {host_name()} {os.getpid()} {start_tick(str(os.getpid()))}"
+    seen = "print(is_alive(sys.argv[1], True), 'local', host_name(), 1, start_tick('1'))"
+    done = subprocess.run([*apart, code + seen, own], text=True, capture_output=True, check=True)
+    words = done.stdout.strip().partition(" local ")
+    assert words[0] == "None"
+    assert is_alive("local " + words[2], is_ours=True) is None
 
 
 def test_a_job_keeps_its_claims_fresh(run: Run) -> None:

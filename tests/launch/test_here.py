@@ -6,7 +6,6 @@ import errno
 import getpass
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import pytest
 from rlbhpc.errors import DONE, INCOMPLETE, TRY_AGAIN, USAGE, UserError
 from rlbhpc.launch.api import write_prepared
 from rlbhpc.launch.ask import make_results
-from rlbhpc.launch.host.claims import start_tick
+from rlbhpc.launch.host.claims import host_name, start_tick
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.load import load_study
 from rlbhpc.study.study import Study
@@ -77,7 +76,7 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
     (launch / "submitted").touch()
     process = subprocess.Popen(["sleep", "60"])
     try:
-        who = f"{socket.gethostname()} {process.pid} {start_tick(str(process.pid))}"
+        who = f"{host_name()} {process.pid} {start_tick(str(process.pid))}"
         sending = launch.parent / "sending.0"
         sending.write_text(f"local {who} {getpass.getuser()} runs launch 0001\n")
         plan = json.loads((launch / "launch.json").read_text())["plan"]
@@ -85,7 +84,7 @@ def test_who_runs_a_launch_here_is_told(tmp_path: Path, stubs: Stubs) -> None:
         (study.layout.claims / f"{plan}-00001.0").write_text(f"local {who}\n")
         holder = f"{getpass.getuser()} runs launch 0001 (process {process.pid} on"
         text = call("status", path)[1].stdout
-        assert f"At work: {holder} {socket.gethostname()})" in text
+        assert f"At work: {holder} {host_name()})" in text
         assert "No job" not in text
         found = status(path)[1]
         assert found["launches"][0]["shards"] == {"running": [1], "waiting": [0]}
@@ -108,7 +107,7 @@ def test_a_job_without_shards_is_seen_at_work_too(tmp_path: Path, stubs: Stubs) 
     assert submit(launch).returncode == INCOMPLETE
     (claim,) = (launch / "held").iterdir()
     kind, host, _, _ = claim.read_text().split()
-    assert (kind, host) == ("local", socket.gethostname())
+    assert (kind, host) == ("local", host_name())
     assert not list(study.layout.claims.iterdir())
 
 
@@ -157,7 +156,7 @@ def test_cancel_stops_what_is_not_submitted_or_begun(
     path, _, launch = launched(tmp_path / "s", "echo ran >ran")
     process = subprocess.Popen(["sleep", "60"])
     try:
-        who = f"{socket.gethostname()} {process.pid} {start_tick(str(process.pid))}"
+        who = f"{host_name()} {process.pid} {start_tick(str(process.pid))}"
         sending = launch.parent / "sending.0"
         sending.write_text(f"local {who} {getpass.getuser()} {verb} launch 0001\n")
         code, result = call("cancel", path)

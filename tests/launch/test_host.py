@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from rlbhpc.launch import host
 from rlbhpc.launch.api import write_host
 from rlbhpc.launch.host.__main__ import describe_exit_code
+from rlbhpc.launch.host.claims import host_name, start_tick
 from tests.launch.made import JOB, Stubs, shown
 
 SOURCE = Path(host.__file__).parent
@@ -331,6 +333,36 @@ def test_the_folder_on_the_node_is_made_and_removed(run: Run) -> None:
         assert not scratch.exists()
         scratch.mkdir()  # as a run before it that was killed has left it
     assert run.stubs.calls("srun") == [], "it is the only node"
+
+
+def test_what_killed_parents_left_on_the_node_is_removed_and_nothing_else(run: Run) -> None:
+    place = run.folder / "tmp"
+    lives = f"local {host_name()} {os.getpid()} {start_tick(str(os.getpid()))}"
+    owners = {
+        "rlbhpc-3-11": f"local {host_name()} 4194305 1",
+        "rlbhpc-4-12": lives,
+        "rlbhpc-5-13": "local elsewhere 4194305 1",
+        "rlbhpc-6-14": None,
+        "other-7-15": f"local {host_name()} 4194305 1",
+    }
+    for name, owner in owners.items():
+        (place / name / "cache").mkdir(parents=True)
+        if owner is not None:
+            (place / name / ".owner").write_text(f"{owner}\n")
+    words = ("--drain", "1", "--last", "1", "--scratch", str(place / "rlbhpc-9-16"))
+    assert run.call("true", *words)[0] == 0
+    assert {path.name for path in place.iterdir()} == owners.keys() - {"rlbhpc-3-11"}
+
+
+def test_the_folder_of_a_parent_that_is_killed_is_removed_by_the_next(run: Run) -> None:
+    place = run.folder / "tmp"
+    words = ("--drain", "1", "--last", "1", "--scratch")
+    run.start(*words, str(place / "rlbhpc-8-1"), "--", "bash", "-c", READY + "sleep 300")
+    run.once_ready(signal.SIGKILL)
+    run.ended()
+    assert (place / "rlbhpc-8-1").is_dir()
+    assert run.call("true", *words, str(place / "rlbhpc-9-1"))[0] == 0
+    assert not list(place.iterdir())
 
 
 @pytest.mark.parametrize(

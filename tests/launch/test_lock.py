@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import getpass
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 
 from rlbhpc.errors import DONE, NOTHING_TO_DO, TRY_AGAIN, UserError
 from rlbhpc.launch.api import write_prepared
-from rlbhpc.launch.host.claims import SILENCE_LIMIT_SECONDS, start_tick
+from rlbhpc.launch.host.claims import SILENCE_LIMIT_SECONDS, host_name, start_tick
 from rlbhpc.launch.launches import announce, cancel, claim_sending, describe_sender, local_workers
 from rlbhpc.launch.prepare import prepare
 from rlbhpc.study.layout import Layout
@@ -25,7 +24,7 @@ from tests.launch.made import ROOT, Stubs, study_in
 
 __all__ = ["stubs"]
 ME = getpass.getuser()
-HERE = socket.gethostname()
+HERE = host_name()
 
 
 @pytest.fixture

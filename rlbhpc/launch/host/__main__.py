@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from . import DONE, INCOMPLETE, NOTHING_TO_DO, TRY_AGAIN, USAGE
-from .claims import CLAIMS, Claims, start_tick
+from .claims import CLAIMS, Claims, host_name, is_alive, is_own_file, start_tick
 from .task import LocalTask, SlurmTask, run_command, say, this_task
 
 WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -30,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 # than the loading takes, does not go round for ever.
 MAX_STALLS = 3
 REQUEUE_TRIES = 6
+# This file in a scratch folder on the node says which process owns the folder.
+OWNER_FILE = ".owner"
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
@@ -63,7 +65,7 @@ def main(words: list[str]) -> int:
         holder = f"slurm {job_id}"
         say(f"job {job_id} on {socket.gethostname()}, restart {task.restarts}, {getpass.getuser()}")
     else:
-        holder = f"local {socket.gethostname()} {job_id} {start_tick(job_id)}"
+        holder = f"local {host_name()} {job_id} {start_tick(job_id)}"
         say(f"job {job_id} on {socket.gethostname()}, {getpass.getuser()}")
     if Path("cancelled").exists():
         say("this launch was cancelled")
@@ -128,7 +130,7 @@ def run_work(options: argparse.Namespace, command: list[str], claims: Claims) ->
     """
     try:
         if options.scratch:
-            options.scratch.mkdir(parents=True, exist_ok=True)
+            make_scratch(options.scratch)
         work = Work(command)
     except OSError as error:
         say(f"{error.filename or command[0]}: {error.strerror}")
@@ -141,6 +143,31 @@ def run_work(options: argparse.Namespace, command: list[str], claims: Claims) ->
             run_command("srun", "--ntasks-per-node=1", "rm", "-rf", str(options.scratch))
         shutil.rmtree(options.scratch, ignore_errors=True)
     return work.process.returncode, warning
+
+
+def make_scratch(scratch: Path) -> None:
+    """Make the job's folder on the node, and write down which process owns it."""
+    remove_abandoned(scratch.parent)
+    scratch.mkdir(parents=True, exist_ok=True)
+    pid = str(os.getpid())
+    (scratch / OWNER_FILE).write_text(f"local {host_name()} {pid} {start_tick(pid)}\n")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove scratch folders of this user's parents that were killed on this node.
+
+    A parent is the program that starts a job's work. It writes into `OWNER_FILE` of its scratch
+    folder which process it is. A folder whose owner lives, or of whose owner nothing is known,
+    stays.
+    """
+    for owner_file in folder.glob(f"rlbhpc-*/{OWNER_FILE}"):
+        scratch = owner_file.parent
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if not is_own_file(owner_file):
+                continue
+            if is_alive(owner_file.read_text().strip(), is_ours=True) is False:
+                say(f"{scratch} is of a job that was killed, and is removed")
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Work:

@@ -13,6 +13,8 @@ from .task import hides_jobs, run_command, say
 CLAIMS = Path("../../claims")
 # A holder that was silent for so many seconds is gone; a sign of life comes every minute at least.
 SILENCE_LIMIT_SECONDS = 300.0
+# The PID namespace that Linux begins with, by the number of its file.
+FIRST_PID_NAMESPACE = 0xEFFFFFFC
 # Place of the start time in /proc/PID/stat, counted from the field behind the process's state.
 START_TIME_FIELD = 18
 
@@ -189,7 +191,7 @@ def _is_process_alive(host: str, pid: str, start: str, is_ours: bool) -> bool | 
     ``start`` is the clock tick at which it started. Process ids are given out again, so one with
     another start is not this process. ``is_ours``: it is of this user, from whom nothing is hidden.
     """
-    if host != socket.gethostname():
+    if host != host_name():
         return None
     current_start = start_tick(pid)
     if current_start:
@@ -212,6 +214,20 @@ def _is_job_alive(job_id: str, is_ours: bool) -> bool | None:
         return False
     _, config = run_command("scontrol", "show", "config")
     return None if hides_jobs(config) else False
+
+
+def host_name() -> str:
+    """Name of this host; a PID namespace that is not its first counts as a host of its own.
+
+    Each namespace, such as a container's, numbers its processes by itself. A process in another one
+    looks from here as if it had ended, and may be alive.
+    """
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = FIRST_PID_NAMESPACE
+    suffix = f"@{namespace}" if namespace != FIRST_PID_NAMESPACE else ""
+    return socket.gethostname() + suffix
 
 
 def start_tick(pid: str) -> str:
